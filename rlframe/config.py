@@ -1,0 +1,206 @@
+"""Compiles a config: classes chosen, defaults filled in, every key and value checked, nothing built yet.
+
+Precedence, low to high: the defaults that each class declares, ``create_config``, ``main_config``,
+command-line overrides, arguments of ``compile_config``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import secrets
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from easydict import EasyDict
+
+from rlframe.config_file import read_config, write_total_config
+from rlframe.config_rules import cross_errors, cross_warnings
+from rlframe.config_schema import find_schema
+from rlframe.config_tree import COMPONENTS, Tree, section_at, set_path, user_tree
+from rlframe.errors import ConfigError, ConfigErrors, ConfigWarning
+from rlframe.utils.field import REQUIRED, Field, Options, ResolvedConfig, check_values, to_plain
+
+__all__ = [
+    'FORWARDED',
+    'compile_config',
+    'read_config',
+    'split_config',
+    'unread_user_keys',
+    'write_total_config',
+]
+
+FORWARDED = {
+    'policy.eval.evaluator.n_episode': 'env.n_evaluator_episode',
+    'policy.eval.evaluator.stop_value': 'env.stop_value',
+}
+"""Options copied from another component's section; all others live in the section of who reads them."""
+
+
+def compile_config(
+    main_config: Mapping[str, Any],
+    create_config: Mapping[str, Any],
+    *,
+    overrides: Sequence[str] = (),
+    seed: int | None = None,
+    exp_name: str | None = None,
+    max_env_step: int | None = None,
+    max_train_iter: int | None = None,
+) -> ResolvedConfig:
+    """Merges a config pair with the declared defaults into one checked tree; the pair is left as it is.
+
+    Args:
+        main_config: How: ``exp_name``, ``env``, ``policy`` and the other top-level options.
+        create_config: Which: ``type`` and ``import_names`` of each component; further keys go to its section.
+        overrides: ``key=value`` texts, such as ``policy.learn.batch_size=128`` or ``collector.backend=ray``.
+        seed: Overrides ``seed``, as the next ones override theirs.
+        exp_name: Name of the run folder.
+        max_env_step: In env steps.
+        max_train_iter: In train iterations.
+
+    Returns:
+        The tree; it remembers which keys the user set and which were read since.
+
+    Raises:
+        ConfigError: If an option is unknown or impossible. All mistakes are reported together.
+    """
+    given = dict(seed=seed, exp_name=exp_name, max_env_step=max_env_step, max_train_iter=max_train_iter)
+    tree, errors = user_tree(main_config, create_config, overrides, given)
+    classes, options = find_schema(tree, errors)
+    _forward_up(tree, options, errors)
+    values, found = check_values(tree, options)
+    _forward_down(values, options)
+    errors += found
+    bad = [error.where for error in errors if error.where]
+    errors += _component_errors(classes, values, bad)
+    known = {key: value for key, value in _leaves(values, options) if not _is_below(key, bad)}
+    errors += cross_errors(known)
+    if errors:
+        raise errors[0] if len(errors) == 1 else ConfigErrors(errors)
+    for text in cross_warnings(known):
+        warnings.warn(text, ConfigWarning, stacklevel=2)
+    if values['seed'] is None:
+        values['seed'] = secrets.randbelow(2**32)
+        logging.getLogger('rlframe.config').info('seed %d was drawn at random', values['seed'])
+    defaults = dict(_leaves(check_values({}, options)[0], options))
+    return ResolvedConfig(values, [k for k, _ in _leaves(tree, options) if not _same(known[k], defaults[k])])
+
+
+def _is_below(key: str, sections: Sequence[str]) -> bool:
+    return any((key + '.').startswith(section + '.') for section in sections)
+
+
+def split_config(cfg: Mapping[str, Any]) -> tuple[EasyDict, EasyDict]:
+    """Returns the ``main_config`` and ``create_config`` that compile to ``cfg``; nothing counts as read."""
+    main = to_plain(cfg)
+    create: Tree = {'import_names': main.pop('import_names', [])}
+    for key in FORWARDED:
+        *path, name = key.split('.')
+        section = section_at(main, path)
+        if isinstance(section, dict):
+            section.pop(name, None)
+    for part in reversed(COMPONENTS):
+        above = section_at(main, part.path[:-1])
+        below = above.get(part.path[-1])
+        if isinstance(below, dict):
+            create[part.name] = {'type': below.pop('type'), 'import_names': below.pop('import_names')}
+        elif isinstance(above, dict):
+            above.pop(part.path[-1], None)
+    return EasyDict(main), EasyDict(dict(reversed(create.items())))
+
+
+def unread_user_keys(cfg: ResolvedConfig) -> list[str]:
+    """Returns the keys that the user set to something else than the default and that nothing has read.
+
+    A list or an open dict counts as one key. ``type``, ``import_names`` and ``exp_name`` are never reported.
+    """
+    forwarded = {source: target for target, source in FORWARDED.items()}
+    unread = []
+    for key in sorted(cfg._user_keys):
+        name = key.rpartition('.')[2]
+        readers = [key, forwarded[key]] if key in forwarded else [key]
+        if name not in ('type', 'import_names', 'exp_name') and not any(
+            _was_read(cfg, reader) for reader in readers
+        ):
+            unread.append(key)
+    return unread
+
+
+def _was_read(cfg: ResolvedConfig, key: str) -> bool:
+    *path, name = key.split('.')
+    section: Any = cfg
+    for step in path:
+        section = dict.get(section, step)
+        if not isinstance(section, ResolvedConfig):
+            return False
+    return bool(section.was_read(name))
+
+
+def _same(one: Any, other: Any) -> bool:
+    try:
+        return bool(one == other)
+    except ValueError:  # arrays
+        return False
+
+
+def _leaves(tree: Mapping[str, Any], options: Options, prefix: str = '') -> list[tuple[str, Any]]:
+    """Returns the dotted keys of ``tree`` that are declared options, with their values."""
+    found: list[tuple[str, Any]] = []
+    for name, value in tree.items():
+        option = options.get(name)
+        if isinstance(option, Field):
+            found.append((prefix + name, value))
+        elif isinstance(option, dict) and isinstance(value, Mapping):
+            found += _leaves(value, option, f'{prefix}{name}.')
+    return found
+
+
+def _forward_up(tree: Tree, options: Options, errors: list[ConfigError]) -> None:
+    """Moves what the user set at a forwarded key to where it comes from."""
+    for target, source in _forwarded(options):
+        *path, name = target.split('.')
+        declared = section_at(options, path)
+        if isinstance(declared, dict) and declared[name].default is REQUIRED:
+            declared[name] = dataclasses.replace(declared[name], default=None)
+        section = section_at(tree, path)
+        if not isinstance(section, dict) or name not in section:
+            continue
+        value = section.pop(name)
+        *source_path, source_name = source.split('.')
+        stated = section_at(tree, source_path)
+        if source_name not in stated:
+            set_path(tree, source.split('.'), value)
+        elif not _same(stated[source_name], value):
+            message = f'two values: {value!r} here and {stated[source_name]!r} in {source}'
+            errors.append(ConfigError(message, where=target, remedy=f'Set {source} alone.'))
+
+
+def _forward_down(values: Tree, options: Options) -> None:
+    for target, source in _forwarded(options):
+        *path, name = source.split('.')
+        set_path(values, target.split('.'), section_at(values, path)[name])
+
+
+def _forwarded(options: Options) -> list[tuple[str, str]]:
+    """Returns the rows of ``FORWARDED`` that both components declare."""
+
+    def declared(key: str) -> bool:
+        *path, name = key.split('.')
+        return isinstance(section_at(options, path).get(name), Field)
+
+    return [(target, source) for target, source in FORWARDED.items() if declared(target) and declared(source)]
+
+
+def _component_errors(classes: Mapping[str, Any], values: Tree, bad: Sequence[str]) -> list[ConfigError]:
+    """Asks each component that is free of mistakes so far for its own rules."""
+    errors = []
+    for part in COMPONENTS:
+        cls: Any = classes.get(part.name)
+        if not hasattr(cls, 'check_config') or any(_is_below(where, [part.key]) for where in bad):
+            continue
+        found: list[ConfigError] = cls.check_config(ResolvedConfig(to_plain(section_at(values, part.path))))
+        for error in found:
+            error.where = f'{part.key}.{error.where}' if error.where else part.key
+        errors += found
+    return errors

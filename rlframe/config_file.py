@@ -1,0 +1,247 @@
+"""Reads config files: Python modules, JSON and YAML that hold a ``main_config`` and a ``create_config``."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.resources
+import json
+import sys
+import traceback
+import types
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from easydict import EasyDict
+
+from rlframe.config_tree import check_keys
+from rlframe.config_writer import write_total_config as write_total_config
+from rlframe.errors import ConfigError, ConfigErrors, MissingDependencyError
+from rlframe.utils.resolved_config import to_plain
+
+NAMES = ('main_config', 'create_config')
+"""What every config file defines."""
+
+
+def read_config(path: str | Path) -> tuple[EasyDict, EasyDict]:
+    """Reads a ``.py``, ``.json``, ``.yaml`` or ``.yml`` file.
+
+    A Python config is executed once, as a module that is not kept in ``sys.modules``; meanwhile its folder
+    can be imported from. If ``create_config`` has ``import_names``, the folder is put at the head of
+    ``sys.path``, so that the modules named there are found now and in child processes; else neither path nor
+    module stays.
+
+    Args:
+        path: The file. A relative path that does not exist here is also looked up among the shipped configs.
+
+    Returns:
+        ``main_config`` and ``create_config``.
+
+    Raises:
+        ConfigError: If the file is missing, of another kind, not valid, fails, or lacks one of the two.
+        MissingDependencyError: If it is YAML and PyYAML is not installed.
+    """
+    file = find_config(path)
+    try:
+        is_empty = not file.read_bytes().strip()
+    except OSError as error:
+        raise ConfigError(f'cannot be read: {error.strerror}', where=str(file)) from error
+    if is_empty:
+        raise ConfigError(f'{file} is empty', where=str(file), remedy=_accepted())
+    found = READERS[file.suffix](file)
+    missing = [name for name in NAMES if not isinstance(found.get(name), Mapping)]
+    if missing:
+        present = sorted(name for name in found if isinstance(name, str) and not name.startswith('_'))
+        message = f'the config defines no dict called {" nor ".join(missing)}'
+        raise ConfigError(
+            message, where=str(file), remedy=f'Needed: {", ".join(NAMES)}; it defines {present}.'
+        )
+    errors = [error for name in NAMES for error in check_keys(found[name], name)]
+    if errors:
+        raise errors[0] if len(errors) == 1 else ConfigErrors(errors, where=str(file))
+    if _import_names(found['create_config']) and str(file.parent) not in sys.path:
+        sys.path.insert(0, str(file.parent))
+    return EasyDict(to_plain(found['main_config'])), EasyDict(to_plain(found['create_config']))
+
+
+def find_config(path: str | Path) -> Path:
+    """Returns the absolute path of an existing config file.
+
+    Raises:
+        ConfigError: If there is none, or it is of a kind that cannot be read.
+    """
+    asked = Path(path).expanduser()
+    file = asked.absolute()
+    shipped = shipped_configs()
+    if not file.exists() and not asked.is_absolute() and shipped is not None:
+        inside = asked.parts[1:] if asked.parts[:1] == ('configs',) else asked.parts
+        file = shipped.joinpath(*inside) if shipped.joinpath(*inside).is_file() else file
+    if not file.exists():
+        raise ConfigError(f'config file not found: {file}', where=str(path), remedy=_similar(file, shipped))
+    if file.is_dir():
+        raise ConfigError(f'{file} is a directory', where=str(path), remedy=_accepted())
+    if file.suffix not in READERS:
+        raise ConfigError(f'{file} has the suffix {file.suffix!r}', where=str(path), remedy=_accepted())
+    return file
+
+
+def shipped_configs() -> Path | None:
+    """Returns the folder of the shipped configs: installed with rlframe, or beside it in a checkout."""
+    try:
+        installed = Path(str(importlib.resources.files('rlframe.configs')))
+    except ModuleNotFoundError:
+        installed = None
+    if installed is not None and installed.is_dir():
+        return installed
+    root = Path(__file__).resolve().parents[1]
+    is_checkout = (root / 'setup.py').is_file() and (root / 'configs').is_dir()
+    return root / 'configs' if is_checkout else None
+
+
+def _accepted() -> str:
+    return f'A config is a file with one of the suffixes {", ".join(READERS)}.'
+
+
+def _similar(file: Path, shipped: Path | None) -> str:
+    folder = file.parent
+    if folder.is_dir():
+        here = [entry.name for entry in folder.iterdir() if entry.suffix in READERS]
+        names = difflib.get_close_matches(file.name, here, n=3) or sorted(here)[:5]
+        text = f'Similar files in {folder}: {", ".join(names)}.' if names else f'{folder} has no config file.'
+    else:
+        text = f'The folder {folder} does not exist either.'
+    own = [entry.name for entry in shipped.iterdir() if entry.suffix in READERS] if shipped else []
+    near = difflib.get_close_matches(file.name, own, n=3)
+    return f'{text} Shipped with rlframe: {", ".join("configs/" + name for name in near)}.' if near else text
+
+
+def _read_python(file: Path) -> dict[str, Any]:
+    try:
+        code = compile(file.read_bytes(), str(file), 'exec', dont_inherit=True)
+    except SyntaxError as error:
+        source = (error.text or '').rstrip('\n')
+        raise _at(file, error.lineno, f'{type(error).__name__}: {error.msg}', source, error.offset) from error
+    except ValueError as error:  # null bytes, before Python 3.12
+        raise ConfigError(f'not a Python file: {error}', where=str(file)) from error
+    module = types.ModuleType(f'rlframe_config_{file.stem}')
+    module.__file__ = str(file)
+    with _importable(file.parent, module) as keep:
+        try:
+            exec(code, module.__dict__)
+        except (Exception, SystemExit) as error:
+            lines = [
+                frame.lineno
+                for frame in traceback.extract_tb(error.__traceback__)
+                if frame.filename == str(file)
+            ]
+            raise ConfigError(
+                f'{type(error).__name__}: {error}',
+                where=f'{file}:{lines[-1]}' if lines else str(file),
+                remedy='The config raised this while it was executed.',
+            ) from error
+        if _import_names(module.__dict__.get('create_config')):
+            keep()
+    return dict(module.__dict__)
+
+
+def _import_names(create: Any) -> list[str]:
+    """Returns all module names in a ``create_config``."""
+    if not isinstance(create, Mapping):
+        return []
+    sections = [create, *(value for value in dict(create).values() if isinstance(value, Mapping))]
+    return [name for section in sections for name in section.get('import_names') or ()]
+
+
+@contextmanager
+def _importable(folder: Path, module: types.ModuleType) -> Iterator[Callable[[], None]]:
+    """Lets a config import its neighbours; they are forgotten, unless the yielded function was called."""
+    path, loaded, kept = list(sys.path), set(sys.modules), []
+    was_importable = folder in (Path(entry).absolute() for entry in path)
+    sys.path.insert(0, str(folder))
+    sys.modules[module.__name__] = module  # dataclasses look their module up
+    try:
+        yield lambda: kept.append(True)
+    finally:
+        sys.path[:] = path
+        del sys.modules[module.__name__]
+        if not kept and not was_importable:
+            own = {name for name in set(sys.modules) - loaded if _lies_in(folder, name)}
+            for name in [name for name in sys.modules if name.partition('.')[0] in own]:
+                del sys.modules[name]
+
+
+def _lies_in(folder: Path, name: str) -> bool:
+    """Whether ``name`` is a top-level module or package of ``folder`` itself."""
+    origin = getattr(getattr(sys.modules[name], '__spec__', None), 'origin', None)
+    return '.' not in name and origin in (str(folder / f'{name}.py'), str(folder / name / '__init__.py'))
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        for name, _ in pairs:
+            if sum(name == other for other, _ in pairs) > 1:
+                raise ConfigError(f'the key {name!r} is there twice', where=str(file))
+        return dict(pairs)
+
+    try:
+        found = json.loads(file.read_text(encoding='utf-8'), object_pairs_hook=unique)
+    except json.JSONDecodeError as error:
+        raise _at(
+            file, error.lineno, error.msg, error.doc.splitlines()[error.lineno - 1], error.colno
+        ) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f'not UTF-8 text: {error}', where=str(file)) from error
+    return found if isinstance(found, dict) else {}
+
+
+def _read_yaml(file: Path) -> dict[str, Any]:
+    try:
+        yaml: Any = importlib.import_module('yaml')
+    except ModuleNotFoundError as error:
+        remedy = 'pip install pyyaml, or write the config as .py or .json.'
+        raise MissingDependencyError('reading YAML needs PyYAML', where=str(file), remedy=remedy) from error
+    text = file.read_text(encoding='utf-8')
+    try:
+        _refuse_duplicates(yaml.compose(text, Loader=yaml.SafeLoader), file)
+        found = yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else None
+        source = (text.splitlines()[line - 1 : line] or [''])[0] if line else ''
+        raise _at(
+            file, line, str(error.problem), source, error.problem_mark.column + 1 if line else None
+        ) from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f'not YAML: {error}', where=str(file)) from error
+    return found if isinstance(found, dict) else {}
+
+
+def _refuse_duplicates(node: Any, file: Path, seen: frozenset[int] = frozenset()) -> None:
+    """Raises for the second of two equal keys of one YAML mapping; PyYAML itself would keep the last one."""
+    if node is None or isinstance(node.value, str) or id(node) in seen:
+        return
+    names: set[str] = set()
+    for item in node.value:
+        pair = item if isinstance(item, tuple) else (item,)
+        if len(pair) == 2 and isinstance(pair[0].value, str):
+            if pair[0].value in names:
+                line = pair[0].start_mark.line + 1
+                raise ConfigError(f'the key {pair[0].value!r} is there twice', where=f'{file}:{line}')
+            names.add(pair[0].value)
+        _refuse_duplicates(pair[-1], file, seen | {id(node)})
+
+
+def _at(file: Path, line: int | None, message: str, source: str, column: int | None) -> ConfigError:
+    """Returns the error for a place in a file, with the line and a caret under the place."""
+    caret = ' ' * (max(column or 1, 1) - 1) + '^'
+    return ConfigError(f'{message}\n    {source}\n    {caret}', where=f'{file}:{line}' if line else str(file))
+
+
+READERS: dict[str, Callable[[Path], dict[str, Any]]] = {
+    '.py': _read_python,
+    '.json': _read_json,
+    '.yaml': _read_yaml,
+    '.yml': _read_yaml,
+}
+"""Suffix to what reads it."""

@@ -1,0 +1,87 @@
+"""Rules between components: combinations of options that no component can judge alone.
+
+A rule of one component belongs to its ``Field(check=...)`` or its ``check_config``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rlframe.errors import ConfigError
+
+Known = Mapping[str, Any]
+"""Dotted keys to values, of those options that are possible alone."""
+
+
+def cross_errors(known: Known) -> list[ConfigError]:
+    """Returns the mistakes between components."""
+    found = (_n_sample_or_n_episode(known), _divisible_n_sample(known), _batch_fits_buffer(known))
+    return [error for error in found if error]
+
+
+def cross_warnings(known: Known) -> list[str]:
+    """Returns what can be done as configured but is hardly meant, with its consequence."""
+    found = []
+    eval_freq, iters = _numbers(known, 'policy.eval.evaluator.eval_freq', 'max_train_iter')
+    if eval_freq is not None and iters is not None and eval_freq > iters:
+        found.append(
+            f'policy.eval.evaluator.eval_freq ({eval_freq}) > max_train_iter ({iters}): '
+            'the policy will not be evaluated between the start and the end of the run'
+        )
+    n_sample, steps = _numbers(known, 'policy.collect.n_sample', 'max_env_step')
+    if n_sample is not None and steps is not None and steps < n_sample:
+        found.append(
+            f'max_env_step ({steps}) < policy.collect.n_sample ({n_sample}): '
+            'the run ends after one round of collection'
+        )
+    return found
+
+
+def _numbers(known: Known, *keys: str) -> tuple[Any, ...]:
+    """Returns the values of ``keys``, ``None`` for all where one of them is not a number."""
+    values = tuple(known.get(key) for key in keys)
+    return values if all(isinstance(value, int | float) for value in values) else (None,) * len(keys)
+
+
+def _n_sample_or_n_episode(known: Known) -> ConfigError | None:
+    keys = ('policy.collect.n_sample', 'policy.collect.n_episode')
+    if known.get('policy.collect.collector.type') != 'sample' or not all(key in known for key in keys):
+        return None
+    n_sample, n_episode = (known[key] for key in keys)
+    if (n_sample is None) != (n_episode is None):
+        return None
+    both = 'neither of them is set' if n_sample is None else 'both are set; set the other one to None'
+    return ConfigError(
+        f'exactly one of n_sample ({n_sample}) and n_episode ({n_episode}) must be set: {both}',
+        where='policy.collect',
+        got={'n_sample': n_sample, 'n_episode': n_episode},
+    )
+
+
+def _divisible_n_sample(known: Known) -> ConfigError | None:
+    n_sample, env_num = _numbers(known, 'policy.collect.n_sample', 'env.collector_env_num')
+    if not known.get('policy.on_policy') or n_sample is None or n_sample % env_num == 0:
+        return None
+    below = n_sample // env_num * env_num
+    valid = [number for number in (below, below + env_num) if number]
+    return ConfigError(
+        f'an on-policy policy takes the same number of steps from each of the {env_num} envs '
+        f'(env.collector_env_num), and {n_sample} is not divisible by {env_num}',
+        where='policy.collect.n_sample',
+        got=n_sample,
+        expected=' or '.join(str(number) for number in valid),
+    )
+
+
+def _batch_fits_buffer(known: Known) -> ConfigError | None:
+    size_key = 'policy.other.replay_buffer.replay_buffer_size'
+    batch, size = _numbers(known, 'policy.learn.batch_size', size_key)
+    if batch is None or batch <= size:
+        return None
+    return ConfigError(
+        f'a batch of {batch} cannot be drawn from a buffer that holds {size} ({size_key})',
+        where='policy.learn.batch_size',
+        got=batch,
+        expected=f'at most {size}',
+    )

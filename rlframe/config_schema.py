@@ -1,0 +1,188 @@
+"""The options of a whole config: those of the run, and those of each class that the config chooses."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rlframe.config_tree import COMPONENTS, SECTIONS, Component, Tree, plain_type, section_at, set_path
+from rlframe.errors import ConfigError, RegistryError
+from rlframe.registry import MODEL_REGISTRY, POLICY_REGISTRY, REGISTRIES, import_modules
+from rlframe.utils.field import Field, Options, as_fields, merge_fields
+
+
+def _check_exp_name(name: str) -> str:
+    if re.fullmatch(r'[A-Za-z0-9_-][A-Za-z0-9._-]*', name):
+        return ''
+    return 'a name of the allowed characters A-Z a-z 0-9 . _ - that starts with no dot'
+
+
+def _check_import_names(names: Sequence[Any]) -> str:
+    return '' if all(isinstance(name, str) for name in names) else 'a list of module names'
+
+
+def _import_names() -> Field:
+    return Field([], list, doc='modules to import, which register components', check=_check_import_names)
+
+
+TOP: Options = {
+    'exp_name': Field('default_experiment', str, doc='name of the run folder', check=_check_exp_name),
+    'seed': Field(0, (int, type(None)), '[0, 4294967296)', doc='None: drawn at random and written down'),
+    'max_env_step': Field(
+        10**10, int, '[1, inf)', 'env steps', 'the run ends after the round that reaches it'
+    ),
+    'max_train_iter': Field(10**10, int, '[1, inf)', 'train iterations', 'the run ends when it is reached'),
+    'num_threads': Field(1, int, '[1, inf)', 'threads', "torch's intra-op threads"),
+    'tag_style': Field('sb3', str, doc='whose names the logged scalars carry', choices=('sb3', 'di')),
+    'import_names': _import_names(),
+}
+"""Options of the run itself."""
+
+
+def find_schema(tree: Tree, errors: list[ConfigError]) -> tuple[dict[str, Any], Options]:
+    """Finds the classes that the tree names and returns them with all their options.
+
+    Of a section whose class is not found only the error is kept: its keys are taken out of the tree.
+    """
+    _import(tree.get('import_names'), 'import_names', errors)
+    classes: dict[str, Any] = {}
+    options: Options = dict(TOP)
+    for part in COMPONENTS:
+        declared = section_at(options, part.path)
+        if part.name == 'replay_buffer' and not _wants_buffer(tree, options, classes, errors):
+            _drop(tree, part)
+            set_path(options, part.path, Field(None))
+            continue
+        name, cls = _find_class(tree, part, declared, errors)
+        if cls is None:
+            _keep_only_components(tree, part)
+        classes[part.name] = cls
+        own = merge_fields(_fields_of(cls, section_at(tree, part.path), part.path), dict(declared))
+        set_path(options, part.path, {**own, 'type': Field(name, str), 'import_names': _import_names()})
+        if part.name == 'policy':
+            _prepare_policy(tree, options['policy'], errors)
+    return classes, options
+
+
+def _import(names: Any, where: str, errors: list[ConfigError]) -> None:
+    if isinstance(names, list | tuple) and all(isinstance(name, str) for name in names):
+        try:
+            import_modules(list(names))
+        except ConfigError as error:
+            error.where = where
+            errors.append(error)
+
+
+def _add_unless_import_failed(error: RegistryError, errors: list[ConfigError]) -> None:
+    if not any(earlier.where.endswith('import_names') for earlier in errors):
+        errors.append(error)
+
+
+def _find_class(
+    tree: Tree, part: Component, declared: Mapping[str, Any], errors: list[ConfigError]
+) -> tuple[str, Any]:
+    """Returns the name and the class of a component; the class is ``None`` where it is not found."""
+    section, registry = section_at(tree, part.path), REGISTRIES[part.name]
+    _import(section.get('import_names'), f'{part.key}.import_names', errors)
+    preset = declared.get('type')
+    name: Any = section.get('type', preset.default if isinstance(preset, Field) else part.default)
+    if part.name == 'policy' and name not in POLICY_REGISTRY.names():
+        name = plain_type(name)
+    where = f'{part.key}.type'
+    if not isinstance(name, str):
+        names = f'one of {registry.names()}'
+        error = ConfigError(
+            'a required key is missing', where=where, remedy=f'In create_config.policy: {names}.'
+        )
+        errors.append(
+            error if name is None else ConfigError('bad value', where=where, got=name, expected=names)
+        )
+        return '', None
+    if 'type' in section:
+        set_path(tree, (*part.path, 'type'), name)
+    try:
+        return name, registry.get(name)
+    except RegistryError as error:
+        error.where = where
+        _add_unless_import_failed(error, errors)
+        return name, None
+
+
+def _fields_of(cls: Any, section: Mapping[str, Any], path: tuple[str, ...]) -> Options:
+    """Returns what a class declares; one that declares nothing takes whatever the user wrote."""
+    if hasattr(cls, 'config_fields'):
+        return dict(cls.config_fields())
+    return {} if cls is None else _open_fields(section, path)
+
+
+def _open_fields(section: Mapping[str, Any], path: tuple[str, ...]) -> Options:
+    inner = {part.path for part in COMPONENTS}
+    return {
+        name: _open_fields(value, (*path, name)) if (*path, name) in SECTIONS else Field(value, object)
+        for name, value in section.items()
+        if (*path, name) not in inner
+    }
+
+
+def _prepare_policy(tree: Tree, options: Options, errors: list[ConfigError]) -> None:
+    """Fixes what the class alone decides, and exchanges the model's options where the user brings his own."""
+    on_policy = options.get('on_policy')
+    if isinstance(on_policy, Field):
+        options['on_policy'] = dataclasses.replace(on_policy, choices=(on_policy.default,))
+    for mode in ('learn', 'collect', 'eval', 'other'):
+        options.setdefault(mode, {})
+    if not isinstance(options.get('model'), dict):
+        return
+    section = section_at(tree, ('policy', 'model'))
+    _import(section.get('import_names'), 'policy.model.import_names', errors)
+    name = section.get('type')
+    own = as_fields(options['model'])
+    if isinstance(name, str) and not MODEL_REGISTRY.is_builtin(name):
+        try:
+            own = _fields_of(MODEL_REGISTRY.get(name), section, ('policy', 'model'))
+        except RegistryError as error:
+            error.where = 'policy.model.type'
+            _add_unless_import_failed(error, errors)
+            set_path(tree, ('policy', 'model'), {})
+    preset = own.get('type')
+    default = preset.default if isinstance(preset, Field) and name is None else name
+    options['model'] = {**own, 'type': Field(default, (str, type(None))), 'import_names': _import_names()}
+
+
+def _wants_buffer(
+    tree: Tree, options: Options, classes: Mapping[str, Any], errors: list[ConfigError]
+) -> bool:
+    """Whether there is a replay buffer: off-policy policies need one, on-policy ones must have none."""
+    section = section_at(tree, ('policy', 'other'))
+    stated = section.get('replay_buffer', 'default')
+    if classes['policy'] is None:
+        return bool(section_at(section, ('replay_buffer',)).get('type'))
+    on_policy = options['policy'].get('on_policy')
+    name, where = options['policy']['type'].default, 'policy.other.replay_buffer'
+    if isinstance(on_policy, Field) and on_policy.default:
+        if stated not in ('default', None, {}):
+            message = f'the on-policy policy {name!r} learns from fresh data only and takes no replay buffer'
+            errors.append(ConfigError(message, where=where, remedy='Leave out create_config.replay_buffer.'))
+        return False
+    if stated is None:
+        message = f'the off-policy policy {name!r} learns from a replay buffer; got None'
+        remedy = "Leave it out, or name one: create_config.replay_buffer = dict(type='advanced')."
+        errors.append(ConfigError(message, where=where, remedy=remedy))
+    return stated is not None
+
+
+def _drop(tree: Tree, part: Component) -> None:
+    above = section_at(tree, part.path[:-1])
+    if isinstance(above, dict):
+        above.pop(part.path[-1], None)
+
+
+def _keep_only_components(tree: Tree, part: Component) -> None:
+    """Takes everything out of a component's section but the components inside it."""
+    inner = [(p.path, section_at(tree, p.path)) for p in COMPONENTS if p.key.startswith(part.key + '.')]
+    set_path(tree, part.path, {})
+    for path, section in inner:
+        if section:
+            set_path(tree, path, section)

@@ -1,0 +1,278 @@
+"""What the user said, as one tree: ``create_config``, ``main_config`` and overrides laid on each other.
+
+Nothing is checked here but the keys themselves; ``rlframe.config`` lays the tree on the declared options.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rlframe.errors import ConfigError
+from rlframe.registry import nearest
+from rlframe.utils.resolved_config import ResolvedConfig, raw_items
+
+Tree = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Component:
+    """A part of an experiment whose class a config chooses."""
+
+    name: str
+    """Its section in ``create_config`` and its key in ``registry.REGISTRIES``."""
+    path: tuple[str, ...]
+    """Its section in the merged tree."""
+    default: str | None
+    """The class taken where the user names none."""
+
+    @property
+    def key(self) -> str:
+        """Dotted key of its section in the merged tree."""
+        return '.'.join(self.path)
+
+
+COMPONENTS = (
+    Component('env', ('env',), 'gym'),
+    Component('env_manager', ('env', 'manager'), 'base'),
+    Component('policy', ('policy',), None),
+    Component('learner', ('policy', 'learn', 'learner'), 'base'),
+    Component('collector', ('policy', 'collect', 'collector'), 'sample'),
+    Component('evaluator', ('policy', 'eval', 'evaluator'), 'interaction'),
+    Component('replay_buffer', ('policy', 'other', 'replay_buffer'), 'advanced'),
+)
+"""Every section of ``create_config``, outer ones before those inside them."""
+
+SECTIONS = frozenset(part.path[:depth] for part in COMPONENTS for depth in range(1, len(part.path) + 1))
+"""Sections that every config has, whatever its classes declare."""
+
+ALIASES = {part.name: part.key for part in COMPONENTS if part.name != part.key}
+"""Short starts of an override's key: ``collector.`` for ``policy.collect.collector.``."""
+
+RESERVED = frozenset(name for name in dir(ResolvedConfig) if not name.startswith('_'))
+"""Methods of the config, which a key of the same name would hide."""
+
+
+def user_tree(
+    main_config: Mapping[str, Any],
+    create_config: Mapping[str, Any],
+    overrides: Sequence[str] = (),
+    given: Mapping[str, Any] | None = None,
+) -> tuple[Tree, list[ConfigError]]:
+    """Lays everything the user said into the merged tree; later sources win.
+
+    Args:
+        main_config: How.
+        create_config: Which.
+        overrides: ``key=value`` texts.
+        given: Top-level keys that the caller sets, unless to ``None``.
+
+    Returns:
+        The tree, and the mistakes found on the way (nothing is raised).
+    """
+    errors: list[ConfigError] = []
+    main = _clean(main_config, '', errors) if _is_section(main_config, 'main_config', errors) else {}
+    create = (
+        _clean(create_config, 'create_config.', errors)
+        if _is_section(create_config, 'create_config', errors)
+        else {}
+    )
+    tree = _lay_create(create, errors)
+    _drop_non_sections(main, (), errors)
+    _check_types_agree(tree, main, errors)
+    _merge(tree, main)
+    for text in overrides:
+        _override(tree, text, errors)
+    tree.update((name, value) for name, value in (given or {}).items() if value is not None)
+    return tree, errors
+
+
+def section_at(tree: Mapping[str, Any], path: Iterable[str]) -> Mapping[str, Any]:
+    """Returns the section at ``path``, an empty one where there is none."""
+    section: Any = tree
+    for name in path:
+        section = section.get(name) if isinstance(section, Mapping) else None
+    return section if isinstance(section, Mapping) else {}
+
+
+def set_path(tree: Tree, path: Sequence[str], value: Any) -> None:
+    """Sets a value, making the sections above it.
+
+    Raises:
+        ConfigError: If a key above it holds a value.
+    """
+    for depth, name in enumerate(path[:-1]):
+        below = tree.get(name)
+        if below is None:
+            below = tree[name] = {}
+        if not isinstance(below, dict):
+            where = '.'.join(path[: depth + 1])
+            raise ConfigError(f'{where} holds {below!r}, so {".".join(path)} cannot be set', where=where)
+        tree = below
+    tree[path[-1]] = value
+
+
+def _is_section(value: Any, where: str, errors: list[ConfigError]) -> bool:
+    if not isinstance(value, Mapping):
+        errors.append(ConfigError('bad value', where=where, got=value, expected='a dict'))
+        return False
+    return True
+
+
+def _bad_section(path: tuple[str, ...], value: Any) -> ConfigError | None:
+    """Returns the error for a value where a section must be; only the replay buffer may be none."""
+    is_no_buffer = value is None and path == COMPONENTS[-1].path
+    if path not in SECTIONS or isinstance(value, dict) or is_no_buffer:
+        return None
+    return ConfigError('bad value', where='.'.join(path), got=value, expected='a section (a dict)')
+
+
+def _drop_non_sections(tree: Tree, above: tuple[str, ...], errors: list[ConfigError]) -> None:
+    for name, value in list(tree.items()):
+        path = (*above, name)
+        if error := _bad_section(path, value):
+            errors.append(error)
+            del tree[name]
+        elif isinstance(value, dict) and path in SECTIONS:
+            _drop_non_sections(value, path, errors)
+
+
+def _clean(value: Any, where: str, errors: list[ConfigError]) -> Any:
+    """Copies dicts and lists, leaving out the keys that no config can hold."""
+    if type(value) in (list, tuple):
+        return type(value)(
+            [_clean(item, f'{where.rstrip(".")}[{i}].', errors) for i, item in enumerate(value)]
+        )
+    if not isinstance(value, Mapping):
+        return value
+    kept = {}
+    for name, below in raw_items(value):
+        if problem := key_problem(name):
+            errors.append(ConfigError(f'bad key {name!r}: {problem}', where=where + str(name)))
+        elif name != 'cfg_type':  # DI-engine's default_config() carries it along
+            kept[name] = _clean(below, f'{where}{name}.', errors)
+    return kept
+
+
+def key_problem(name: Any) -> str:
+    """Says why ``name`` cannot be a key of a config, or returns an empty string."""
+    if not isinstance(name, str):
+        return f'keys are text, this one is of type {type(name).__name__}'
+    if name in RESERVED:
+        return 'the name is reserved for a method of EasyDict; choose another'
+    if not name or name.startswith('_') or '.' in name:
+        return 'a key is not empty, has no dot and starts with no underscore'
+    return ''
+
+
+def check_keys(tree: Any, where: str) -> list[ConfigError]:
+    """Returns an error for every key in ``tree`` that no config can hold."""
+    errors: list[ConfigError] = []
+    _clean(tree, where + '.', errors)
+    return errors
+
+
+def _lay_create(create: Tree, errors: list[ConfigError]) -> Tree:
+    tree: Tree = {}
+    paths = {part.name: part.path for part in COMPONENTS}
+    for name in (*paths, 'import_names'):  # outer sections before those inside them
+        if name not in create:
+            continue
+        value = create[name]
+        if name == 'import_names':
+            tree[name] = value
+        elif isinstance(value, dict):
+            target = dict(section_at(tree, paths[name]))
+            set_path(tree, paths[name], {**target, **value})
+        elif value is None and name == 'replay_buffer':
+            set_path(tree, paths[name], None)
+        elif value is not None:
+            errors.append(
+                ConfigError(
+                    'bad value', where=f'create_config.{name}', got=value, expected="dict(type='...')"
+                )
+            )
+    for name in sorted(set(create) - set(paths) - {'import_names'}):
+        where = f'create_config.{name}'
+        near = nearest(name, [*paths, 'import_names'])
+        errors.append(
+            ConfigError(
+                f'{where} is not a known key.{near}', where=where, remedy=f'Known here: {", ".join(paths)}'
+            )
+        )
+    return tree
+
+
+def plain_type(name: Any) -> Any:
+    """Returns a policy's name without the ``_command`` that DI-engine appends."""
+    return name.removesuffix('_command') if isinstance(name, str) else name
+
+
+def _check_types_agree(tree: Tree, main: Tree, errors: list[ConfigError]) -> None:
+    for part in COMPONENTS:
+        which, how = section_at(tree, part.path).get('type'), section_at(main, part.path).get('type')
+        if which is not None and how is not None and plain_type(which) != plain_type(how):
+            remedy = f'create_config.{part.name}.type says {which!r}; leave it out of main_config.'
+            errors.append(
+                ConfigError(f'two types: {how!r} and {which!r}', where=f'{part.key}.type', remedy=remedy)
+            )
+
+
+def _merge(base: Tree, over: Tree) -> None:
+    for name, value in over.items():
+        if isinstance(value, dict) and isinstance(base.get(name), dict):
+            _merge(base[name], value)
+        else:
+            base[name] = value
+
+
+def _override(tree: Tree, text: str, errors: list[ConfigError]) -> None:
+    key, equals, raw = text.partition('=')
+    path = key.strip().split('.')
+    if not equals or not all(re.fullmatch(r'[^\s.=]+', name) for name in path):
+        form = 'the form key=value, such as policy.learn.batch_size=128'
+        errors.append(ConfigError(f'malformed override {text!r}', got=text, expected=form))
+        return
+    path = [*ALIASES.get(path[0], path[0]).split('.'), *path[1:]]
+    bad: list[ConfigError] = []
+    value = _clean(parse_value(raw.strip()), '.'.join(path) + '.', bad)
+    bad += [
+        ConfigError(f'bad key {n!r}: {key_problem(n)}', where='.'.join(path)) for n in path if key_problem(n)
+    ]
+    error = _bad_section(tuple(path), value)
+    errors += [*bad, error] if error else bad
+    if bad or error:
+        return
+    try:
+        if isinstance(value, dict):
+            value = _laid_over(section_at(tree, path), value)
+        set_path(tree, path, value)
+    except ConfigError as error:
+        errors.append(ConfigError(error.message, where=error.where, remedy=f'From the override {text!r}.'))
+
+
+def _laid_over(section: Mapping[str, Any], value: Tree) -> Tree:
+    merged = _clean(section, '', [])
+    _merge(merged, value)
+    return merged  # type: ignore[no-any-return]
+
+
+def parse_value(text: str) -> Any:
+    """Returns the Python literal that ``text`` is, else the text; knows ``true``, ``none`` and ``inf``."""
+    words = {
+        'true': True,
+        'false': False,
+        'none': None,
+        'null': None,
+        'inf': float('inf'),
+        '-inf': float('-inf'),
+    }
+    if text.lower() in words:
+        return words[text.lower()]
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return text

@@ -1,0 +1,138 @@
+"""Every exception that rlframe raises on purpose, with one root and one form.
+
+Each error says *where* (dotted key, file or place), what it *got*, what it *expected* and, where one exists,
+the *remedy*. They survive ``copy.copy`` and pickle, which is how Ray and subprocesses hand them on.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class RLFrameError(Exception):
+    """Root of all errors that rlframe raises on purpose."""
+
+    exit_code = 1
+    """Exit status of the command line when this error ends it: 2 for bad input, 1 for a failure in a run."""
+
+    def __init__(
+        self, message: str = '', *, where: str = '', got: Any = None, expected: str = '', remedy: str = ''
+    ) -> None:
+        super().__init__(message)
+        self.message, self.where, self.got, self.expected, self.remedy = message, where, got, expected, remedy
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self)._rebuild, (type(self), dict(self.__dict__))
+
+    @staticmethod
+    def _rebuild(cls: type[RLFrameError], fields: dict[str, Any]) -> RLFrameError:
+        error = cls.__new__(cls, fields['message'])
+        error.__dict__.update(fields)
+        error.args = (fields['message'],)
+        return error
+
+    def __str__(self) -> str:
+        names_where = not self.where or self.message.startswith(self.where)
+        text = self.message if names_where else f'{self.where}: {self.message}'
+        if self.expected:
+            text += f'; got {self.got!r}, expected {self.expected}'
+        stop = '' if text.endswith(('.', '?')) else '.'
+        return f'{text}{stop} {self.remedy}' if self.remedy else text
+
+
+class ConfigError(RLFrameError, ValueError):
+    """A config file, key or command-line override that cannot be used."""
+
+    exit_code = 2
+
+
+class ConfigErrors(ConfigError):
+    """Several independent mistakes of one config, reported together."""
+
+    def __init__(self, errors: list[ConfigError], where: str = '') -> None:
+        super().__init__(f'{len(errors)} mistakes in the config', where=where)
+        self.errors = errors
+
+    def __str__(self) -> str:
+        return '\n'.join(
+            [
+                f'{self.where}: {self.message}' if self.where else self.message,
+                *(f'  {e}' for e in self.errors),
+            ]
+        )
+
+
+class ConfigWarning(UserWarning):
+    """A config that can be used but probably does not do what was meant."""
+
+
+class RegistryError(ConfigError, KeyError):
+    """A component name that is not registered, or is registered twice."""
+
+    __str__ = ConfigError.__str__
+
+
+class MissingDependencyError(ConfigError, ImportError):
+    """An optional package that this config needs is not installed."""
+
+
+class IncompatibleError(ConfigError):
+    """A policy, a model and an env that do not fit together."""
+
+
+class EnvError(ConfigError):
+    """An env that cannot be made."""
+
+
+class DeviceError(ConfigError):
+    """A device that this machine does not have."""
+
+
+class ResourceError(ConfigError):
+    """More memory or more cores than there are."""
+
+
+class ExperimentDirError(ConfigError):
+    """A run folder that cannot be used."""
+
+
+class ExperimentExistsError(ExperimentDirError):
+    """A run folder that was asked for by name and exists already."""
+
+
+class CheckpointError(ConfigError):
+    """A checkpoint that is missing, damaged or made for something else."""
+
+
+class CheckpointNotFoundError(CheckpointError):
+    """No checkpoint at the place that was named."""
+
+
+class CheckpointCorruptError(CheckpointError):
+    """A checkpoint file that is not what its manifest says."""
+
+
+class CheckpointMismatchError(CheckpointError):
+    """A checkpoint of another network, algorithm or env."""
+
+
+class EnvContractError(RLFrameError):
+    """An env that breaks Gymnasium's contract while it runs."""
+
+
+class NonFiniteError(RLFrameError, FloatingPointError):
+    """A NaN or an infinity where a number must be."""
+
+
+class ActionError(RLFrameError, ValueError):
+    """A policy handed out an action that the env's action space does not contain."""
+
+
+class BufferUnderflowError(RLFrameError):
+    """More samples were asked for than the replay buffer holds."""
+
+
+class HookError(RLFrameError, ValueError):
+    """A learner hook that is declared wrongly."""
+
+    exit_code = 2

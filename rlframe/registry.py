@@ -1,0 +1,173 @@
+"""Registries: names in a config become classes. Every registry of rlframe is listed at the foot of this file.
+
+Built-in components are known by the module that defines them and are imported when first asked for, so that
+listing names or refusing a wrong one imports nothing.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, overload
+
+from rlframe.errors import ConfigError, RegistryError
+
+T = TypeVar('T', bound=type)
+
+
+def nearest(word: str, known: Any) -> str:
+    """Returns `` Did you mean 'x'?`` for the known word closest to ``word``, or an empty string."""
+    close = difflib.get_close_matches(word, [str(name) for name in known], n=1, cutoff=0.6)
+    return f' Did you mean {close[0]!r}?' if close else ''
+
+
+def import_modules(names: list[str]) -> None:
+    """Imports the modules that register a user's own components.
+
+    Raises:
+        ConfigError: If a module does not exist. Errors inside a module are left as they are.
+    """
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name is None or not (name == error.name or name.startswith(error.name + '.')):
+                raise
+            raise ConfigError(
+                f'no module named {name!r}', where='import_names', remedy='Is its folder on PYTHONPATH?'
+            ) from error
+
+
+class Registry:
+    """Maps the names of one kind of component to classes.
+
+    Args:
+        kind: What the names stand for, in words; it appears in every error.
+        builtin: Name to the module that registers it when imported.
+    """
+
+    def __init__(self, kind: str, builtin: Mapping[str, str] | None = None) -> None:
+        self.kind = kind
+        self._builtin = dict(builtin or {})
+        self._classes: dict[str, type] = {}
+
+    @overload
+    def register(self, name: str) -> Callable[[T], T]: ...
+    @overload
+    def register(self, name: str, cls: T) -> T: ...
+    def register(self, name: str, cls: T | None = None) -> T | Callable[[T], T]:
+        """Registers ``cls`` under ``name``; without ``cls`` it is a decorator.
+
+        Raises:
+            RegistryError: If another class has that name; both places are named.
+        """
+        if cls is None:
+            return lambda cls: self.register(name, cls)
+        taken = self._classes.get(name)
+        if taken is None and self._builtin.get(name, cls.__module__) != cls.__module__:
+            taken = self.get(name)
+        if taken is not None and _place(taken) != _place(cls):
+            raise RegistryError(
+                f'{self.kind} {name!r} is registered twice: {_place(taken)} and {_place(cls)}',
+                remedy='Give one of them another name.',
+            )
+        self._classes[name] = cls
+        return cls
+
+    def names(self) -> list[str]:
+        """Returns all names, sorted."""
+        return sorted({*self._builtin, *self._classes})
+
+    def is_builtin(self, name: str) -> bool:
+        """Whether ``name`` is one of rlframe's own components."""
+        return name in self._builtin
+
+    def get(self, name: str) -> type:
+        """Returns the class called ``name``.
+
+        Raises:
+            RegistryError: If there is none; the closest name and all names are given.
+        """
+        if name not in self._classes and name in self._builtin:
+            module = importlib.import_module(self._builtin[name])
+            if name not in self._classes:
+                raise RegistryError(f'{module.__name__} does not register the {self.kind} {name!r}')
+        if name not in self._classes:
+            own = sorted(set(self._classes) - set(self._builtin))
+            raise RegistryError(
+                f'unknown {self.kind} {name!r}.{nearest(str(name), self.names())}'
+                f' Registered: {sorted(self._builtin)}; imported: {own}',
+                remedy='Is the module that registers it named in import_names?',
+            )
+        return self._classes[name]
+
+    def get_cls(self, cfg: Mapping[str, Any]) -> type:
+        """Returns the class named by ``cfg.type``, after importing ``cfg.import_names``."""
+        import_modules(list(cfg.get('import_names') or ()))
+        if 'type' not in cfg:
+            raise RegistryError(f"the config of a {self.kind} needs a 'type'; one of {self.names()}")
+        return self.get(cfg['type'])
+
+    def build(self, cfg: Mapping[str, Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Returns an instance of the class named by ``cfg.type``; its constructor's errors pass unchanged."""
+        return self.get_cls(cfg)(*args, **kwargs)
+
+
+def _place(cls: type) -> str:
+    """Returns ``file:line`` of a class, or its dotted name where there is no source."""
+    try:
+        return f'{inspect.getsourcefile(cls)}:{inspect.getsourcelines(cls)[1]}'
+    except (OSError, TypeError):
+        return f'{cls.__module__}.{cls.__qualname__}'
+
+
+def _in(package: str, **modules: str) -> dict[str, str]:
+    return {name: f'rlframe.{package}.{module}' for name, module in modules.items()}
+
+
+ENV_REGISTRY = Registry('env', _in('envs', gym='gym_env'))
+"""One env: how to make it and what it is called."""
+ENV_MANAGER_REGISTRY = Registry('env manager', _in('envs', base='env_manager', gym_vector='vector_env'))
+"""N envs stepped together."""
+POLICY_REGISTRY = Registry('policy', _in('policy', dqn='dqn', ppo='ppo'))
+"""What acts and what is trained."""
+MODEL_REGISTRY = Registry('model', _in('model', q_net='q_net', actor_critic='actor_critic'))
+"""The networks inside a policy."""
+SERIAL_COLLECTOR_REGISTRY = Registry('serial collector', _in('worker.collector', sample='serial_collector'))
+"""Turns env steps into training samples."""
+SERIAL_EVALUATOR_REGISTRY = Registry(
+    'serial evaluator', _in('worker.collector', interaction='serial_evaluator')
+)
+"""Measures a policy."""
+LEARNER_REGISTRY = Registry('learner', _in('worker.learner', base='base_learner'))
+"""Updates a policy and runs the hooks around each update."""
+LEARNER_HOOK_REGISTRY = Registry(
+    'learner hook',
+    _in(
+        'worker.learner',
+        load_ckpt='builtin_hooks',
+        save_ckpt='builtin_hooks',
+        log_show='builtin_hooks',
+        log_reduce='builtin_hooks',
+    ),
+)
+"""Code that runs before or after training or one iteration of it."""
+BUFFER_REGISTRY = Registry(
+    'replay buffer', _in('worker.replay_buffer', naive='buffer', advanced='advanced_buffer')
+)
+"""Keeps transitions and hands out random ones."""
+
+REGISTRIES = {
+    'env': ENV_REGISTRY,
+    'env_manager': ENV_MANAGER_REGISTRY,
+    'policy': POLICY_REGISTRY,
+    'model': MODEL_REGISTRY,
+    'collector': SERIAL_COLLECTOR_REGISTRY,
+    'evaluator': SERIAL_EVALUATOR_REGISTRY,
+    'learner': LEARNER_REGISTRY,
+    'learner_hook': LEARNER_HOOK_REGISTRY,
+    'replay_buffer': BUFFER_REGISTRY,
+}
+"""All of the above, under the names that a config's ``create_config`` uses."""

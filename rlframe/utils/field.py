@@ -1,0 +1,350 @@
+"""Declared options: what a component can be told, with type, range, unit and meaning.
+
+A component lists its options in a class attribute ``config``, a nested dict whose leaves are ``Field`` s (a
+plain value is a ``Field`` of its own type). ``Configurable.default_config()`` merges them along the bases.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import difflib
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from easydict import EasyDict
+
+from rlframe.errors import ConfigError, ConfigErrors
+from rlframe.utils.resolved_config import ResolvedConfig as ResolvedConfig
+from rlframe.utils.resolved_config import raw_items
+from rlframe.utils.resolved_config import to_plain as to_plain
+
+REQUIRED: Any = type(
+    'Required', (), {'__repr__': lambda self: 'REQUIRED', '__deepcopy__': lambda self, memo: self}
+)()
+"""Default of a ``Field`` that the user must set."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Field:
+    """One option of a component.
+
+    Args:
+        default: Value where the user sets none, or ``REQUIRED``.
+        type: Accepted type or types; ``None`` takes the default's type. An int is accepted for a float, a
+            bool is no int.
+        range: Interval that a number must lie in, such as ``(0, inf)`` or ``[0, 1]``; round brackets exclude
+            the end.
+        unit: Unit in words.
+        doc: What it does, in one line.
+        choices: The only values accepted.
+        check: Returns what was expected instead of a bad value, or an empty string.
+    """
+
+    default: Any
+    type: Any = None
+    range: str = ''
+    unit: str = ''
+    doc: str = ''
+    choices: tuple[Any, ...] = ()
+    check: Callable[[Any], str] | None = None
+
+    @property
+    def types(self) -> tuple[type, ...]:
+        """Accepted types, ``type(None)`` among them where the default is ``None``."""
+        declared = self.type if self.type is not None else type(self.default)
+        types = declared if isinstance(declared, tuple) else (declared,)
+        return (*types, type(None)) if self.default is None and type(None) not in types else types
+
+    def expected(self) -> str:
+        """Says in words what is accepted."""
+        if self.choices:
+            return 'one of ' + ', '.join(repr(choice) for choice in self.choices)
+        names = ' or '.join('None' if t is type(None) else t.__name__ for t in self.types)
+        text = f'{names} in {self.range}' if self.range else names
+        return f'{text} ({self.unit})' if self.unit else text
+
+    def problem(self, value: Any) -> str:
+        """Returns what was expected if ``value`` is not accepted, else an empty string."""
+        if self.choices:
+            return (
+                ''
+                if any(value == choice and type(value) is type(choice) for choice in self.choices)
+                else self.expected()
+            )
+        if value is None and type(None) in self.types:
+            return ''
+        if not self._has_type(value):
+            return self.expected() + (' (a bool is not a number)' if isinstance(value, bool) else '')
+        if (
+            isinstance(value, int | float)
+            and not isinstance(value, bool)
+            and not _in_range(value, self.range)
+        ):
+            return self.expected()
+        return self.check(value) if self.check else ''
+
+    def _has_type(self, value: Any) -> bool:
+        if isinstance(value, bool):
+            return bool in self.types or object in self.types
+        if isinstance(value, int) and float in self.types:
+            return True
+        if isinstance(value, float) and int in self.types and float not in self.types:
+            return value.is_integer() and value >= 1e4  # 1e6 is how people write a million steps
+        if isinstance(value, list | tuple) and {list, tuple} & set(self.types):
+            return True  # JSON and YAML know no tuples
+        return isinstance(value, tuple(t for t in self.types if t is not bool))
+
+    def convert(self, value: Any) -> Any:
+        """Returns an accepted value as its declared type: 1 as 1.0 for a float, 1e6 as 1000000 for an int."""
+        if (
+            isinstance(value, int)
+            and not isinstance(value, bool)
+            and float in self.types
+            and int not in self.types
+        ):
+            return float(value)
+        if isinstance(value, float) and int in self.types and float not in self.types:
+            return int(value)
+        if isinstance(value, list) and tuple in self.types and list not in self.types:
+            return tuple(value)
+        if isinstance(value, tuple) and list in self.types and tuple not in self.types:
+            return list(value)
+        return value
+
+
+def _in_range(value: float, interval: str) -> bool:
+    if math.isnan(value):
+        return False
+    if not interval:
+        return True
+    low, high = (float(end) for end in interval[1:-1].split(','))
+    above = value > low if interval[0] == '(' else value >= low
+    return above and (value < high if interval[-1] == ')' else value <= high)
+
+
+Options = dict[str, Any]
+"""Names to a ``Field`` or, for a section, to more ``Options``."""
+
+
+def as_fields(options: Mapping[str, Any]) -> Options:
+    """Turns the plain values among options into fields; a nested dict is a section."""
+    return {
+        name: value
+        if isinstance(value, Field)
+        else as_fields(value)
+        if isinstance(value, Mapping)
+        else Field(value)
+        for name, value in options.items()
+    }
+
+
+def merge_fields(base: Options, over: Options) -> Options:
+    """Lays ``over`` on ``base``, section by section; a plain value replaces the default of a ``Field``."""
+    merged = dict(base)
+    for name, value in over.items():
+        old = merged.get(name)
+        if isinstance(old, dict) and isinstance(value, Mapping):
+            merged[name] = merge_fields(old, value)  # type: ignore[arg-type]
+        elif (
+            isinstance(old, Field)
+            and (dict in old.types or not isinstance(value, Mapping))
+            and not isinstance(value, Field)
+        ):
+            merged[name] = _with_default(old, value)
+        else:
+            merged[name] = as_fields({name: value})[name]
+    return merged
+
+
+def _with_default(field: Field, value: Any) -> Field:
+    """Returns the field with another default; what it accepted before it still accepts."""
+    if field.type is not None or field.default not in (None, REQUIRED):
+        return dataclasses.replace(field, default=value, type=field.types)
+    types = (type(value), type(None)) if field.default is None else None
+    return dataclasses.replace(field, default=value, type=types)
+
+
+def defaults_of(options: Options) -> dict[str, Any]:
+    """Returns the default of every field, nested as the options are."""
+    return {
+        name: copy.deepcopy(option.default) if isinstance(option, Field) else defaults_of(option)
+        for name, option in options.items()
+    }
+
+
+def dotted_keys(options: Options, prefix: str = '') -> list[str]:
+    """Returns the dotted key of every option and section."""
+    found = []
+    for name, option in options.items():
+        found.append(prefix + name)
+        if isinstance(option, dict):
+            found += dotted_keys(option, f'{prefix}{name}.')
+    return found
+
+
+def unknown_key(where: str, siblings: Options, root: Options, at: str = '') -> ConfigError:
+    """Returns the error for a key that nobody declared, with the nearest right one.
+
+    Args:
+        where: The dotted key.
+        siblings: The options that its section has.
+        root: All options, to find the section that the key belongs to.
+        at: Prefix of the dotted keys of ``root``.
+    """
+    section, dot, name = where.rpartition('.')
+    by_name: dict[str, list[str]] = {}
+    for key in dotted_keys(root, at):
+        by_name.setdefault(key.rpartition('.')[2], []).append(key)
+    known = f'Known here: {", ".join(sorted(siblings))}' if 0 < len(siblings) <= 12 else ''
+    if close := difflib.get_close_matches(name, siblings, n=1, cutoff=0.75):
+        hint = f'. Did you mean {section}{dot}{close[0]}?'
+    elif name in by_name:
+        hint, known = f'; it belongs to {" or ".join(by_name[name][:3])}.', ''
+    elif close := difflib.get_close_matches(name, siblings, n=1):
+        hint = f'. Did you mean {section}{dot}{close[0]}?'
+    elif close := difflib.get_close_matches(name, by_name, n=1, cutoff=0.75):
+        hint = f'. Did you mean {by_name[close[0]][0]}?'
+    else:
+        hint = '.'
+    return ConfigError(f'{where} is not a known key{hint}', where=where, remedy=known)
+
+
+def check_values(
+    values: Mapping[str, Any], options: Options, prefix: str = '', root: Options | None = None
+) -> tuple[dict[str, Any], list[ConfigError]]:
+    """Lays a user's values on the defaults of the options.
+
+    Args:
+        values: What the user set.
+        options: What may be set.
+        prefix: Dotted key of the section and a dot, for the errors.
+        root: All options of the config, where ``options`` are only those of a section.
+
+    Returns:
+        The complete values, and one error for each value that cannot be used (nothing is raised).
+    """
+    merged, errors = defaults_of(options), []
+    for name, value in raw_items(values):
+        option, where = options.get(name), f'{prefix}{name}'
+        if option is None:
+            errors.append(unknown_key(where, options, root or options, '' if root else prefix))
+        elif isinstance(option, dict):
+            if not isinstance(value, Mapping):
+                errors.append(
+                    ConfigError('bad value', where=where, got=value, expected=f'a dict with {sorted(option)}')
+                )
+                continue
+            merged[name], below = check_values(
+                value, option, where + '.', root or (None if prefix else options)
+            )
+            errors += below
+        else:
+            merged[name], bad = _check_value(value, option, where)
+            errors += bad
+    return merged, errors + _missing(options, values, prefix)
+
+
+def _missing(options: Options, values: Mapping[str, Any], prefix: str) -> list[ConfigError]:
+    """Returns an error for each required option that is not set, also in sections that are not there."""
+    errors = []
+    for name, option in options.items():
+        if name in values:
+            continue
+        if isinstance(option, dict):
+            errors += _missing(option, {}, f'{prefix}{name}.')
+        elif option.default is REQUIRED:
+            remedy = (
+                f'{option.doc}: {option.expected()}.' if option.doc else f'Expected: {option.expected()}.'
+            )
+            errors.append(ConfigError('a required key is missing', where=prefix + name, remedy=remedy))
+    return errors
+
+
+def _check_value(value: Any, option: Field, where: str) -> tuple[Any, list[ConfigError]]:
+    """Returns the converted value, or the default and the error."""
+    if hasattr(value, 'dtype') and getattr(value, 'ndim', 1) == 0:
+        value = value.item()  # a numpy scalar, which is what tuners draw
+    value = _completed(value, option.default)
+    if not (expected := option.problem(value)):
+        return option.convert(copy.deepcopy(value)), []
+    remedy = ''
+    if isinstance(value, str) and (number := _number_in(value)) is not None and not option.problem(number):
+        remedy = 'It is text, not a number: remove the quotes; YAML wants a dot and a sign, as in 1.0e-4.'
+    message = f'bad value of type {type(value).__name__}'
+    return copy.deepcopy(option.default), [
+        ConfigError(message, where=where, got=value, expected=expected, remedy=remedy)
+    ]
+
+
+def _completed(value: Any, default: Any) -> Any:
+    """Fills a dict up from the default dict, unless it is of another ``type``."""
+    if not (isinstance(value, Mapping) and isinstance(default, Mapping)):
+        return value
+    same_type = 'type' not in value or value['type'] == default.get('type')
+    return {**default, **value} if same_type else value
+
+
+def _number_in(text: str) -> float | int | None:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return None
+
+
+class Configurable:
+    """Base of everything that is built from a config section."""
+
+    config: dict[str, Any] = {}
+    """The options that this class adds to those of its bases."""
+
+    @classmethod
+    def config_fields(cls) -> Options:
+        """Returns the declared options of this class and its bases."""
+        fields: Options = {}
+        for base in reversed(cls.__mro__):
+            fields = merge_fields(fields, base.__dict__.get('config', {}))
+        return fields
+
+    @classmethod
+    def default_config(cls) -> EasyDict:
+        """Returns a fresh copy of the default options, with ``cfg_type`` naming the class."""
+        return EasyDict({**defaults_of(cls.config_fields()), 'cfg_type': f'{cls.__name__}Dict'})
+
+    @classmethod
+    def check_config(cls, cfg: ResolvedConfig) -> list[ConfigError]:
+        """Returns the mistakes that no single option shows, such as two options that exclude each other.
+
+        It is asked once every option alone is possible. Override it to add rules; keep those of the base with
+        ``super()``.
+
+        Args:
+            cfg: The complete options of this component.
+
+        Returns:
+            One error per mistake, whose ``where`` is the key within this component's own section.
+        """
+        return []
+
+    @classmethod
+    def resolve_config(cls, cfg: Mapping[str, Any] | None) -> EasyDict:
+        """Completes a user's options with the defaults; a config that was compiled already is passed through.
+
+        Raises:
+            ConfigError: If an option is unknown or impossible. All mistakes are reported together.
+        """
+        if isinstance(cfg, ResolvedConfig):
+            return cfg
+        values = {
+            name: value
+            for name, value in raw_items(cfg or {})
+            if name not in ('cfg_type', 'type', 'import_names')
+        }
+        resolved, errors = check_values(values, cls.config_fields())
+        errors = errors or cls.check_config(ResolvedConfig(resolved))
+        if errors:
+            raise errors[0] if len(errors) == 1 else ConfigErrors(errors, where=cls.__name__)
+        return ResolvedConfig(resolved)

@@ -1,0 +1,112 @@
+"""A checked config that remembers which of its keys were read."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from easydict import EasyDict
+
+from rlframe.registry import nearest
+
+
+def raw_items(tree: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Returns all pairs of a dict, none of them counted as read, even where a key shadows ``items``."""
+    return list(dict.items(tree)) if isinstance(tree, dict) else list(tree.items())
+
+
+def to_plain(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """Copies a config to plain dicts and lists; nothing counts as read."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return to_plain(value)
+        if type(value) in (list, tuple):
+            return type(value)(plain(v) for v in value)
+        return copy.deepcopy(value)
+
+    return {name: plain(value) for name, value in raw_items(tree)}
+
+
+class ResolvedConfig(EasyDict):  # type: ignore[misc]  # EasyDict is untyped
+    """A config whose keys are all declared and whose values are all possible; it knows which keys were read.
+
+    Args:
+        values: The complete, checked values.
+        user_keys: Dotted keys that the user set, for ``rlframe.config.unread_user_keys``.
+    """
+
+    _read: set[str]
+    _user_keys: frozenset[str]
+
+    def __init__(self, values: Mapping[str, Any] | None = None, user_keys: Iterable[str] = ()) -> None:
+        object.__setattr__(self, '_read', set())
+        object.__setattr__(self, '_user_keys', frozenset(user_keys))
+        for name, value in raw_items({} if values is None else values):
+            self[name] = value
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f'the config has no key {name!r}.{nearest(name, dict.keys(self))}') from None
+
+    def __getitem__(self, name: str) -> Any:
+        value: Any = dict.__getitem__(self, name)
+        self._read.add(name)
+        return value
+
+    def __iter__(self) -> Iterator[str]:  # makes ``**cfg`` and ``dict(cfg)`` go through __getitem__
+        return iter(list(dict.keys(self)))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(value, Mapping) and not isinstance(value, ResolvedConfig):
+            value = ResolvedConfig(value)
+        dict.__setitem__(self, name, value)
+
+    __setitem__ = __setattr__
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Returns a value, counted as read."""
+        self._read.add(name)
+        return dict.get(self, name, default)
+
+    def items(self) -> Any:
+        """Returns all pairs, counted as read."""
+        self._read.update(dict.keys(self))
+        return dict.items(self)
+
+    def values(self) -> Any:
+        """Returns all values, counted as read."""
+        self._read.update(dict.keys(self))
+        return dict.values(self)
+
+    def pop(self, name: str, *default: Any) -> Any:
+        """Removes a key and returns its value."""
+        return dict.pop(self, name, *default)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> ResolvedConfig:
+        twin = ResolvedConfig({}, self._user_keys)
+        object.__setattr__(twin, '_read', self._read)  # who reads the copy has read the config
+        for name, value in raw_items(self):
+            dict.__setitem__(twin, name, copy.deepcopy(value, memo))
+        return twin
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ResolvedConfig, (to_plain(self), self._user_keys)
+
+    def was_read(self, name: str) -> bool:
+        """Whether something has read the key ``name`` of this section."""
+        return name in self._read
+
+    def unread(self, prefix: str = '') -> list[str]:
+        """Returns the dotted keys that nothing has read."""
+        found: list[str] = []
+        pairs: list[tuple[str, Any]] = raw_items(self)
+        for name, value in pairs:
+            if isinstance(value, ResolvedConfig) and value:
+                found += value.unread(f'{prefix}{name}.') if value._read else [prefix + name]
+            elif name not in self._read:
+                found.append(prefix + name)
+        return found

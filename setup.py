@@ -1,0 +1,66 @@
+"""Package metadata; the settings of tools are in pyproject.toml."""
+
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+VERSION = (
+    Path('rlframe/__init__.py').read_text(encoding='utf-8').partition("__version__ = '")[2].partition("'")[0]
+)
+
+EXTRAS = {
+    'atari': ['gymnasium[atari]'],
+    'box2d': ['gymnasium[box2d]'],
+    'mujoco': ['gymnasium[mujoco]'],
+    'minigrid': ['minigrid'],
+    'minatar': ['minatar'],
+    'pettingzoo': ['pettingzoo[classic]'],
+    'minari': ['minari'],
+    'envpool': ['envpool'],
+    'http': ['flask'],
+    'video': ['moviepy'],
+    'tune': ['ray[tune] >= 2.52'],
+    'onnx': ['onnx'],
+    'wandb': ['wandb'],
+    'mlflow': ['mlflow'],
+    'docs': ['matplotlib'],
+    'test': [
+        'pytest',
+        'pytest-cov',
+        'hypothesis',
+        'ruff',
+        'mypy',
+        'matplotlib',
+        'moviepy',
+        'pyyaml',
+        'tensorboard',
+    ],
+    'bench': ['stable-baselines3', 'tianshou', 'cpprb; python_version < "3.13"'],
+}
+
+setup(
+    name='rlframe',
+    version=VERSION,
+    description='Reinforcement learning from components that a config file puts together',
+    long_description=Path('README.md').read_text(encoding='utf-8'),
+    long_description_content_type='text/markdown',
+    license='Apache-2.0',
+    python_requires='>=3.11',
+    packages=[*find_packages(include=['rlframe', 'rlframe.*']), 'rlframe.configs'],
+    package_dir={'rlframe.configs': 'configs'},
+    package_data={'rlframe': ['py.typed'], 'rlframe.configs': ['*.py', '*.json', '*.yaml']},
+    install_requires=[
+        'torch >= 2.10',
+        'numpy',
+        'easydict',
+        'gymnasium[classic-control]',
+        'ray[tune] >= 2.52',
+        'tensorboardX',
+        'safetensors',
+        'numba',
+        'rich',
+    ],
+    extras_require=EXTRAS,
+    entry_points={'console_scripts': ['rlframe = rlframe.entry.__main__:main']},
+    classifiers=['Programming Language :: Python :: 3', 'Typing :: Typed'],
+)

@@ -1,0 +1,279 @@
+"""Config files: what is read, what is left behind, what is refused, what is written."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections import OrderedDict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlframe import config_file
+from rlframe.config_file import find_config, read_config, write_total_config
+from rlframe.errors import ConfigError, ConfigErrors, MissingDependencyError
+
+PAIR = """main_config = dict(exp_name="x", env=dict(env_id="CartPole-v1"))
+create_config = dict(policy=dict(type="dqn"))
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.chdir(tmp_path)
+    path, modules = list(sys.path), set(sys.modules)
+    yield tmp_path
+    sys.path[:] = path
+    for name in set(sys.modules) - modules:
+        if getattr(sys.modules[name], '__file__', None) and str(tmp_path) in str(sys.modules[name].__file__):
+            del sys.modules[name]
+
+
+def write(name: str, text: str) -> Path:
+    path = Path(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def error_of(name: str | Path) -> str:
+    with pytest.raises(ConfigError) as caught:
+        read_config(name)
+    return str(caught.value)
+
+
+def test_python_config_is_executed_once_and_its_main_block_never() -> None:
+    write(
+        'c.py',
+        PAIR
+        + 'with open("ran", "a") as f:\n    f.write("x")\nif __name__ == "__main__":\n    raise SystemExit\n',
+    )
+    main, create = read_config('c.py')
+    assert main.env.env_id == 'CartPole-v1' and create.policy.type == 'dqn'
+    assert Path('ran').read_text() == 'x'
+
+
+def test_nothing_stays_after_reading() -> None:
+    write('a/helper.py', 'NAME = "from a"\n')
+    write('b/helper.py', 'NAME = "from b"\n')
+    path, modules = list(sys.path), set(sys.modules)
+    for name in 'ab':
+        text = 'import sys\nfrom helper import NAME\nsys.path.append("junk")\n'
+        text += 'main_config = dict(exp_name=NAME)\ncreate_config = {}\n'
+        assert read_config(write(f'{name}/c.py', text))[0].exp_name == f'from {name}'
+    assert sys.path == path and set(sys.modules) == modules
+
+
+@pytest.mark.parametrize(
+    'create', ['dict(import_names=["own"])', 'dict(policy=dict(type="p", import_names=["own"]))']
+)
+@pytest.mark.parametrize('suffix', ['.py', '.json'])
+def test_folder_stays_importable_for_import_names(folder: Path, create: str, suffix: str) -> None:
+    if suffix == '.py':
+        file = write('c.py', f'main_config = dict()\ncreate_config = {create}\n')
+    else:
+        file = write('c.json', json.dumps({'main_config': {}, 'create_config': eval(create)}))
+    read_config(file)
+    read_config(file)
+    assert sys.path[0] == str(folder) and sys.path.count(str(folder)) == 1
+
+
+def test_packages_installed_below_the_folder_are_not_forgotten(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write('venv/installed_below.py', '')
+    write('own_package/__init__.py', '')
+    write('own_package/part.py', '')
+    monkeypatch.syspath_prepend(folder / 'venv')
+    sub = write('c.py', f'import installed_below, own_package.part\n{PAIR}')
+    monkeypatch.chdir('/')
+    read_config(folder / sub)
+    assert 'installed_below' in sys.modules
+    assert not {'own_package', 'own_package.part'} & set(sys.modules)
+
+
+def test_modules_of_a_folder_that_was_on_the_path_before_stay(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write('beside.py', '')
+    monkeypatch.syspath_prepend(folder)
+    read_config(write('c.py', f'import beside\n{PAIR}'))
+    assert 'beside' in sys.modules
+
+
+def test_dataclass_and_file_name_work_in_a_config() -> None:
+    text = (
+        'from __future__ import annotations\nimport dataclasses, pathlib\n'
+        '@dataclasses.dataclass\nclass D:\n    x: int = 3\n'
+        'main_config = dict(n=D().x, here=pathlib.Path(__file__).name)\ncreate_config = {}\n'
+    )
+    main, _ = read_config(write('c.py', text))
+    assert (main.n, main.here) == (3, 'c.py')
+
+
+def test_missing_file_names_absolute_path_and_similar_files(folder: Path) -> None:
+    write('cartpole_dqn.py', PAIR)
+    text = error_of('cartpole_dnq.py')
+    assert (
+        f'not found: {folder / "cartpole_dnq.py"}' in text and 'cartpole_dqn.py' in text.split('Similar')[1]
+    )
+    assert 'does not exist either' in error_of('nowhere/x.py')
+
+
+@pytest.mark.parametrize(
+    ('name', 'word'), [('d.py', 'directory'), ('c.txt', "'.txt'"), ('e.py', 'empty'), ('c', "''")]
+)
+def test_wrong_kind_of_file_names_path_and_suffixes(folder: Path, name: str, word: str) -> None:
+    Path('d.py').mkdir()
+    for other in ('c.txt', 'c', 'e.py'):
+        write(other, ' \n' if other == 'e.py' else PAIR)
+    text = error_of(name)
+    assert str(folder / name) in text and word in text and '.py, .json, .yaml, .yml' in text
+
+
+def test_syntax_error_shows_line_source_and_caret(folder: Path) -> None:
+    file = write('c.py', 'x = 1\nmain_config = dict(a=1,, b=2)\n')
+    with pytest.raises(ConfigError) as caught:
+        read_config(file)
+    lines = str(caught.value).splitlines()
+    assert lines[0].startswith(f'{folder / "c.py"}:2: SyntaxError')
+    assert lines[1].strip() == 'main_config = dict(a=1,, b=2)'
+    assert lines[1][lines[2].index('^')] == ','
+    assert isinstance(caught.value.__cause__, SyntaxError)
+
+
+@pytest.mark.parametrize(
+    ('line', 'word'),
+    [
+        ('undefined_name', 'NameError'),
+        ('import no_such_pkg', 'ModuleNotFoundError'),
+        ('raise SystemExit(3)', 'SystemExit: 3'),
+    ],
+)
+def test_config_that_raises_is_named_with_line_and_type(folder: Path, line: str, word: str) -> None:
+    path = list(sys.path)
+    write('helper.py', f'def f():\n    {line}\n')
+    text = error_of(write('c.py', f'from helper import f\n{PAIR}f()\n'))
+    assert f'{folder / "c.py"}:4' in text and word in text
+    assert sys.path == path and 'helper' not in sys.modules
+
+
+def test_missing_names_are_listed_with_those_present() -> None:
+    text = error_of(write('c.py', 'main_confg = {}\ncreate_config = 3\n'))
+    for word in ('main_config nor create_config', "'main_confg'", 'Needed: main_config, create_config'):
+        assert word in text
+
+
+def test_bad_keys_are_refused_before_easydict_sees_them() -> None:
+    with pytest.raises(ConfigErrors) as caught:
+        read_config(
+            write('c.py', 'main_config = {"env": {"kwargs": {"items": 1, 2: 3}}}\ncreate_config = {}\n')
+        )
+    assert 'main_config.env.kwargs.items' in str(caught.value) and 'bad key 2' in str(caught.value)
+
+
+def test_null_bytes_and_other_encodings_are_refused() -> None:
+    Path('c.py').write_bytes(b'main_config = {}\x00')
+    assert 'c.py' in error_of('c.py')
+    Path('l.py').write_bytes('x = "é"'.encode('latin-1'))
+    assert 'l.py' in error_of('l.py')
+    Path('l.json').write_bytes('{"é": 1}'.encode('latin-1'))
+    assert 'UTF-8' in error_of('l.json')
+
+
+def test_json() -> None:
+    write('c.json', '{"main_config": {"a": Infinity}, "create_config": {}}')
+    assert read_config('c.json')[0].a == math.inf
+    assert 'there twice' in error_of(
+        write('d.json', '{"main_config": {"a": 1, "a": 2}, "create_config": {}}')
+    )
+    text = error_of(write('e.json', '{\n "main_config": {,}\n}'))
+    assert 'e.json:2' in text and text.splitlines()[1].strip() == '"main_config": {,}'
+    assert 'main_config' in error_of(write('f.json', '[1]'))
+
+
+def test_yaml() -> None:
+    pytest.importorskip('yaml')
+    write('c.yaml', 'main_config:\n  a: &x [1, 2]\n  b: *x\ncreate_config:\n  policy: {type: dqn}\n')
+    main, create = read_config('c.yaml')
+    assert main.a == main.b == [1, 2] and create.policy.type == 'dqn'
+    text = error_of(write('d.yml', 'main_config:\n  a: 1\n  a: 2\ncreate_config: {}\n'))
+    assert 'd.yml:3' in text and "'a' is there twice" in text
+    assert 'e.yml:2' in error_of(write('e.yml', 'main_config:\n\ta: 1\n'))
+    assert 'bad key 1' in error_of(write('f.yml', 'main_config: {1: 2}\ncreate_config: {}\n'))
+    assert 'main_config' in error_of(write('g.yml', '- 1\n'))
+
+
+def test_yaml_without_pyyaml_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, 'yaml', None)
+    with pytest.raises(MissingDependencyError, match='pip install pyyaml'):
+        read_config(write('c.yaml', 'main_config: {}\n'))
+
+
+def test_shipped_configs_are_found_from_any_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shipped = write('site/configs/cartpole_dqn.py', PAIR).parent.absolute()
+    monkeypatch.setattr(config_file, 'shipped_configs', lambda: shipped)
+    assert (
+        find_config('configs/cartpole_dqn.py')
+        == find_config('cartpole_dqn.py')
+        == shipped / 'cartpole_dqn.py'
+    )
+    assert 'configs/cartpole_dqn.py' in error_of('configs/cartpole_dnq.py')
+    own = write('configs/cartpole_dqn.py', PAIR)
+    assert find_config(own) == folder / own
+
+
+def make_env() -> None:
+    """Something importable to put into a config."""
+
+
+def test_total_config_reloads_equal(folder: Path) -> None:
+    main: dict[str, Any] = {
+        'exp_name': 'x"""y',
+        'inf': [math.inf, -math.inf],
+        'tuple': (1, (2.5,)),
+        'long': 'word ' * 60,
+        'nested': {'a-b': {'c': None, 'd': True, 'e': b'x'}},
+        'cls': OrderedDict,
+        'big': 10**10,
+    }
+    create = {'policy': {'type': 'dqn'}, 'import_names': []}
+    write_total_config(folder, main, create)
+    source = Path('total_config.py').read_text()
+    assert source.startswith('"""') and "float('inf')" in source and 'import collections\n' in source
+    assert read_config('total_config.py') == (main, create)
+    write_total_config('sub_total.py', main, create)
+    assert Path('sub_total.py').read_text() == source
+    assert sorted(p.name for p in folder.iterdir() if p.name.startswith('.')) == []
+
+
+def test_secrets_are_in_neither_file(folder: Path) -> None:
+    main = {
+        'wandb': {'api_key': 'hunter2', 'API_TOKEN': 'hunter2', 'password': None},
+        'l': [{'my_secret': {'x': 'hunter2'}}],
+    }
+    write_total_config(folder, main, {})
+    for name in ('total_config.py', 'config.json'):
+        text = Path(name).read_text()
+        assert 'hunter2' not in text and text.count('***') == 3
+    assert main['wandb']['api_key'] == 'hunter2'  # type: ignore[call-overload]
+
+
+def test_what_no_source_gives_is_written_as_text_and_said(folder: Path) -> None:
+    write_total_config(folder, {'env': {'env_id': lambda: None}}, {})
+    source = Path('total_config.py').read_text()
+    assert '# Written as text, because no source gives it: main_config.env.env_id' in source
+    assert '<lambda>' in read_config('total_config.py')[0].env.env_id
+
+
+def test_numpy_numbers_are_written_as_python_ones(folder: Path) -> None:
+    numpy = pytest.importorskip('numpy')
+    write_total_config(folder, {'a': numpy.float32(0.5), 'b': numpy.int64(3)}, {})
+    assert (
+        read_config('total_config.py')[0]
+        == {'a': 0.5, 'b': 3}
+        == json.loads(Path('config.json').read_text())['main_config']
+    )

@@ -1,0 +1,170 @@
+"""Declared options: types, ranges, merging along the bases, and which keys were read."""
+
+from __future__ import annotations
+
+import copy
+import math
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlframe.errors import ConfigError, ConfigErrors
+from rlframe.utils.field import REQUIRED, Configurable, Field, ResolvedConfig, check_values, to_plain
+
+
+class Base(Configurable):
+    config = dict(
+        size=Field(4, int, '[1, inf)', 'units', 'how wide'),
+        rate=Field(1e-3, (float, dict), '(0, inf)'),
+        n_sample=Field(None, int, '[1, inf)'),
+        shape=Field((84, 84), tuple),
+        kwargs=Field({}, dict),
+        eps=Field({'type': 'exp', 'start': 1.0, 'end': 0.1}, dict),
+        learn=dict(batch_size=64, name='adam', flag=False),
+    )
+
+
+class Derived(Base):
+    config = dict(size=8, n_sample=16, kwargs=dict(a=1), learn=dict(batch_size=32, extra=1.5))
+
+
+def test_defaults_are_merged_along_the_bases() -> None:
+    cfg = Derived.default_config()
+    assert (cfg.size, cfg.n_sample, cfg.kwargs, cfg.cfg_type) == (8, 16, {'a': 1}, 'DerivedDict')
+    assert cfg.learn == {'batch_size': 32, 'name': 'adam', 'flag': False, 'extra': 1.5}
+    assert Base.default_config().learn == {'batch_size': 64, 'name': 'adam', 'flag': False}
+
+
+def test_default_config_is_a_fresh_copy() -> None:
+    Base.default_config().learn.batch_size = 1
+    Base.default_config().eps['start'] = 5
+    assert Base.default_config().learn.batch_size == 64 and Base.default_config().eps.start == 1.0
+
+
+def test_another_default_leaves_type_and_range() -> None:
+    assert Derived.resolve_config({'n_sample': None}).n_sample is None
+    for bad in (0, 'x', 2.5):
+        with pytest.raises(ConfigError, match=r'int or None in \[1, inf\)'):
+            Derived.resolve_config({'n_sample': bad})
+
+
+@pytest.mark.parametrize(
+    ('values', 'key', 'expected'),
+    [
+        ({'rate': 1}, 'rate', 1.0),
+        ({'size': 1e6}, 'size', 1_000_000),
+        ({'size': np.int64(3)}, 'size', 3),
+        ({'rate': np.float32(0.5)}, 'rate', 0.5),
+        ({'shape': [4, 4]}, 'shape', (4, 4)),
+        ({'eps': {'end': 0.2}}, 'eps', {'type': 'exp', 'start': 1.0, 'end': 0.2}),
+        ({'eps': {'type': 'constant', 'value': 0.2}}, 'eps', {'type': 'constant', 'value': 0.2}),
+        ({'kwargs': {'b': 2}}, 'kwargs', {'b': 2}),
+    ],
+)
+def test_accepted_values_get_their_declared_type(values: dict[str, Any], key: str, expected: Any) -> None:
+    found = Base.resolve_config(values)[key]
+    assert found == expected and isinstance(found, type(expected))
+
+
+@pytest.mark.parametrize('value', [True, '4', 2.5, 0, -1, None, [4], math.nan, math.inf])
+def test_impossible_values_are_refused(value: Any) -> None:
+    with pytest.raises(ConfigError, match=r'size.*int in \[1, inf\) \(units\)'):
+        Base.resolve_config({'size': value})
+
+
+@pytest.mark.parametrize(
+    ('interval', 'inside', 'outside'),
+    [
+        ('[0, 1]', [0, 0.5, 1], [-0.1, 1.1]),
+        ('(0, 1)', [0.5], [0, 1]),
+        ('[1, inf)', [1, 1e300], [0.5, math.inf]),
+        ('', [-1e9], []),
+    ],
+)
+def test_ranges(interval: str, inside: list[float], outside: list[float]) -> None:
+    field = Field(0.5, float, interval)
+    assert not any(field.problem(value) for value in inside)
+    assert all(field.problem(value) for value in [*outside, math.nan])
+
+
+def test_choices_are_of_the_same_type() -> None:
+    field = Field(1, choices=(1, 2))
+    assert not field.problem(2) and field.problem(True) and field.problem(2.0) == 'one of 1, 2'
+
+
+def test_a_check_says_what_was_expected() -> None:
+    field = Field(2, int, check=lambda value: '' if value % 2 == 0 else 'an even number')
+    assert field.problem(3) == 'an even number' and field.problem('x') == 'int' and not field.problem(4)
+
+
+def test_required_options_are_found_in_sections_that_are_not_there() -> None:
+    options = {'a': {'b': {'c': Field(REQUIRED, str, doc='a name')}}, 'd': Field(REQUIRED, int)}
+    _, errors = check_values({}, options)
+    assert [error.where for error in errors] == ['a.b.c', 'd']
+    _, errors = check_values({'a': {'b': {'c': 'x'}}, 'd': 'x'}, options)
+    assert [error.where for error in errors] == ['d']
+
+
+def test_direct_construction_reports_all_mistakes_with_their_keys() -> None:
+    with pytest.raises(ConfigErrors) as caught:
+        Base.resolve_config({'siez': 3, 'batch_size': 3, 'learn': {'nam': 'x'}, 'rate': 0, 'eps': 3})
+    text = str(caught.value)
+    for word in (
+        'Base',
+        'Did you mean size?',
+        'belongs to learn.batch_size',
+        'Did you mean learn.name?',
+        'rate: bad',
+        'eps: bad',
+    ):
+        assert word in text
+
+
+def test_type_and_import_names_are_left_out_and_a_compiled_config_passes() -> None:
+    cfg = Base.resolve_config({'type': 'x', 'import_names': [], 'cfg_type': 'BaseDict'})
+    assert 'type' not in cfg and Base.resolve_config(cfg) is cfg
+    assert Base.resolve_config(None) == cfg
+
+
+def test_reading_is_remembered_and_copying_to_plain_is_no_reading() -> None:
+    cfg = Base.resolve_config(None)
+    to_plain(cfg)
+    assert cfg.unread() == ['size', 'rate', 'n_sample', 'shape', 'kwargs', 'eps', 'learn']
+    assert cfg.size and cfg['rate'] and cfg.get('n_sample') is None and cfg.learn.name
+    assert cfg.unread() == ['shape', 'kwargs', 'eps', 'learn.batch_size', 'learn.flag']
+    dict(**cfg.learn)
+    list(cfg.eps.values())
+    list(cfg.kwargs.items())
+    assert cfg.unread() == ['shape']
+    assert copy.deepcopy(cfg).shape == (84, 84) and cfg.unread() == []
+
+
+def test_resolved_config_is_a_dict_like_any_other() -> None:
+    cfg = Base.resolve_config(None)
+    twin = pickle.loads(pickle.dumps(cfg))
+    assert twin == cfg and isinstance(twin.learn, ResolvedConfig)
+    twin.learn.batch_size = 1
+    twin.update(size=9)
+    assert (twin.pop('rate'), twin.pop('rate', 5), twin.size) == (1e-3, 5, 9) and 'rate' not in twin
+    assert cfg.learn.batch_size == 64
+    with pytest.raises(AttributeError, match=r"no key 'siez'\. Did you mean 'size'"):
+        _ = cfg.siez
+
+
+@settings(max_examples=80, deadline=None, derandomize=True)
+@given(
+    st.dictionaries(
+        st.sampled_from(['size', 'rate', 'shape', 'eps', 'learn', 'zzz']),
+        st.none() | st.integers() | st.text() | st.lists(st.integers()),
+    )
+)
+def test_every_value_is_accepted_or_reported_once(values: dict[str, Any]) -> None:
+    merged, errors = check_values(values, Base.config_fields())
+    wrong = [error.where for error in errors]
+    assert sorted(set(wrong)) == sorted(wrong) and set(wrong) <= set(values)
+    _, again = check_values(merged, Base.config_fields())
+    assert again == []

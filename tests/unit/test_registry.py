@@ -1,0 +1,155 @@
+"""Registries: names to classes, lazily, with errors that say what to do."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlframe.errors import ConfigError, RegistryError
+from rlframe.registry import REGISTRIES, Registry, import_modules, nearest
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Writes importable modules into a folder that is on the path for one test."""
+    monkeypatch.syspath_prepend(tmp_path)
+    written = []
+
+    def write(name: str, source: str) -> None:
+        (tmp_path / f'{name}.py').write_text(source)
+        written.append(name)
+
+    yield write
+    for name in written:
+        sys.modules.pop(name, None)
+
+
+class Recent:
+    """A component."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.args, self.kwargs = args, kwargs
+
+
+def test_register_as_call_and_as_decorator_returns_the_class() -> None:
+    registry = Registry('buffer')
+    assert registry.register('recent', Recent) is Recent
+    assert registry.register('also')(Recent) is Recent
+    assert registry.names() == ['also', 'recent'] and registry.get('recent') is Recent
+
+
+def test_unknown_name_gives_neighbour_known_names_and_remedy() -> None:
+    registry = Registry('replay buffer', {'naive': 'json'})
+    registry.register('recent', Recent)
+    with pytest.raises(KeyError) as caught:
+        registry.get('recnt')
+    text = str(caught.value)
+    for word in (
+        "unknown replay buffer 'recnt'",
+        "Did you mean 'recent'?",
+        "['naive']",
+        "imported: ['recent']",
+        'import_names',
+    ):
+        assert word in text
+
+
+def test_second_class_under_a_name_is_refused_with_both_places(module: Any) -> None:
+    module('first_of_two', 'class Mine: ...\n')
+    module('second_of_two', '\n\nclass Mine: ...\n')
+    import first_of_two  # type: ignore[import-not-found]
+    import second_of_two  # type: ignore[import-not-found]
+
+    registry = Registry('policy')
+    registry.register('mine', first_of_two.Mine)
+    with pytest.raises(RegistryError, match=r'first_of_two\.py:1.*second_of_two\.py:3'):
+        registry.register('mine', second_of_two.Mine)
+
+
+def test_a_class_may_be_registered_again_after_a_reload(module: Any) -> None:
+    module('reloaded_mod', 'class Mine: ...\n')
+    registry = Registry('policy')
+    for _ in range(2):
+        spec = importlib.util.find_spec('reloaded_mod')
+        assert spec is not None and spec.loader is not None
+        loaded = importlib.util.module_from_spec(spec)
+        sys.modules['reloaded_mod'] = loaded
+        spec.loader.exec_module(loaded)
+        registry.register('mine', loaded.Mine)
+    assert registry.get('mine') is loaded.Mine
+
+
+def test_a_builtin_name_cannot_be_taken(module: Any) -> None:
+    registry = Registry('policy', {'dqn': 'builtin_mod'})
+    module('builtin_mod', 'class DQN: ...\n')
+    import builtin_mod  # type: ignore[import-not-found]
+
+    builtin_mod.DQN.__module__ = 'builtin_mod'
+    registry.register('dqn', builtin_mod.DQN)
+    with pytest.raises(RegistryError, match='registered twice'):
+        registry.register('dqn', Recent)
+
+
+def test_builtin_is_imported_when_first_asked_for(module: Any) -> None:
+    registry = Registry('policy', {'lazy': 'lazy_mod'})
+    REGISTRIES['test'] = registry
+    try:
+        module(
+            'lazy_mod',
+            "import rlframe.registry as r\n@r.REGISTRIES['test'].register('lazy')\nclass Lazy: ...\n",
+        )
+        assert registry.names() == ['lazy'] and registry.is_builtin('lazy') and 'lazy_mod' not in sys.modules
+        assert registry.get('lazy').__name__ == 'Lazy'
+    finally:
+        del REGISTRIES['test']
+
+
+def test_get_cls_imports_the_named_modules_first(module: Any) -> None:
+    registry = Registry('policy')
+    REGISTRIES['test'] = registry
+    try:
+        module(
+            'named_mod',
+            "from rlframe.registry import REGISTRIES\n@REGISTRIES['test'].register('own')\nclass Own: ...\n",
+        )
+        assert registry.get_cls({'type': 'own', 'import_names': ['named_mod']}).__name__ == 'Own'
+    finally:
+        del REGISTRIES['test']
+
+
+def test_config_without_a_type_is_refused() -> None:
+    with pytest.raises(RegistryError, match="needs a 'type'"):
+        Registry('policy').get_cls({})
+
+
+def test_build_passes_arguments_and_errors_on() -> None:
+    registry = Registry('buffer')
+    registry.register('recent', Recent)
+    built = registry.build({'type': 'recent'}, 1, a=2)
+    assert (built.args, built.kwargs) == ((1,), {'a': 2})
+    registry.register('number', int)
+    with pytest.raises(ValueError, match='invalid literal'):
+        registry.build({'type': 'number'}, 'x')
+
+
+def test_missing_module_is_a_config_error_but_a_broken_one_is_left_alone(module: Any) -> None:
+    for name in ('no_such_module_y', 'no_such_package_y.sub'):
+        with pytest.raises(ConfigError, match=name):
+            import_modules([name])
+    module('broken_mod', 'import no_such_module_z\n')
+    with pytest.raises(ModuleNotFoundError, match='no_such_module_z') as caught:
+        import_modules(['broken_mod'])
+    assert not isinstance(caught.value, ConfigError)
+
+
+def test_nearest_is_silent_where_nothing_is_near() -> None:
+    assert nearest('qqq', ['dqn']) == '' and nearest('dqnn', ['dqn', 'ppo']) == " Did you mean 'dqn'?"
+
+
+def test_a_builtin_module_that_registers_nothing_is_named() -> None:
+    with pytest.raises(RegistryError, match="json does not register the policy 'lost'"):
+        Registry('policy', {'lost': 'json'}).get('lost')
