@@ -1,0 +1,10 @@
+"""The data types that every layer shares: columns with one leading axis, steps of envs, trajectories, returns.
+
+Nothing here knows a policy or an env. Letters used for axes throughout rlframe: ``T`` time, ``N`` envs, ``P`` players,
+``M`` training samples, ``B`` batch, ``A`` actions.
+"""
+
+from rlframe.data.batch import Batch, Row
+from rlframe.data.timestep import Array, BoolArray, EnvSpec, FloatArray, IntArray, TimeStep
+
+__all__ = ['Array', 'Batch', 'BoolArray', 'EnvSpec', 'FloatArray', 'IntArray', 'Row', 'TimeStep']

@@ -1,0 +1,331 @@
+"""TrajectoryRecorder: rows of env steps in, training samples out, each written once.
+
+Rows pass up to three stages: ``NStepWindow`` holds a row back until its reward window is whole, ``SequenceCutter`` until
+``unroll_len`` rows stand in a row, and the recorder keeps what came out in the order in which it came.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlframe.data.batch import Batch
+from rlframe.data.timestep import Array, BoolArray, IntArray
+
+Columns = dict[str, Array]
+
+
+class NStepWindow:
+    """Turns one-step rows into n-step rows, per env, however the envs' steps are interleaved.
+
+    A row leaves when ``nstep`` rewards are known or its episode ends: ``reward`` is then the discounted sum over the k
+    steps of its window, ``next_obs``, ``terminated`` and ``truncated`` are those of the window's last step, and
+    ``value_gamma`` is ``discount_factor ** k``, the factor of the value of ``next_obs``.
+
+    Args:
+        env_num: Number of envs, N.
+        nstep: Rewards in a window, in env steps, >= 1.
+        discount_factor: Per env step, in [0, 1].
+
+    Source:
+        Sutton & Barto, Reinforcement Learning (2018), eq. 7.1; the true exponent at windows cut short.
+    """
+
+    def __init__(self, env_num: int, nstep: int, discount_factor: float) -> None:
+        self._nstep, self._discount_factor = nstep, discount_factor
+        self._columns: Columns = {}  # [N, nstep, ...], slot = number of the row modulo nstep
+        self._start = np.zeros(env_num, np.int64)  # number of the oldest row held, per env
+        self._count = np.zeros(env_num, np.int64)  # rows held, per env
+        self._reward = np.zeros((env_num, nstep))
+        self._discount = np.zeros(
+            (env_num, nstep)
+        )  # discount of the next reward of the window in that slot; 0: empty
+
+    @property
+    def held(self) -> int:
+        """Rows that wait for their window to fill."""
+        return int(self._count.sum())
+
+    def push(self, rows: Columns, env_id: IntArray, done: BoolArray) -> tuple[Columns, IntArray, BoolArray]:
+        """Takes one row per env of ``env_id`` and returns the rows that are now whole, with their envs and ``done``."""
+        if not self._columns:
+            shape = self._reward.shape
+            self._columns = {
+                k: np.empty(shape + v.shape[1:], v.dtype) for k, v in rows.items() if k != 'reward'
+            }
+        slot = (self._start[env_id] + self._count[env_id]) % self._nstep
+        for name, column in self._columns.items():
+            column[env_id, slot] = rows[name]
+        self._reward[env_id, slot], self._discount[env_id, slot] = 0.0, 1.0
+        self._count[env_id] += 1
+        self._reward[env_id] += self._discount[env_id] * rows['reward'][:, None]
+        self._discount[env_id] *= self._discount_factor
+        leaving = np.where(done, self._count[env_id], self._count[env_id] == self._nstep)  # rows per env, [n]
+        at = np.repeat(np.arange(len(env_id)), leaving)  # which of the n envs each leaving row is of
+        age = np.arange(len(at)) - np.repeat(np.cumsum(leaving) - leaving, leaving)
+        source = env_id[at]
+        slots = (self._start[source] + age) % self._nstep
+        whole = {name: column[source, slots] for name, column in self._columns.items()}
+        whole['reward'] = self._reward[source, slots].astype(rows['reward'].dtype)
+        whole['value_gamma'] = self._discount[source, slots].astype(np.float32)
+        for name in ('next_obs', 'terminated', 'truncated'):
+            whole[name] = rows[name][at]
+        self._discount[source, slots] = 0.0
+        self._start[env_id] += leaving
+        self._count[env_id] -= leaving
+        return whole, source, done[at]
+
+    def discard(self, env_id: IntArray) -> int:
+        """Forgets what is held of these envs and returns how many rows that were."""
+        dropped = int(self._count[env_id].sum())
+        self._start[env_id] = self._count[env_id] = 0
+        self._discount[env_id] = 0.0
+        return dropped
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns a copy of everything that is held."""
+        state = {
+            'start': self._start,
+            'count': self._count,
+            'reward': self._reward,
+            'discount': self._discount,
+        }
+        return _copy_state(state, self._columns)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continues from ``state_dict()``."""
+        for name in ('start', 'count', 'reward', 'discount'):
+            getattr(self, f'_{name}')[:] = state[name]
+        self._columns = {name: column.copy() for name, column in state['columns'].items()}
+
+
+class SequenceCutter:
+    """Cuts each env's rows into sequences of ``unroll_len``; one that an episode's end cuts short is padded with zeros.
+
+    Args:
+        env_num: Number of envs, N.
+        unroll_len: Rows in a sequence, in env steps, >= 2.
+    """
+
+    def __init__(self, env_num: int, unroll_len: int) -> None:
+        self._env_num, self._unroll_len = env_num, unroll_len
+        self._columns: Columns = {}  # [N, unroll_len, ...]
+        self._count = np.zeros(env_num, np.int64)  # rows held, per env
+
+    @property
+    def held(self) -> int:
+        """Rows that wait for their sequence to fill."""
+        return int(self._count.sum())
+
+    def push(self, rows: Columns, env_id: IntArray, done: BoolArray) -> tuple[Columns, IntArray]:
+        """Takes rows in time order, any number per env, and returns the finished sequences with their envs.
+
+        Each column of a sequence is [n, unroll_len, ...]; ``mask`` is True where a row is real.
+        """
+        if not self._columns:
+            shape = (self._env_num, self._unroll_len)
+            self._columns = {
+                name: np.zeros(shape + column.shape[1:], column.dtype) for name, column in rows.items()
+            }
+        finished: list[Columns] = []
+        owners: list[int] = []
+        for i, env in enumerate(env_id):
+            for name, column in self._columns.items():
+                column[env, self._count[env]] = rows[name][i]
+            self._count[env] += 1
+            if done[i] or self._count[env] == self._unroll_len:
+                finished.append(self._cut(env))
+                owners.append(env)
+        if not finished:
+            return {}, np.zeros(0, np.int64)
+        return {name: np.stack([c[name] for c in finished]) for name in finished[0]}, np.array(owners)
+
+    def _cut(self, env: int) -> Columns:
+        count, self._count[env] = int(self._count[env]), 0
+        sequence = {name: column[env].copy() for name, column in self._columns.items()}
+        for column in sequence.values():
+            column[count:] = 0
+        return {**sequence, 'mask': np.arange(self._unroll_len) < count}
+
+    def discard(self, env_id: IntArray) -> int:
+        """Forgets what is held of these envs and returns how many rows that were."""
+        dropped = int(self._count[env_id].sum())
+        self._count[env_id] = 0
+        return dropped
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns a copy of everything that is held."""
+        return _copy_state({'count': self._count}, self._columns)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continues from ``state_dict()``."""
+        self._count[:] = state['count']
+        self._columns = {name: column.copy() for name, column in state['columns'].items()}
+
+
+class TrajectoryRecorder:
+    """Keeps the rows of env steps until they are taken as training samples.
+
+    Every array given to ``append`` is copied, every array returned by ``take`` is the caller's: nothing aliases.
+
+    Args:
+        env_num: Number of envs, N.
+        nstep: Rewards in an n-step window, in env steps.
+        discount_factor: Per env step, in [0, 1]; used when ``nstep`` > 1.
+        unroll_len: Rows of one training sample, in env steps; more than 1 makes sequences.
+    """
+
+    def __init__(
+        self, env_num: int, nstep: int = 1, discount_factor: float = 1.0, unroll_len: int = 1
+    ) -> None:
+        self._env_num = env_num
+        self._window = NStepWindow(env_num, nstep, discount_factor) if nstep > 1 else None
+        self._cutter = SequenceCutter(env_num, unroll_len) if unroll_len > 1 else None
+        self._columns: Columns = {}  # [capacity, ...]
+        self._owner = np.zeros(0, np.int64)  # env of each sample, [capacity]
+        self._size = 0
+        self.in_order = True
+        """Whether every append so far held one row of each env, in env order."""
+        self._in_env_order = np.arange(env_num, dtype=np.int64).tobytes()
+
+    def __len__(self) -> int:
+        return self._size
+
+    @property
+    def held(self) -> int:
+        """Env steps that wait in a window or a sequence and are no sample yet."""
+        return sum(stage.held for stage in (self._window, self._cutter) if stage is not None)
+
+    def append(self, rows: Columns, env_id: IntArray, done: BoolArray, reserve: int = 0) -> None:
+        """Takes one row per env of ``env_id``.
+
+        Args:
+            rows: Columns [n, ...]; with ``nstep`` > 1 they must include ``reward``, ``next_obs``, ``terminated``, ``truncated``.
+            env_id: Env of each row, [n], each at most once.
+            done: True where the row ends an episode, [n].
+            reserve: Number of samples that will be taken together, to allocate once.
+        """
+        if self._window is not None:
+            rows, env_id, done = self._window.push(rows, env_id, done)
+        if self._cutter is not None:
+            rows, env_id = self._cutter.push(rows, env_id, done)
+        count = len(env_id)
+        if count == 0:
+            return
+        end = self._size + count
+        if end > len(self._owner):
+            self._grow(max(end, reserve + self._env_num, 2 * self._size), rows)
+        for name, column in self._columns.items():
+            column[self._size : end] = rows[name]
+        self._owner[self._size : end] = env_id
+        self.in_order = self.in_order and env_id.tobytes() == self._in_env_order
+        self._size = end
+
+    def _grow(self, capacity: int, rows: Columns) -> None:
+        for name, column in rows.items():
+            bigger = np.empty((capacity,) + column.shape[1:], column.dtype)
+            if self._size:
+                bigger[: self._size] = self._columns[name][: self._size]
+            self._columns[name] = bigger
+        self._owner = np.concatenate([self._owner[: self._size], np.zeros(capacity - self._size, np.int64)])
+
+    def take(self, count: int | None = None) -> Batch:
+        """Returns the oldest ``count`` finished samples (all where not given) and forgets them.
+
+        Raises:
+            ValueError: If there are fewer, or none at all.
+        """
+        count = self._size if count is None else count
+        if not 0 < count <= self._size:
+            raise ValueError(f'{count} samples were asked for, {self._size} are finished')
+        batch = Batch.unchecked({name: c[:count] for name, c in self._columns.items()}, count)
+        rest = (
+            {name: c[count : self._size].copy() for name, c in self._columns.items()}
+            if count < self._size
+            else {}
+        )
+        self._columns, self._owner = rest, self._owner[count : self._size].copy()
+        self._size, self.in_order = len(self._owner), len(self._owner) == 0
+        return batch
+
+    def take_block(self) -> Batch:
+        """Returns all finished rows as columns [T, N, ...], and forgets them.
+
+        Where the envs have different numbers of rows, T is the largest, the others are padded with zeros behind their
+        last row and a column ``mask`` tells which rows are real.
+        """
+        if self.in_order:
+            flat = self.take()
+            return flat.map(lambda c: c.reshape((-1, self._env_num) + c.shape[1:]))
+        owner = self._owner[: self._size]
+        counts = self.samples_per_env()
+        by_env = np.argsort(owner, kind='stable')
+        rank = np.empty(self._size, np.int64)  # how many earlier rows of the same env there are
+        rank[by_env] = np.arange(self._size) - np.repeat(np.cumsum(counts) - counts, counts)
+        shape = (int(counts.max()), self._env_num)
+        block: Columns = {}
+        for name, column in self._columns.items():
+            block[name] = np.zeros(shape + column.shape[1:], column.dtype)
+            block[name][rank, owner] = column[: self._size]
+        if counts.min() < counts.max():
+            block['mask'] = np.arange(shape[0])[:, None] < counts
+        self.take()
+        return Batch(block)
+
+    def samples_per_env(self) -> IntArray:
+        """Returns the number of finished samples of each env, [N]."""
+        return np.bincount(self._owner[: self._size], minlength=self._env_num)
+
+    def discard(self, env_id: IntArray, since: IntArray | None = None) -> int:
+        """Forgets what is held back of these envs, as after a step that must not count.
+
+        Args:
+            env_id: The envs, [n].
+            since: Number of finished samples to keep of each of them, [n]; all where not given.
+
+        Returns:
+            How many rows or samples were dropped.
+        """
+        dropped = sum(stage.discard(env_id) for stage in (self._window, self._cutter) if stage is not None)
+        if since is None:
+            return dropped
+        keep = np.ones(self._size, bool)
+        for env, first in zip(env_id, since, strict=True):
+            keep[np.flatnonzero(self._owner[: self._size] == env)[first:]] = False
+        dropped += int((~keep).sum())
+        self._keep(keep)
+        return dropped
+
+    def _keep(self, keep: BoolArray) -> None:
+        self._columns = {name: column[: self._size][keep] for name, column in self._columns.items()}
+        self._owner = self._owner[: self._size][keep]
+        self._size, self.in_order = len(self._owner), len(self._owner) == 0
+
+    def clear(self) -> int:
+        """Forgets everything, held or finished, and returns how many rows and samples that were."""
+        dropped = self._size + self.discard(np.arange(self._env_num))
+        self._keep(np.zeros(self._size, bool))
+        return dropped
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns a copy of all rows, held or finished."""
+        finished = {name: column[: self._size] for name, column in self._columns.items()}
+        state = {'owner': self._owner[: self._size], 'in_order': self.in_order}
+        stages = {'window': self._window, 'cutter': self._cutter}
+        held = {name: stage.state_dict() for name, stage in stages.items() if stage is not None}
+        return {**_copy_state(state, finished), **held}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continues from ``state_dict()``."""
+        self._owner, self.in_order = state['owner'].copy(), state['in_order']
+        self._size = len(self._owner)
+        self._columns = {name: column.copy() for name, column in state['columns'].items()}
+        for name, stage in (('window', self._window), ('cutter', self._cutter)):
+            if stage is not None:
+                stage.load_state_dict(state[name])
+
+
+def _copy_state(state: dict[str, Any], columns: Columns) -> dict[str, Any]:
+    copied = {name: value.copy() if isinstance(value, np.ndarray) else value for name, value in state.items()}
+    return {**copied, 'columns': {name: column.copy() for name, column in columns.items()}}
