@@ -1,0 +1,10 @@
+"""Envs and how they are stepped together.
+
+Any Gymnasium env runs from config through a factory; a manager steps N of them and returns columns in which an env's last
+row holds its true last observation. Nothing here knows what a policy is.
+"""
+
+from rlframe.envs.base_env import EnvFactory
+from rlframe.envs.env_manager import BaseEnvManager, IEnvManager
+
+__all__ = ['BaseEnvManager', 'EnvFactory', 'IEnvManager']

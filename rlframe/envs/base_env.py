@@ -1,0 +1,64 @@
+"""EnvFactory: what an ``env`` section of a config builds."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+from easydict import EasyDict
+
+from rlframe.data.timestep import EnvSpec
+from rlframe.utils.field import Configurable, Field
+
+if TYPE_CHECKING:
+    import gymnasium
+
+
+class EnvFactory(Configurable, ABC):
+    """Makes the envs that a config's ``env`` section describes.
+
+    Args:
+        cfg: The section; missing options take their defaults.
+    """
+
+    config = dict(
+        collector_env_num=Field(8, int, '[1, inf)', 'envs', 'envs that training data comes from'),
+        evaluator_env_num=Field(5, int, '[1, inf)', 'envs', 'envs that the policy is evaluated in'),
+        n_evaluator_episode=Field(10, int, '[1, inf)', 'episodes', 'episodes of one evaluation'),
+        stop_value=Field(
+            None,
+            float,
+            '',
+            "return in the env's own unit",
+            'mean return that ends training; None: its reward threshold',
+        ),
+    )
+
+    def __init__(self, cfg: EasyDict | dict[str, Any]) -> None:
+        self.cfg = self.resolve_config(cfg)
+        self._spec: EnvSpec | None = None
+
+    @abstractmethod
+    def make(self, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
+        """Returns a new env."""
+
+    @property
+    def spec(self) -> EnvSpec:
+        """What a policy must know; the first read makes an env and closes it."""
+        if self._spec is None:
+            env = self.make()
+            self._spec = spec_of(env)
+            env.close()
+        return self._spec
+
+
+def spec_of(env: gymnasium.Env[Any, Any]) -> EnvSpec:
+    """Reads an env's spaces and, where it was registered, its threshold and time limit."""
+    registered = env.spec
+    return EnvSpec(
+        observation_space=env.observation_space,
+        action_space=env.action_space,
+        name=registered.id if registered else type(env.unwrapped).__name__,
+        reward_threshold=registered.reward_threshold if registered else None,
+        max_episode_steps=registered.max_episode_steps if registered else None,
+    )

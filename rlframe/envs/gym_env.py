@@ -1,0 +1,145 @@
+"""Any Gymnasium env from config: an id, ``module:id``, a class or a factory, with wrappers."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from rlframe.envs.base_env import EnvFactory
+from rlframe.errors import ConfigError, EnvError, MissingDependencyError
+from rlframe.registry import ENV_REGISTRY, nearest
+from rlframe.utils.field import REQUIRED, Field
+from rlframe.utils.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import gymnasium as gym
+else:
+    gym = LazyModule('gymnasium')
+
+EXTRAS = {'ale': 'atari', 'box2d': 'box2d', 'mujoco': 'mujoco', 'minigrid': 'minigrid', 'minatar': 'minatar'}
+"""Words in an id or an error that tell which of rlframe's extras brings the env."""
+NAMESPACES = {'ALE': 'ale_py', 'MinAtar': 'minatar.gym'}
+"""Namespaces of ids and the module that registers them when imported; MiniGrid ids have none but a prefix."""
+
+
+@ENV_REGISTRY.register('gym')
+class GymEnvFactory(EnvFactory):
+    """Makes Gymnasium envs."""
+
+    config = dict(
+        env_id=Field(
+            REQUIRED,
+            object,
+            '',
+            '',
+            "Gymnasium id such as 'CartPole-v1', 'module:id', 'module:Class', a class or a factory",
+        ),
+        kwargs=Field({}, dict, '', '', 'passed on to the env'),
+        wrappers=Field(
+            [],
+            list,
+            '',
+            '',
+            "wrappers, innermost first: 'module:Class' or dict(type='module:Class', **kwargs)",
+        ),
+    )
+
+    def make(self, render_mode: str | None = None) -> gym.Env[Any, Any]:
+        """Returns a new env.
+
+        Raises:
+            EnvError: If the id is unknown (the nearest ones are named) or its constructor fails.
+            MissingDependencyError: If a package that it needs is not installed.
+        """
+        kwargs = dict(self.cfg.kwargs)
+        if render_mode is not None:
+            kwargs['render_mode'] = render_mode
+        env_id = self.cfg.env_id
+        env = make_by_id(env_id, kwargs) if isinstance(env_id, str) else _call(env_id, kwargs)
+        for wrapper in self.cfg.wrappers:
+            env = _wrap(env, wrapper)
+        return env
+
+
+def make_by_id(env_id: str, kwargs: Mapping[str, Any]) -> gym.Env[Any, Any]:
+    """Makes the env behind ``id``, ``module:id`` or ``module:Class``."""
+    module, _, name = env_id.rpartition(':')
+    found = _import(module) if module else None
+    if name not in gym.registry:
+        if found is not None and hasattr(found, name):
+            return _call(getattr(found, name), kwargs)
+        _import_namespace(name)
+    try:
+        return gym.make(name, disable_env_checker=True, **kwargs)
+    except gym.error.DependencyNotInstalled as error:
+        raise _missing(env_id, str(error)) from error
+    except (gym.error.Error, TypeError, ImportError) as error:
+        if isinstance(error, gym.error.UnregisteredEnv) and _extra_of(name):
+            raise _missing(env_id, 'its package is not installed') from error
+        near = nearest(name, gym.registry) if name not in gym.registry else ''
+        raise EnvError(f'cannot make {env_id!r}: {error}.{near}', where='env.env_id') from error
+
+
+def _call(factory: Callable[..., Any], kwargs: Mapping[str, Any]) -> gym.Env[Any, Any]:
+    if not callable(factory):
+        raise ConfigError(
+            'bad value', where='env.env_id', got=factory, expected='an id, a class or a factory'
+        )
+    env = factory(**kwargs)
+    if not isinstance(env, gym.Env):
+        raise EnvError(
+            f'{factory!r} made a {type(env).__name__}',
+            where='env.env_id',
+            remedy='It must return a gymnasium.Env.',
+        )
+    return env
+
+
+def _wrap(env: gym.Env[Any, Any], wrapper: Any) -> gym.Env[Any, Any]:
+    options = dict(wrapper) if isinstance(wrapper, Mapping) else {'type': wrapper}
+    kind = options.pop('type', None)
+    if isinstance(kind, str):
+        module, _, name = kind.rpartition(':')
+        try:
+            kind = getattr(_import(module or 'gymnasium.wrappers'), name)
+        except AttributeError as error:
+            raise ConfigError(
+                f'no wrapper {name!r} in {module or "gymnasium.wrappers"}', where='env.wrappers'
+            ) from error
+    if not callable(kind):
+        raise ConfigError(
+            'bad value', where='env.wrappers', got=wrapper, expected="'module:Class' or dict(type=...)"
+        )
+    return kind(env, **options)
+
+
+def _import(module: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise EnvError(
+            f'no module named {error.name!r}', where='env.env_id', remedy='Is it installed?'
+        ) from error
+
+
+def _import_namespace(name: str) -> None:
+    namespace = name.partition('/')[0] if '/' in name else ''
+    module = NAMESPACES.get(namespace) or ('minigrid' if name.startswith('MiniGrid-') else '')
+    if module:
+        try:
+            importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            raise _missing(name, f'no module named {error.name!r}') from error
+
+
+def _extra_of(text: str) -> str:
+    return next((extra for word, extra in EXTRAS.items() if word in text.lower()), '')
+
+
+def _missing(env_id: str, why: str) -> MissingDependencyError:
+    extra = _extra_of(env_id) or _extra_of(why)
+    remedy = f'pip install "rlframe[{extra}]"' if extra else ''
+    return MissingDependencyError(
+        f'{env_id!r} needs a package that is not installed: {why}', where='env.env_id', remedy=remedy
+    )

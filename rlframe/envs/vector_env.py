@@ -1,0 +1,235 @@
+"""Any ``gymnasium.vector.VectorEnv`` as an env manager, whatever its way of beginning the next episode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from easydict import EasyDict
+
+from rlframe.data.timestep import NO_INFO, Array, EnvSpec, IntArray, TimeStep
+from rlframe.envs import contract, env_state
+from rlframe.envs.base_env import EnvFactory
+from rlframe.envs.env_manager import IEnvManager
+from rlframe.errors import EnvError
+from rlframe.registry import ENV_MANAGER_REGISTRY
+from rlframe.utils.field import Field
+from rlframe.utils.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import gymnasium as gym
+else:
+    gym = LazyModule('gymnasium')
+
+
+@ENV_MANAGER_REGISTRY.register('gym_vector')
+class GymVectorEnvManager(IEnvManager):
+    """Steps the N envs of a Gymnasium vector env.
+
+    Its three autoreset modes give the same transitions. NEXT_STEP envs spend one step of the others on beginning an
+    episode: they are not ``ready`` meanwhile, and what the vector env reports for them in that step is no transition.
+    SAME_STEP envs report the true last observation beside the first one of the next episode. DISABLED envs are reset when
+    asked to. Seeds are used when all envs are reset together; afterwards the vector env goes on with its own generators.
+
+    Args:
+        env: The vector env, or what makes it.
+        cfg: Options of the manager.
+    """
+
+    config = dict(
+        mode=Field(
+            'native',
+            str,
+            '',
+            '',
+            "'native': the env's own vector form where it has one, else 'sync'; the others as in gymnasium.make_vec",
+            choices=('native', 'sync', 'async'),
+        ),
+        autoreset=Field(
+            'next_step',
+            str,
+            '',
+            '',
+            "how 'sync' and 'async' begin the next episode",
+            choices=('next_step', 'same_step', 'disabled'),
+        ),
+    )
+
+    can_hold = False
+
+    def __init__(
+        self, env: gym.vector.VectorEnv[Any, Any, Any] | Callable[[], Any], cfg: EasyDict | None = None
+    ) -> None:
+        self._cfg = self.resolve_config(cfg)
+        self._make: Callable[[], Any] = env if callable(env) else lambda: env  # type: ignore[assignment]
+        self._env: Any = None
+        self.launch()
+
+    @classmethod
+    def from_factory(
+        cls, factory: EnvFactory, env_num: int, cfg: EasyDict | None = None, render_mode: str | None = None
+    ) -> GymVectorEnvManager:
+        options = cls.resolve_config(cfg)
+        kwargs = {} if render_mode is None else {'render_mode': render_mode}
+        return cls(lambda: _make_vector(factory, env_num, options, kwargs), options)
+
+    def launch(self) -> None:
+        if self._env is not None:
+            return
+        env = self._env = self._make()
+        self.env_num = env.num_envs
+        self._autoreset = str(getattr(env.metadata.get('autoreset_mode', 'NextStep'), 'value', 'NextStep'))
+        spec = env.spec
+        self.spec = EnvSpec(
+            observation_space=env.single_observation_space,
+            action_space=env.single_action_space,
+            name=spec.id if spec else type(env.unwrapped).__name__,
+            reward_threshold=spec.reward_threshold if spec else None,
+            max_episode_steps=spec.max_episode_steps if spec else None,
+        )
+        contract.check_spaces([], self.spec)
+        self._all = self._ready = np.arange(self.env_num)
+        self._steps = np.zeros(self.env_num, np.int64)  # env steps of the running episode
+        self._episodes = np.zeros(self.env_num, np.int64)
+        self._action = np.zeros(
+            (self.env_num, *(self.spec.action_space.shape or ())), self.spec.action_space.dtype
+        )
+        self._action[:] = _any_action(self.spec)
+
+    @property
+    def ready(self) -> IntArray:
+        return self._ready
+
+    @property
+    def closed(self) -> bool:
+        return self._env is None
+
+    def reset(self, env_id: IntArray | None = None, seed: Sequence[int | None] | None = None) -> None:
+        self.launch()
+        ids = self._all if env_id is None else env_id
+        self._steps[ids] = 0
+        self._episodes[ids] += 1
+        if len(ids) == self.env_num and (env_id is None or seed is not None or self._autoreset == 'Disabled'):
+            first = seed[0] if seed is not None else None
+            obs, _ = self._env.reset(seed=first if self._has_one_generator() or seed is None else list(seed))
+            self.obs, self._ready = np.array(obs), self._all
+        elif self._autoreset == 'Disabled':
+            mask = np.isin(self._all, ids)
+            self.obs = np.array(self._env.reset(options={'reset_mask': mask})[0])
+        elif self._autoreset == 'NextStep':
+            self._ready = np.setdiff1d(self._ready, ids, assume_unique=True)
+            if len(self._ready) == 0:
+                self.obs = np.array(self._env.step(self._action)[0])
+                self._ready = self._all
+
+    def _has_one_generator(self) -> bool:
+        """Whether the vector env draws all its randomness from one generator: native ones do and take one seed."""
+        return not isinstance(self._env.unwrapped, gym.vector.SyncVectorEnv | gym.vector.AsyncVectorEnv)
+
+    def step(self, action: Array, env_id: IntArray) -> TimeStep:
+        whole = len(env_id) == self.env_num
+        if whole:
+            given = action
+        else:
+            given = self._action.copy()
+            given[env_id] = action
+        obs, reward, terminated, truncated, info = self._env.step(given)
+        self.obs = obs
+        self._ready = self._all
+        infos = _rows_of_info(info, self.env_num) if info else (NO_INFO,) * self.env_num
+        if self._autoreset == 'SameStep' and 'final_obs' in info:
+            obs, infos = self._put_final(obs, info, infos)
+        reward = reward.astype(np.float32, copy=False)
+        if not whole:
+            obs, reward = obs[env_id], reward[env_id]
+            terminated, truncated = terminated[env_id], truncated[env_id]
+            infos = [infos[i] for i in env_id]
+        self._steps[env_id] += 1
+        step = TimeStep(obs, reward, terminated, truncated, infos, env_id)
+        contract.check_finite(step, lambda i: (int(self._episodes[i]), int(self._steps[i])))
+        return step
+
+    def _put_final(
+        self, obs: Array, info: Mapping[str, Any], infos: Sequence[Any]
+    ) -> tuple[Array, Sequence[Any]]:
+        finished = np.flatnonzero(info['_final_obs'])
+        obs = obs.copy()
+        final = _rows_of_info(info['final_info'], self.env_num) if 'final_info' in info else infos
+        rows = list(infos)
+        for i in finished:
+            obs[i] = info['final_obs'][i]
+            rows[i] = final[i]
+        return obs, rows
+
+    def render(self, env_id: int) -> Array:
+        return np.asarray(self._env.render()[env_id])
+
+    def state_dict(self) -> dict[str, Any]:
+        state = {
+            'obs': self.obs.copy(),
+            'ready': self._ready.copy(),
+            'steps': self._steps.copy(),
+            'episodes': self._episodes.copy(),
+        }
+        members = [env_state.capture(env) for env in self._members()]
+        state['envs'] = {str(i): member for i, member in enumerate(members) if member is not None}
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.launch()
+        self.obs, self._ready = state['obs'].copy(), state['ready'].copy()
+        self._steps, self._episodes = state['steps'].copy(), state['episodes'].copy()
+        members = self._members()
+        for i, saved in state['envs'].items():
+            env_state.restore(members[int(i)], saved)
+
+    def _members(self) -> list[Any]:
+        """Returns the objects that hold the state: the vector env, and the envs of a SyncVectorEnv."""
+        own = self._env.unwrapped
+        return [own, *own.envs] if isinstance(own, gym.vector.SyncVectorEnv) else [own]
+
+    def close(self) -> None:
+        env, self._env = self._env, None
+        if env is not None:
+            env.close()
+
+
+def _make_vector(factory: EnvFactory, env_num: int, cfg: EasyDict, kwargs: dict[str, Any]) -> Any:
+    env_id = factory.cfg.get('env_id')
+    mode = gym.vector.AutoresetMode[cfg.autoreset.upper()]
+    native = cfg.mode == 'native' and isinstance(env_id, str) and not factory.cfg.get('wrappers')
+    if native and getattr(gym.registry.get(env_id), 'vector_entry_point', None):
+        try:
+            return gym.make_vec(
+                env_id,
+                num_envs=env_num,
+                vectorization_mode='vector_entry_point',
+                **factory.cfg.kwargs,
+                **kwargs,
+            )
+        except gym.error.Error as error:
+            raise EnvError(f'cannot make {env_id!r} as a vector env: {error}', where='env.env_id') from error
+    kind = gym.vector.AsyncVectorEnv if cfg.mode == 'async' else gym.vector.SyncVectorEnv
+    return kind([lambda: factory.make(kwargs.get('render_mode'))] * env_num, autoreset_mode=mode)
+
+
+def _any_action(spec: EnvSpec) -> Any:
+    """Returns an action for envs whose action in this step is ignored."""
+    space = spec.action_space
+    if isinstance(space, gym.spaces.Box):
+        return np.clip(np.zeros(space.shape), space.low, space.high)
+    return getattr(space, 'start', 0)
+
+
+def _rows_of_info(info: Mapping[str, Any], env_num: int) -> list[dict[str, Any]]:
+    """Turns a vector env's info, arrays with masks, into one dict per env."""
+    rows: list[dict[str, Any]] = [{} for _ in range(env_num)]
+    for name, values in info.items():
+        if name.startswith('_') or name in ('final_obs', 'final_info'):
+            continue
+        present = info.get(f'_{name}', np.ones(env_num, bool))
+        nested = _rows_of_info(values, env_num) if isinstance(values, Mapping) else None
+        for i in np.flatnonzero(present):
+            rows[i][name] = nested[i] if nested is not None else values[i]
+    return rows

@@ -1,0 +1,68 @@
+"""Where randomness comes from: every generator is derived from the config's seed and the name of its user."""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from rlframe.utils.lazy import LazyModule
+
+torch = LazyModule('torch')
+
+COLLECT, EVALUATE, SCORE = 'collect', 'evaluate', 'score'
+"""Purposes with env seeds of their own: training, evaluation during training, scoring of a finished policy."""
+
+
+def _key(name: str) -> int:
+    return zlib.crc32(name.encode())
+
+
+def env_seed(seed: int, rank: int, index: int, purpose: str = COLLECT) -> int:
+    """Returns the seed of an env's (or, in evaluation, an episode's) first reset: f(seed, rank, index), below 2**32."""
+    return int(np.random.SeedSequence([seed, rank, index, _key(purpose)]).generate_state(1)[0])
+
+
+def component_rng(seed: int, name: str, rank: int = 0) -> np.random.Generator:
+    """Returns the generator of the component called ``name``."""
+    return np.random.default_rng(np.random.SeedSequence([seed, rank, _key(name)]))
+
+
+def set_seed(seed: int) -> None:
+    """Seeds the global generators of Python, numpy and torch, which user code and weight initialisation draw from."""
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002  the global generator is what is to be seeded
+    torch.manual_seed(seed)
+
+
+def global_rng_state() -> dict[str, Any]:
+    """Returns the state of the global generators, as plain data."""
+    version, internal, gauss = random.getstate()
+    kind, keys, position, has_gauss, cached = np.random.get_state()  # noqa: NPY002  as in set_seed
+    return {
+        'torch': torch.get_rng_state(),
+        'numpy': [kind, keys.tolist(), position, has_gauss, cached],
+        'random': [version, list(internal), gauss],
+    }
+
+
+def set_global_rng_state(state: Mapping[str, Any]) -> None:
+    """Puts the global generators back into a state of ``global_rng_state()``."""
+    torch.set_rng_state(state['torch'])
+    np.random.set_state(tuple(state['numpy']))  # noqa: NPY002  as in set_seed
+    version, internal, gauss = state['random']
+    random.setstate((version, tuple(internal), gauss))
+
+
+@contextmanager
+def preserved_rng() -> Iterator[None]:
+    """Leaves the global generators as they were, whatever the block draws."""
+    state = global_rng_state()
+    try:
+        yield
+    finally:
+        set_global_rng_state(state)
