@@ -1,0 +1,47 @@
+"""Actor-critic networks for discrete actions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from rlframe.data.timestep import EnvSpec
+from rlframe.model.mlp import ObsToVector, mlp
+from rlframe.registry import MODEL_REGISTRY
+
+
+@MODEL_REGISTRY.register('actor_critic')
+class ActorCritic(nn.Module):
+    """An actor and a critic that share nothing.
+
+    ``actor`` maps observations [B, ...] to logits float32 [B, A], ``critic`` to values float32 [B, 1].
+
+    Args:
+        spec: Spaces of the env.
+        encoder_hidden_size_list: Widths of the hidden layers of either.
+        activation: Nonlinearity behind each.
+
+    Source:
+        Orthogonal weights of gain sqrt(2), 0.01 for logits: Andrychowicz et al., What Matters for On-Policy Deep
+        Actor-Critic Methods? (2021), choices C56 and C57.
+    """
+
+    def __init__(
+        self, spec: EnvSpec, encoder_hidden_size_list: Sequence[int] = (64, 64), activation: str = 'tanh'
+    ) -> None:
+        super().__init__()
+        reader = ObsToVector(spec.observation_space)
+        sizes = encoder_hidden_size_list
+        self.actor = nn.Sequential(reader, *mlp(reader.size, sizes, activation, int(spec.action_space.n)))
+        self.critic = nn.Sequential(reader, *mlp(reader.size, sizes, activation, 1))
+        for head, gain in ((self.actor, 0.01), (self.critic, 1.0)):
+            linear = [layer for layer in head if isinstance(layer, nn.Linear)]
+            for layer in linear:
+                nn.init.orthogonal_(layer.weight, gain if layer is linear[-1] else 2**0.5)
+                nn.init.zeros_(layer.bias)
+
+    def forward(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Maps observations [B, ...] to logits [B, A] and values [B]."""
+        return self.actor(obs), self.critic(obs).squeeze(1)

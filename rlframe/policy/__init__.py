@@ -1,0 +1,9 @@
+"""Policies: what acts in an env and what is trained.
+
+A policy is built from its config section and the spec of an env, and is used through four faces that each have only the
+functions one worker needs. It meets envs, collectors and buffers only as arguments.
+"""
+
+from rlframe.policy.base_policy import CollectMode, CommandMode, EvalMode, LearnMode, Policy, create_policy
+
+__all__ = ['CollectMode', 'CommandMode', 'EvalMode', 'LearnMode', 'Policy', 'create_policy']

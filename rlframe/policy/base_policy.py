@@ -1,0 +1,375 @@
+"""Policy: one network seen through four faces, each with just the functions that its user needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from easydict import EasyDict
+
+from rlframe.data.batch import Batch
+from rlframe.data.timestep import Array, EnvSpec, IntArray, TimeStep
+from rlframe.errors import ConfigError, IncompatibleError
+from rlframe.policy.device import check_device, resolve_device
+from rlframe.registry import MODEL_REGISTRY, POLICY_REGISTRY
+from rlframe.utils.field import Configurable, Field
+from rlframe.utils.lazy import LazyModule
+from rlframe.utils.seed import component_rng
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+else:
+    torch = LazyModule('torch')
+
+Metrics = dict[str, Any]
+"""Names to floats or 0-d tensors; tensors are read only when they are shown, so that no update waits for a device."""
+Reset = Callable[[IntArray | None], None]
+GetAttribute = Callable[[str], Any]
+SetAttribute = Callable[[str, Any], None]
+StateDict = Callable[[], dict[str, Any]]
+LoadStateDict = Callable[[Mapping[str, Any]], None]
+
+
+class LearnMode(NamedTuple):
+    """What a learner sees of a policy."""
+
+    forward: Callable[..., Metrics | Iterable[Callable[[], Metrics]]]
+    reset: Reset
+    info: Callable[[], str]
+    monitor_vars: Callable[[], list[str]]
+    get_attribute: GetAttribute
+    set_attribute: SetAttribute
+    state_dict: StateDict
+    load_state_dict: LoadStateDict
+
+
+class CollectMode(NamedTuple):
+    """What a collector sees of a policy."""
+
+    forward: Callable[..., Batch]
+    process_transition: Callable[[Array, Batch, TimeStep], dict[str, Array]]
+    get_train_sample: Callable[[Batch], Batch]
+    reset: Reset
+    get_attribute: GetAttribute
+    set_attribute: SetAttribute
+    state_dict: StateDict
+    load_state_dict: LoadStateDict
+
+
+class EvalMode(NamedTuple):
+    """What an evaluator sees of a policy."""
+
+    forward: Callable[..., Batch]
+    reset: Reset
+    get_attribute: GetAttribute
+    set_attribute: SetAttribute
+    state_dict: StateDict
+    load_state_dict: LoadStateDict
+
+
+class CommandMode(NamedTuple):
+    """What a commander sees of a policy."""
+
+    get_setting_learn: Callable[[Mapping[str, Any]], dict[str, Any]]
+    get_setting_collect: Callable[[Mapping[str, Any]], dict[str, Any]]
+    get_setting_eval: Callable[[Mapping[str, Any]], dict[str, Any]]
+
+
+class Policy(Configurable):
+    """Base of all policies.
+
+    A subclass names its network (``default_model``), its update (``_forward_learn``), how it acts (``_forward_collect``,
+    ``_forward_eval``) and what it records (``_process_transition``).
+
+    Args:
+        cfg: The ``policy`` section of a config; missing options take their defaults.
+        spec: Spaces of the env.
+        model: The network; built from ``cfg.model`` where not given.
+        enable_field: The faces that are needed, of ``learn``, ``collect``, ``eval``; all where not given.
+        seed: Seed of the policy's own generator.
+        rank: Which of several policies with this seed it is.
+    """
+
+    config: dict[str, Any] = dict(
+        on_policy=Field(
+            False, bool, '', '', 'whether it learns from fresh data only, without a replay buffer'
+        ),
+        cuda=Field(None, bool, '', '', "True is device='cuda', False is device='cpu'"),
+        device=Field(
+            'auto',
+            str,
+            '',
+            '',
+            "'auto' (CUDA where there is one), 'cpu', 'cuda', 'cuda:i'",
+            check=check_device,
+        ),
+        init_from=Field(None, str, '', '', 'checkpoint or run folder whose weights to begin with'),
+        random_collect_size=Field(
+            0, int, '[0, inf)', 'training samples', 'collected at random before training'
+        ),
+        model=dict(
+            type=Field(None, str, '', '', "registered model; None: the policy's own"),
+            import_names=Field([], list, '', '', 'modules that register it'),
+            obs_shape=Field(
+                None, (int, list, tuple), '', '', 'shape of an observation; None: read from the env'
+            ),
+            action_shape=Field(
+                None, (int, list, tuple), '', '', 'number of actions; None: read from the env'
+            ),
+        ),
+        learn=dict(),
+        collect=dict(
+            n_sample=Field(None, int, '[1, inf)', 'training samples', 'collected per round, over all envs'),
+            n_episode=Field(None, int, '[1, inf)', 'episodes', 'collected per round, instead of n_sample'),
+            unroll_len=Field(
+                1, int, '[1, inf)', 'env steps', 'length of a training sample; more than 1 makes sequences'
+            ),
+        ),
+        eval=dict(),
+        other=dict(),
+    )
+    supported_actions = 'Discrete'
+    """Names of the action spaces that it can act in, for the error message."""
+    alternatives = ''
+    """Policies to use for other action spaces."""
+
+    def __init__(
+        self,
+        cfg: EasyDict | Mapping[str, Any] | None = None,
+        spec: EnvSpec | None = None,
+        model: nn.Module | None = None,
+        enable_field: Iterable[str] | None = None,
+        *,
+        seed: int = 0,
+        rank: int = 0,
+    ) -> None:
+        if spec is None:
+            raise ConfigError(
+                f'{type(self).__name__} needs the spec of its env (env_manager.spec)', where='policy'
+            )
+        self._cfg, self._spec = self.resolve_config(cfg), spec
+        self._fields = tuple(enable_field or ('learn', 'collect', 'eval'))
+        self.check_spec(spec, self._cfg)
+        self._device = resolve_device(self._cfg)
+        self._rng = component_rng(seed, 'policy', rank)
+        self._model = (model if model is not None else self._create_model()).to(self._device)
+        for field in self._fields:
+            getattr(self, f'_init_{field}')()
+
+    # what a subclass defines
+
+    def default_model(self) -> str:
+        """Returns the registered name of the network to build."""
+        raise NotImplementedError
+
+    def model_kwargs(self) -> dict[str, Any]:
+        """Returns the arguments of the network's constructor: the ``model`` section and the spec."""
+        used = ('type', 'import_names', 'obs_shape', 'action_shape')
+        return {name: value for name, value in self._cfg.model.items() if name not in used} | {
+            'spec': self._spec
+        }
+
+    def _init_learn(self) -> None: ...
+    def _init_collect(self) -> None: ...
+    def _init_eval(self) -> None: ...
+
+    def _forward_learn(self, data: Batch) -> Metrics | Iterable[Callable[[], Metrics]]:
+        """Updates the network by one batch, or yields functions that each do one of several updates."""
+        raise NotImplementedError
+
+    def _forward_collect(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
+        """Returns a ``Batch`` with ``action`` [n, ...] and whatever else the transition needs."""
+        raise NotImplementedError
+
+    def _forward_eval(self, obs: Array, env_id: IntArray) -> Batch:
+        """Returns a ``Batch`` with the ``action`` [n, ...] that the policy thinks best."""
+        raise NotImplementedError
+
+    def _process_transition(self, obs: Array, output: Batch, timestep: TimeStep) -> dict[str, Array]:
+        """Returns the columns of the step's transitions, [n, ...]."""
+        return {
+            'obs': obs,
+            'next_obs': timestep.obs,
+            'action': output['action'],
+            'reward': timestep.reward,
+            'terminated': timestep.terminated,
+            'truncated': timestep.truncated,
+        }
+
+    def _get_train_sample(self, block: Batch) -> Batch:
+        """Turns a block of columns [T, N, ...] into training samples [M, ...]; only on-policy policies are asked."""
+        return block
+
+    def _monitor_vars(self) -> list[str]:
+        return ['cur_lr', 'total_loss']
+
+    def _state_dict_learn(self) -> dict[str, Any]:
+        return {'model': self._model.state_dict(), 'rng': self._rng.bit_generator.state}
+
+    def _load_state_dict_learn(self, state: Mapping[str, Any]) -> None:
+        self._load_model(state)
+        if 'rng' in state:
+            self._rng.bit_generator.state = state['rng']
+
+    def reset_targets(self) -> None:
+        """Makes copies of the network equal to it, after it was given other weights."""
+
+    def _reset(self, env_id: IntArray | None = None) -> None:
+        """Forgets what was remembered of these envs' episodes, or of all."""
+
+    def get_setting_learn(self, info: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns arguments for the learner's ``forward``."""
+        return {}
+
+    def get_setting_collect(self, info: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns arguments for the collector's ``forward``, such as ``eps``, from counters such as ``envstep``."""
+        return {}
+
+    def get_setting_eval(self, info: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns arguments for the evaluator's ``forward``."""
+        return {}
+
+    @classmethod
+    def check_spec(cls, spec: EnvSpec, cfg: EasyDict) -> None:
+        """Checks that the policy can act in an env, and that sizes given in ``cfg.model`` are the env's.
+
+        Raises:
+            IncompatibleError: If it cannot; the spaces and the policies that could are named.
+            ConfigError: If a size differs.
+        """
+        if type(spec.action_space).__name__ not in cls.supported_actions.split(', '):
+            raise IncompatibleError(
+                f'{cls.__name__} cannot act in {spec.name}: its action space is {spec.action_space!r}',
+                where='policy.type',
+                remedy=f'Supported: {cls.supported_actions}. {cls.alternatives}'.rstrip(),
+            )
+        for name, space in (('obs_shape', spec.observation_space), ('action_shape', spec.action_space)):
+            given, real = cfg.model.get(name), _shape_of(space)
+            if given is not None and (tuple(given) if not isinstance(given, int) else (given,)) != real:
+                raise ConfigError(
+                    f'the env {spec.name} has {name} {list(real)}',
+                    where=f'policy.model.{name}',
+                    got=given,
+                    expected=f'{list(real)}',
+                    remedy='Leave it out to take it from the env.',
+                )
+
+    # the faces
+
+    @property
+    def learn_mode(self) -> LearnMode:
+        """The functions that update the policy."""
+        return LearnMode(
+            self._forward_learn,
+            self._reset,
+            self.__repr__,
+            self._monitor_vars,
+            self.get_attribute,
+            self.set_attribute,
+            self._state_dict_learn,
+            self._load_state_dict_learn,
+        )
+
+    @property
+    def collect_mode(self) -> CollectMode:
+        """The functions that act to explore, and make training samples."""
+        return CollectMode(
+            self._forward_collect,
+            self._process_transition,
+            self._get_train_sample,
+            self._reset,
+            self.get_attribute,
+            self.set_attribute,
+            self._state_dict_model,
+            self._load_model,
+        )
+
+    @property
+    def eval_mode(self) -> EvalMode:
+        """The functions that act as well as the policy can."""
+        return EvalMode(
+            self._forward_eval,
+            self._reset,
+            self.get_attribute,
+            self.set_attribute,
+            self._state_dict_model,
+            self._load_model,
+        )
+
+    @property
+    def command_mode(self) -> CommandMode:
+        """The functions that turn counters into settings."""
+        return CommandMode(self.get_setting_learn, self.get_setting_collect, self.get_setting_eval)
+
+    def get_attribute(self, name: str) -> Any:
+        """Returns a named fact: what ``_get_<name>`` answers, ``_<name>``, or the option of that name.
+
+        Raises:
+            AttributeError: If there is none.
+        """
+        if hasattr(self, f'_get_{name}'):
+            return getattr(self, f'_get_{name}')()
+        if f'_{name}' in vars(self):
+            return getattr(self, f'_{name}')
+        for section in (self._cfg, self._cfg.collect, self._cfg.learn):
+            if name in section:
+                return section[name]
+        raise AttributeError(f'{type(self).__name__} has no attribute {name!r}')
+
+    def set_attribute(self, name: str, value: Any) -> None:
+        """Sets a named fact."""
+        setattr(self, f'_{name}', value)
+
+    # shared parts
+
+    def _create_model(self) -> nn.Module:
+        cfg = self._cfg.model
+        kind = {'type': cfg.type or self.default_model(), 'import_names': cfg.import_names}
+        return MODEL_REGISTRY.build(kind, **self.model_kwargs())
+
+    def _state_dict_model(self) -> dict[str, Any]:
+        return {'model': self._model.state_dict()}
+
+    def _load_model(self, state: Mapping[str, Any]) -> None:
+        """Loads the network.
+
+        Raises:
+            IncompatibleError: If a layer is missing or has another shape; both shapes are named.
+        """
+        own = self._model.state_dict()
+        differing = [
+            f'{name}: {list(own[name].shape) if name in own else "missing"} here,'
+            f' {list(state["model"][name].shape) if name in state["model"] else "missing"} there'
+            for name in {**own, **state['model']}
+            if name not in own or name not in state['model'] or own[name].shape != state['model'][name].shape
+        ]
+        if differing:
+            raise IncompatibleError(
+                'the weights are of another network: ' + '; '.join(differing), where='policy.model'
+            )
+        self._model.load_state_dict(state['model'])
+
+    def _tensor(self, column: Array) -> torch.Tensor:
+        """Wraps a column on the CPU, or copies it to the device."""
+        tensor = torch.as_tensor(column)
+        return tensor if self._device.type == 'cpu' else tensor.to(self._device, non_blocking=True)
+
+    def __repr__(self) -> str:
+        size = sum(parameter.numel() for parameter in self._model.parameters())
+        return f'{type(self).__name__}({size} parameters, device {self._device})\n{self._model!r}'
+
+
+def _shape_of(space: Any) -> tuple[int, ...]:
+    return (int(space.n),) if hasattr(space, 'n') else tuple(space.shape)
+
+
+def smallest_int(count: int) -> np.dtype[Any]:
+    """Returns the smallest integer type that holds 0 .. count - 1."""
+    return np.min_scalar_type(max(count - 1, 0))
+
+
+def create_policy(cfg: EasyDict, spec: EnvSpec, **kwargs: Any) -> Policy:
+    """Builds the policy named by ``cfg.type``."""
+    return POLICY_REGISTRY.build(cfg, cfg, spec, **kwargs)

@@ -1,0 +1,214 @@
+"""DQN with double, dueling, n-step and prioritized replay as switches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from easydict import EasyDict
+
+from rlframe.data.batch import Batch
+from rlframe.data.timestep import Array, IntArray, TimeStep
+from rlframe.errors import ConfigError
+from rlframe.policy.base_policy import Metrics, Policy, smallest_int
+from rlframe.policy.optim import Optimizer
+from rlframe.policy.schedule import check_positive_schedule, check_schedule, value_at
+from rlframe.registry import POLICY_REGISTRY
+from rlframe.utils.field import Field
+from rlframe.utils.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = LazyModule('torch')
+
+
+@POLICY_REGISTRY.register('dqn')
+class DQNPolicy(Policy):
+    """Deep Q-network.
+
+    Source:
+        Mnih et al., Human-level control through deep reinforcement learning (2015). Double: van Hasselt et al. (2016),
+        dueling: Wang et al. (2016), prioritized replay: Schaul et al. (2016).
+    """
+
+    config = dict(
+        double=Field(
+            True, bool, '', '', 'whether the online network picks the action that the target network values'
+        ),
+        priority=Field(
+            False, bool, '', '', 'whether TD errors are given back to the replay buffer as priorities'
+        ),
+        priority_IS_weight=Field(False, bool, '', '', 'whether losses are weighted by importance sampling'),
+        discount_factor=Field(0.97, float, '[0, 1]', 'per env step', 'weight of the next reward'),
+        nstep=Field(1, int, '[1, inf)', 'env steps', 'rewards summed before bootstrapping'),
+        model=dict(
+            encoder_hidden_size_list=Field([128, 128, 64], list, '', 'units', 'widths of the hidden layers'),
+            activation=Field('relu', str, '', '', 'nonlinearity', choices=('relu', 'tanh', 'gelu', 'silu')),
+            dueling=Field(True, bool, '', '', 'whether value and advantage have heads of their own'),
+        ),
+        learn=dict(
+            update_per_collect=Field(
+                3, int, '[1, inf)', 'train iterations', 'updates per round of collection'
+            ),
+            batch_size=Field(64, int, '[1, inf)', 'transitions', 'of one update'),
+            learning_rate=Field(
+                1e-3,
+                (float, dict),
+                '',
+                '',
+                'of Adam; a schedule over env steps',
+                check=check_positive_schedule,
+            ),
+            target_update_freq=Field(
+                100,
+                (int, type(None)),
+                '[1, inf)',
+                'train iterations',
+                'between hard updates of the target network',
+            ),
+            target_theta=Field(
+                None, float, '(0, 1]', '', 'share of a soft update after each iteration, instead'
+            ),
+            grad_clip_norm=Field(
+                None, float, '(0, inf)', '', 'largest norm of the gradient; None: unlimited'
+            ),
+        ),
+        collect=dict(n_sample=8),
+        other=dict(
+            eps=Field(
+                dict(type='exp', start=0.95, end=0.1, decay=10000),
+                (float, dict),
+                '[0, 1]',
+                '',
+                'share of random actions; a schedule over env steps',
+                check=check_schedule,
+            ),
+        ),
+    )
+    alternatives = 'Continuous actions: sac, td3, ddpg (not in this version).'
+
+    @classmethod
+    def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
+        """Refuses combinations that mean nothing."""
+        errors = []
+        if (cfg.learn.target_update_freq is None) == (cfg.learn.target_theta is None):
+            errors.append(
+                ConfigError(
+                    f'set one of target_update_freq ({cfg.learn.target_update_freq}) and target_theta'
+                    f' ({cfg.learn.target_theta}), and the other to None',
+                    where='policy.learn.target_theta',
+                )
+            )
+        if cfg.priority_IS_weight and not cfg.priority:
+            errors.append(
+                ConfigError(
+                    'needs policy.priority=True',
+                    where='policy.priority_IS_weight',
+                    got=True,
+                    expected='False',
+                )
+            )
+        return errors
+
+    def default_model(self) -> str:
+        return 'q_net'
+
+    def _init_learn(self) -> None:
+        import copy
+
+        self._target_model = copy.deepcopy(self._model).requires_grad_(False)
+        self._weights = list(self._target_model.parameters()), [p.detach() for p in self._model.parameters()]
+        self._optimizer = Optimizer(self._model, self._cfg.learn)
+        self._target_update_freq = self._cfg.learn.target_update_freq
+        self._target_theta = self._cfg.learn.target_theta
+        self._double, self._discount_factor = self._cfg.double, self._cfg.discount_factor
+        self._priority, self._weighted = self._cfg.priority, self._cfg.priority_IS_weight
+        self._updates = 0
+
+    def _init_collect(self) -> None:
+        space = self._spec.action_space
+        self._action_num, self._first_action = int(space.n), int(space.start)  # type: ignore[attr-defined]
+        self._action_dtype = smallest_int(self._action_num)
+
+    def _forward_learn(self, data: Batch) -> Metrics:
+        obs, next_obs = self._tensor(data['obs']), self._tensor(data['next_obs'])
+        action = self._tensor(data['action']).long().unsqueeze(1)  # [B, 1]
+        value = self._model(obs).gather(1, action).squeeze(1)
+        target = self._target(self._tensor(data['reward']), next_obs, data)
+        td_error = target - value
+        loss = td_error.square()
+        loss = (loss * self._tensor(data['IS'])).mean() if self._weighted else loss.mean()
+        self._optimizer.step(loss)
+        self._updates += 1
+        self._update_target()
+        metrics = {
+            'cur_lr': self._optimizer.learning_rate,
+            'total_loss': loss.detach(),
+            'q_value': value.detach().mean(),
+            'target_q_value': target.mean(),
+        }
+        return {**metrics, 'priority': td_error.detach().abs()} if self._priority else metrics
+
+    def _target(self, reward: torch.Tensor, next_obs: torch.Tensor, data: Batch) -> torch.Tensor:
+        """Returns the value that each transition says its action has, float32 [B]."""
+        with torch.no_grad():
+            next_q = self._target_model(next_obs)  # [B, A]
+            if self._double:
+                next_value = next_q.gather(1, self._model(next_obs).argmax(1, keepdim=True)).squeeze(1)
+            else:
+                next_value = next_q.amax(1)
+            gamma = self._tensor(data['value_gamma']) if 'value_gamma' in data else self._discount_factor
+            return reward + gamma * next_value.masked_fill_(self._tensor(data['terminated']), 0.0)
+
+    def _update_target(self) -> None:
+        if self._target_theta is not None:
+            torch._foreach_lerp_(*self._weights, self._target_theta)
+        elif self._updates % self._target_update_freq == 0:
+            self.reset_targets()
+
+    def reset_targets(self) -> None:
+        self._target_model.load_state_dict(self._model.state_dict())
+
+    def _q_value(self, obs: Array) -> torch.Tensor:
+        """Returns the value of each action, float32 [n, A]."""
+        with torch.inference_mode():
+            return self._model(self._tensor(obs)).cpu()
+
+    def _forward_collect(self, obs: Array, env_id: IntArray, eps: float = 0.0, **settings: Any) -> Batch:
+        action = self._q_value(obs).argmax(1).numpy()
+        explores = self._rng.random(len(action)) < eps
+        if explores.any():
+            action[explores] = self._rng.integers(self._action_num, size=int(explores.sum()))
+        return Batch.unchecked({'action': action + self._first_action}, len(action))
+
+    def _forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
+        action = self._q_value(obs).argmax(1).numpy() + int(self._spec.action_space.start)  # type: ignore[attr-defined]
+        return Batch.unchecked({'action': action}, len(action))
+
+    def _process_transition(self, obs: Array, output: Batch, timestep: TimeStep) -> dict[str, Array]:
+        rows = super()._process_transition(obs, output, timestep)
+        return rows | {'action': (rows['action'] - self._first_action).astype(self._action_dtype)}
+
+    def get_setting_learn(self, info: Mapping[str, Any]) -> dict[str, Any]:
+        self._optimizer.set_envstep(info['envstep'])
+        return {}
+
+    def get_setting_collect(self, info: Mapping[str, Any]) -> dict[str, Any]:
+        return {'eps': value_at(self._cfg.other.eps, info['envstep'])}
+
+    def _monitor_vars(self) -> list[str]:
+        return [*super()._monitor_vars(), 'q_value', 'target_q_value']
+
+    def _state_dict_learn(self) -> dict[str, Any]:
+        return super()._state_dict_learn() | {
+            'target_model': self._target_model.state_dict(),
+            'optimizer': self._optimizer.state_dict(),
+            'updates': self._updates,
+        }
+
+    def _load_state_dict_learn(self, state: Mapping[str, Any]) -> None:
+        super()._load_state_dict_learn(state)
+        self._target_model.load_state_dict(state['target_model'])
+        self._optimizer.load_state_dict(state['optimizer'])
+        self._updates = state['updates']
