@@ -1,0 +1,31 @@
+"""Replay buffers: they keep what collectors made and hand out random parts of it.
+
+A buffer is composed of a storage (where items lie), a sampler (which ones are drawn) and monitors (what goes
+on); a buffer of your own mostly exchanges the sampler. Columns come in and go out as whole arrays, so that
+no transition is ever an object.
+"""
+
+from rlframe.worker.replay_buffer.advanced_buffer import AdvancedReplayBuffer
+from rlframe.worker.replay_buffer.base_buffer import (
+    IBuffer,
+    ThroughputLimitError,
+    create_buffer,
+    get_buffer_cls,
+)
+from rlframe.worker.replay_buffer.buffer import NaiveReplayBuffer
+from rlframe.worker.replay_buffer.sampler import Sampler, UniformSampler
+from rlframe.worker.replay_buffer.storage import ObjectStorage, RingStorage, Storage
+
+__all__ = [
+    'AdvancedReplayBuffer',
+    'IBuffer',
+    'NaiveReplayBuffer',
+    'ObjectStorage',
+    'RingStorage',
+    'Sampler',
+    'Storage',
+    'ThroughputLimitError',
+    'UniformSampler',
+    'create_buffer',
+    'get_buffer_cls',
+]

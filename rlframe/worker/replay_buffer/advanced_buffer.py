@@ -1,0 +1,389 @@
+"""The prioritized buffer, with limits on use, staleness and throughput."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+from easydict import EasyDict
+
+from rlframe.data import Array, Batch, FloatArray, IntArray
+from rlframe.registry import BUFFER_REGISTRY
+from rlframe.utils.field import Field
+from rlframe.worker.replay_buffer.base_buffer import Rows, ThroughputLimitError
+from rlframe.worker.replay_buffer.block import to_items, to_numpy
+from rlframe.worker.replay_buffer.monitor import (
+    PeriodicThruputMonitor,
+    SampledDataAttrMonitor,
+    ThroughputControl,
+)
+from rlframe.worker.replay_buffer.storage import check_memory
+from rlframe.worker.replay_buffer.storage_buffer import AnyStorage, StorageBuffer, delete_files
+
+if TYPE_CHECKING:
+    from rlframe.worker.replay_buffer.prioritized import Draw
+
+logger = logging.getLogger(__name__)
+
+ADDED = frozenset({'replay_unique_id', 'replay_buffer_idx', 'priority', 'IS', 'use', 'staleness'})
+"""Columns that a sample has beside the pushed ones; pushed columns of these names are not stored."""
+SWEEP = 256
+"""Items looked at together when stale ones are removed."""
+
+
+@BUFFER_REGISTRY.register('advanced')
+class AdvancedReplayBuffer(StorageBuffer):
+    """Samples mappings in proportion to ``priority ** alpha``; the oldest, stale and worn-out ones go.
+
+    Source:
+        Schaul et al., Prioritized Experience Replay (2016), arXiv 1511.05952.
+    """
+
+    config = dict(
+        replay_buffer_size=Field(4096, range='[1, inf)', unit='items', doc='Largest number of items'),
+        max_use=Field(
+            math.inf, range='[1, inf]', unit='samples', doc='An item sampled that often is removed'
+        ),
+        max_staleness=Field(
+            math.inf,
+            range='(0, inf]',
+            unit='train iterations',
+            doc='Items collected that long ago are removed',
+        ),
+        alpha=Field(0.6, range='[0, 1]', doc='Exponent of priorities: 0 samples uniformly'),
+        beta=Field(0.4, range='[0, 1]', doc='Exponent of importance weights at the start: 1 corrects fully'),
+        anneal_step=Field(
+            100000, range='[0, inf)', unit='sample calls', doc='Until beta is 1; 0 keeps it constant'
+        ),
+        is_normalization=Field(
+            'buffer', choices=('buffer', 'batch'), doc='Which smallest priority has an importance weight of 1'
+        ),
+        enable_track_used_data=Field(
+            False, doc="Delete the file that an object's data_id names when the object goes"
+        ),
+        deepcopy=Field(False, doc='Copy objects when they come and when they go; columns are always copied'),
+        thruput_controller=dict(
+            push_sample_rate_limit=dict(
+                max=Field(
+                    math.inf,
+                    range='(0, inf]',
+                    doc='Pushed items per sampled one above which pushes are refused',
+                ),
+                min=Field(
+                    0.0, range='[0, inf)', doc='Pushed items per sampled one below which samples are refused'
+                ),
+            ),
+            window_seconds=Field(
+                30.0, range='(0, inf)', unit='seconds', doc='In which old counts fade to a hundredth'
+            ),
+            sample_min_limit_ratio=Field(1.0, range='[0, inf)', doc='Items needed per item sampled'),
+        ),
+        monitor=dict(
+            sampled_data_attr=dict(
+                average_range=Field(5, range='[1, inf)', unit='samples', doc='How many samples are averaged'),
+                print_freq=Field(
+                    200, range='[1, inf)', unit='samples', doc='Samples between two log entries'
+                ),
+            ),
+            periodic_thruput=dict(
+                seconds=Field(
+                    60.0, range='(0, inf]', unit='seconds', doc='Time between two throughput lines'
+                ),
+            ),
+        ),
+    )
+
+    def _build(self, cfg: EasyDict) -> None:
+        # numba takes half a second to import: not for asking for the options, and not for other buffers.
+        from rlframe.worker.replay_buffer.prioritized import PrioritizedSampler
+
+        check_memory(self.estimate_nbytes(cfg, 0), 'replay_buffer_size')
+        self._beta: float = cfg.beta
+        self._beta_step = (1 - cfg.beta) / cfg.anneal_step if cfg.anneal_step else 0.0
+        self._max_use, self._max_staleness = cfg.max_use, cfg.max_staleness
+        self._sampler = PrioritizedSampler(self._capacity, cfg.alpha, cfg.is_normalization, self._rng)
+        self._hole_count = 0
+        limit, attr = cfg.thruput_controller.push_sample_rate_limit, cfg.monitor.sampled_data_attr
+        self._control = ThroughputControl(
+            limit.max, limit.min, cfg.thruput_controller.window_seconds, self._clock
+        )
+        self._min_ratio: float = cfg.thruput_controller.sample_min_limit_ratio
+        self._attr_monitor = SampledDataAttrMonitor(attr.average_range, attr.print_freq, self._tb_logger)
+        seconds = cfg.monitor.periodic_thruput.seconds
+        self._throughput = PeriodicThruputMonitor(seconds, self._instance_name, self._tb_logger, self._clock)
+
+    @property
+    def alpha(self) -> float:
+        """Exponent of priorities."""
+        return self._sampler.alpha
+
+    @property
+    def beta(self) -> float:
+        """Exponent of the importance weights of the next sample."""
+        return self._beta
+
+    @beta.setter
+    def beta(self, beta: float) -> None:
+        self._beta = beta
+
+    @classmethod
+    def estimate_nbytes(cls, cfg: Mapping[str, Any] | None, row_nbytes: int) -> int:
+        from rlframe.worker.replay_buffer.prioritized import overhead_nbytes
+
+        return super().estimate_nbytes(cfg, row_nbytes) + overhead_nbytes(
+            cls.resolve_config(cfg).replay_buffer_size
+        )
+
+    def nbytes(self) -> int:
+        return super().nbytes() + self._sampler.nbytes()
+
+    def count(self) -> int:
+        storage = self._storage
+        return storage.stop - storage.first - self._hole_count if storage is not None else 0
+
+    def push(self, data: Any, cur_collector_envstep: int) -> int:
+        """Adds items with their ``priority`` or, without one, the largest priority reported so far.
+
+        Args:
+            data: A ``Batch``, a mapping (one item) or a list of mappings.
+            cur_collector_envstep: Env steps made so far.
+
+        Returns:
+            How many items were accepted: 0 if ``thruput_controller`` refuses, which is logged.
+
+        Raises:
+            TypeError: If an item is no mapping.
+            NonFiniteError: If a priority is NaN, infinite or negative.
+        """
+        data, priority = self._split_priority(data)
+        block = self._to_block(data)
+        self._envstep, count = cur_collector_envstep, len(block)
+        if not count:
+            return 0
+        if priority is not None and len(priority) != count:
+            raise ValueError(f'got {len(priority)} priorities for {count} items')
+        if not self._control.can_push(count):
+            logger.warning(
+                '%s dropped a push of %d: %s', self._instance_name, count, self._control.describe()
+            )
+            return 0
+        before, holes = self.count(), self._holes_overwritten(count)
+        storage = self._write(block)
+        self._hole_count -= holes
+        kept, have = min(count, self._capacity), self.count()
+        self._sampler.add(storage.stop - kept, kept, None if priority is None else priority[-kept:])
+        self._control.pushed(count)
+        self._throughput.record(pushed=count, removed=before + count - have, have=have, envstep=self._envstep)
+        return count
+
+    def sample(self, size: int, cur_learner_iter: int, sample_range: slice | None = None) -> Rows:
+        """Draws ``size`` items by priority, one from each of ``size`` equal parts of the total weight.
+
+        Items that are too stale are removed before, those that are worn out (``max_use``) after; ``beta``
+        takes one step.
+
+        Args:
+            size: Number of items, >= 0. An item can recur.
+            cur_learner_iter: Updates made so far.
+            sample_range: Slice over the age order that is sampled, the oldest item first, as if there were
+                no others: the importance weights are those of the range. Costs time proportional to it.
+                ``None`` samples all.
+
+        Returns:
+            The pushed columns and ``replay_unique_id`` (int64), ``replay_buffer_idx`` (int64), ``priority``
+            (float32), ``IS`` (float32), ``use`` (int32) and ``staleness`` (int64, -1 where there is no
+            ``collect_iter``); where objects were pushed, a list of their copies with these keys.
+
+        Raises:
+            BufferUnderflowError: If there are fewer than ``size * sample_min_limit_ratio`` items, or none.
+            ThroughputLimitError: If ``thruput_controller`` refuses.
+        """
+        if size == 0:
+            return self._gather(np.empty(0, np.int64))
+        self._remove_stale(cur_learner_iter)
+        self._require(math.ceil(size * self._min_ratio), self.count())
+        if not self._control.can_sample(size):
+            raise ThroughputLimitError(
+                f'{self._instance_name} refuses a sample of {size}: {self._control.describe()}',
+                where='thruput_controller.push_sample_rate_limit.min',
+                remedy='Collect more before the next update, or lower it.',
+            )
+        draw = self._draw(size, sample_range)
+        staleness = self._staleness(draw.slot, cur_learner_iter)
+        rows = self._annotate(self._gather(draw.slot), draw, staleness)
+        self._attr_monitor.record(
+            draw.use, draw.priority, staleness, beta=self._beta, count=self.count(), envstep=self._envstep
+        )
+        self._remove_worn(draw)
+        self._control.sampled(size)
+        self._throughput.record(sampled=size, have=self.count(), envstep=self._envstep)
+        self._beta = min(self._beta + self._beta_step, 1.0)
+        return rows
+
+    def update(self, info: Mapping[str, Any]) -> None:
+        """Gives sampled items new priorities; those overwritten or removed since then are passed over.
+
+        Args:
+            info: ``replay_unique_id`` and ``replay_buffer_idx`` as sampled, and ``priority``, each [n].
+                Without ``priority`` nothing happens.
+
+        Raises:
+            ValueError: If the three differ in length.
+            NonFiniteError: If a priority is NaN, infinite or negative; then none is changed.
+        """
+        if 'priority' not in info or info['priority'] is None or self._storage is None:
+            return
+        row = vector(info['replay_unique_id'], np.int64)
+        slot = vector(info['replay_buffer_idx'], np.int64)
+        priority = vector(info['priority'], np.float64)
+        if not len(row) == len(slot) == len(priority):
+            raise ValueError(
+                f'update got {len(row)} replay_unique_id, {len(slot)} replay_buffer_idx'
+                f' and {len(priority)} priority'
+            )
+        self._sampler.update(row, slot, priority, (self._storage.first, self._storage.stop))
+
+    def clear(self) -> None:
+        """Forgets all items and the largest priority; ``push_count``, unique ids and ``beta`` continue."""
+        self._delete_tracked()
+        if self._storage is not None:
+            self._storage.clear()
+        self._sampler.clear()
+        self._hole_count = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        slot = self._storage.window() if self._storage is not None else np.empty(0, np.int64)
+        return {
+            **super().state_dict(),
+            'sampler': self._sampler.state_dict(slot),
+            'beta': self._beta,
+            'control': self._control.state_dict(),
+            'attr_monitor': self._attr_monitor.state_dict(),
+        }
+
+    def load_state_dict(self, _state_dict: Mapping[str, Any], deepcopy: bool = False) -> None:
+        """Restores a ``state_dict``; ``{'data': rows}`` pushes rows, a demonstration set for example.
+
+        Args:
+            _state_dict: Either of these.
+            deepcopy: Has no effect: what is restored is always a copy.
+        """
+        super().load_state_dict(_state_dict)
+
+    def _restore(self, state: Mapping[str, Any]) -> None:
+        super()._restore(state)
+        slot = self._storage.window() if self._storage is not None else np.empty(0, np.int64)
+        self._sampler.load_state_dict(state['sampler'], slot)
+        self._hole_count = int(len(slot) - self._sampler.is_present(slot).sum())
+        self._beta = float(state['beta'])
+        self._control.load_state_dict(state['control'])
+        self._attr_monitor.load_state_dict(state['attr_monitor'])
+
+    def _split_priority(self, data: Any) -> tuple[Any, FloatArray | None]:
+        """Parts the pushed priorities, float64 [n], from the rest, without the columns that a sample adds."""
+        items = to_items(data)
+        if isinstance(items, Batch):
+            names = items.keys()
+            if ADDED.isdisjoint(names):
+                return items, None
+            block = Batch({name: column for name, column in items.items() if name not in ADDED})
+            priority = vector(items['priority'], np.float64) if 'priority' in names else None
+            return block, self._checked(priority)
+        for i, item in enumerate(items):
+            if not isinstance(item, Mapping):
+                raise TypeError(f'{self._instance_name} takes mappings; item {i} is a {type(item).__name__}')
+        given = [item.get('priority') for item in items]
+        rows = [{name: value for name, value in item.items() if name not in ADDED} for item in items]
+        if all(priority is None for priority in given):
+            return rows, None
+        default = self._sampler.max_priority
+        return rows, self._checked(np.array([default if p is None else float(p) for p in given]))
+
+    def _checked(self, priority: FloatArray | None) -> FloatArray | None:
+        if priority is not None:
+            self._sampler.check(priority)
+        return priority
+
+    def _holes_overwritten(self, count: int) -> int:
+        """Returns how many of the slots that a push of ``count`` overwrites hold a removed item."""
+        if not self._hole_count or self._storage is None:
+            return 0
+        slot = self._storage.oldest(self._storage.overflow(count))
+        return int(len(slot) - self._sampler.is_present(slot).sum())
+
+    def _draw(self, size: int, sample_range: slice | None) -> Draw:
+        storage = cast(AnyStorage, self._storage)
+        if sample_range is None:
+            return self._sampler.draw(size, self._beta, storage.stop)
+        slot = storage.window() if self._hole_count else storage.window(sample_range)
+        if self._hole_count:
+            slot = slot[self._sampler.is_present(slot)][sample_range]
+        self._require(1, len(slot))
+        return self._sampler.draw_among(slot, size, self._beta, storage.stop)
+
+    def _annotate(self, rows: Rows, draw: Draw, staleness: IntArray) -> Rows:
+        added: dict[str, Array] = {
+            'replay_unique_id': draw.row,
+            'replay_buffer_idx': draw.slot,
+            'priority': draw.priority,
+            'IS': draw.IS,
+            'use': draw.use,
+            'staleness': staleness,
+        }
+        if isinstance(rows, Batch):
+            return Batch.unchecked({**dict(rows.items()), **added}, len(rows))
+        columns = zip(*(column.tolist() for column in added.values()), strict=True)
+        return [
+            {**row, **dict(zip(added, values, strict=True))}
+            for row, values in zip(rows, columns, strict=True)
+        ]
+
+    def _staleness(self, slot: IntArray, cur_learner_iter: int) -> IntArray:
+        """Returns the updates made since the items were collected, -1 where that is unknown. int64 [n]."""
+        collect_iter = self._storage.row_min('collect_iter', slot) if self._storage is not None else None
+        if collect_iter is None:
+            return np.full(len(slot), -1)
+        staleness: IntArray = np.nan_to_num(cur_learner_iter - collect_iter, nan=-1).astype(np.int64)
+        return staleness
+
+    def _remove_stale(self, cur_learner_iter: int) -> None:
+        """Removes the oldest items as long as they are too stale."""
+        storage = self._storage
+        if self._max_staleness == math.inf or storage is None:
+            return
+        removed = 0
+        while len(storage):
+            slot = storage.oldest(SWEEP)
+            is_hole = ~self._sampler.is_present(slot)
+            is_gone = is_hole | (self._staleness(slot, cur_learner_iter) >= self._max_staleness)
+            count = len(slot) if is_gone.all() else int(is_gone.argmin())
+            holes = int(is_hole[:count].sum())
+            if self._track_used_data:
+                delete_files(storage.gather(slot[:count]))
+            self._sampler.remove(slot[:count])
+            storage.drop_oldest(count)
+            self._hole_count -= holes
+            removed += count - holes
+            if count < len(slot):
+                break
+        self._throughput.record(removed=removed, have=self.count(), envstep=self._envstep)
+
+    def _remove_worn(self, draw: Draw) -> None:
+        """Removes items that were sampled ``max_use`` times.
+
+        Their files stay until they are overwritten, as the learner may be reading them.
+        """
+        if self._max_use == math.inf:
+            return
+        worn = np.unique(draw.slot[draw.use >= self._max_use])
+        self._sampler.remove(worn)
+        self._hole_count += len(worn)
+        self._throughput.record(removed=len(worn), have=self.count(), envstep=self._envstep)
+
+
+def vector(values: Any, dtype: type[np.generic]) -> Array:
+    """Returns numbers as a new flat array, so that no kernel meets a read-only or strided one."""
+    return np.array(to_numpy(values), dtype).reshape(-1)

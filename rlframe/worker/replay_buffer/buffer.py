@@ -1,0 +1,130 @@
+"""The plain buffer: uniform samples."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from easydict import EasyDict
+
+from rlframe.data import Batch
+from rlframe.registry import BUFFER_REGISTRY
+from rlframe.utils.field import Field
+from rlframe.worker.replay_buffer.base_buffer import Rows
+from rlframe.worker.replay_buffer.monitor import PeriodicThruputMonitor
+from rlframe.worker.replay_buffer.sampler import Sampler, UniformSampler
+from rlframe.worker.replay_buffer.storage import Storage, StorageRange
+from rlframe.worker.replay_buffer.storage_buffer import StorageBuffer
+
+logger = logging.getLogger(__name__)
+
+
+@BUFFER_REGISTRY.register('naive')
+class NaiveReplayBuffer(StorageBuffer):
+    """Keeps the newest items and samples them uniformly, or as the sampler of a subclass says."""
+
+    config = dict(
+        replay_buffer_size=Field(10000, range='[1, inf)', unit='items', doc='Largest number of items'),
+        deepcopy=Field(False, doc='Copy objects when they come and when they go; columns are always copied'),
+        enable_track_used_data=Field(
+            False, doc="Delete the file that an object's data_id names when the object goes"
+        ),
+        periodic_thruput_seconds=Field(
+            60.0, range='(0, inf]', unit='seconds', doc='Time between two throughput lines'
+        ),
+    )
+
+    def _build(self, cfg: EasyDict) -> None:
+        self._sampler = self._build_sampler(cfg)
+        seconds = cfg.periodic_thruput_seconds
+        self._throughput = PeriodicThruputMonitor(seconds, self._instance_name, self._tb_logger, self._clock)
+        self._has_warned = False
+
+    def _build_sampler(self, cfg: EasyDict) -> Sampler:
+        """Returns what decides which items are drawn; ``self._rng`` exists already."""
+        return UniformSampler(self._rng)
+
+    def push(self, data: Any, cur_collector_envstep: int) -> int:
+        block = self._to_block(data)
+        self._envstep = cur_collector_envstep
+        if not len(block):
+            return 0
+        removed = max(self.count() + len(block) - self._capacity, 0)
+        self._write(block)
+        self._throughput.record(pushed=len(block), removed=removed, have=self.count(), envstep=self._envstep)
+        return len(block)
+
+    def sample(
+        self, size: int, cur_learner_iter: int, sample_range: slice | None = None, replace: bool = False
+    ) -> Rows:
+        """Returns ``size`` random items, as fresh copies.
+
+        Args:
+            size: Number of items, >= 0.
+            cur_learner_iter: Updates made so far.
+            sample_range: Slice over the age order that is sampled, the oldest item first: ``slice(-1000,
+                None)`` is the newest thousand. ``None`` samples all.
+            replace: Whether an item may recur in the batch.
+
+        Returns:
+            A ``Batch`` of numpy columns, or a list of objects.
+
+        Raises:
+            BufferUnderflowError: If there are fewer than ``size`` items, or none.
+        """
+        storage = self._sampled_storage(size, sample_range, replace)
+        if storage is None:
+            return self._gather(np.empty(0, np.int64))
+        draw = self._sampler.sample_with_replacement if replace else self._sampler.sample
+        rows = self._gather(storage.slots(draw(size, storage)))
+        self._throughput.record(sampled=size, have=self.count(), envstep=self._envstep)
+        return rows
+
+    def batches(self, count: int, size: int, cur_learner_iter: int) -> Iterator[Rows]:
+        """Returns ``count`` batches of ``size`` items, all drawn and copied now, each without repetition.
+
+        A subclass with a ``sample`` of its own gets one call of it a batch.
+        """
+        if type(self).sample is not NaiveReplayBuffer.sample:
+            return super().batches(count, size, cur_learner_iter)
+        storage = self._sampled_storage(min(count, 1) * size, None, False)
+        if storage is None:
+            return iter([self._gather(np.empty(0, np.int64)) for _ in range(count)])
+        rows = self._gather(storage.slots(self._sampler.sample_batches(count, size, storage).reshape(-1)))
+        self._throughput.record(sampled=count * size, have=self.count(), envstep=self._envstep)
+        parts = (slice(start, start + size) for start in range(0, count * size, size))
+        if isinstance(rows, list):
+            return (rows[part] for part in parts)
+        columns = dict(rows.items())
+        return (Batch.unchecked({name: c[part] for name, c in columns.items()}, size) for part in parts)
+
+    def update(self, info: Mapping[str, Any]) -> None:
+        """Does nothing: there is no priority here. Says so once."""
+        if not self._has_warned:
+            logger.warning("%s has no priorities to update; type 'advanced' has", self._instance_name)
+        self._has_warned = True
+
+    def clear(self) -> None:
+        self._delete_tracked()
+        if self._storage is not None:
+            self._storage.clear()
+        self._push_count = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), 'sampler': self._sampler.state_dict()}
+
+    def _restore(self, state: Mapping[str, Any]) -> None:
+        super()._restore(state)
+        self._sampler.load_state_dict(state['sampler'])
+
+    def _sampled_storage(self, size: int, sample_range: slice | None, replace: bool) -> Storage | None:
+        """Returns what to sample from, ``None`` if nothing is wanted."""
+        if size == 0:
+            return None
+        storage: Storage | None = self._storage
+        if storage is not None and sample_range is not None:
+            storage = StorageRange(storage, sample_range)
+        self._require(1 if replace else size, len(storage) if storage is not None else 0)
+        return storage

@@ -1,0 +1,178 @@
+"""Proportional prioritized sampling over the slots of a ring."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rlframe.data import FloatArray, IntArray
+from rlframe.errors import NonFiniteError
+from rlframe.worker.replay_buffer import sum_tree
+from rlframe.worker.replay_buffer.sum_tree import MAX_PRIORITY, SumTree, tree_nbytes
+
+EPS = 1e-5
+"""Added to every priority, so that no item is lost for ever."""
+
+Normalization = Literal['buffer', 'batch']
+
+
+class Draw(NamedTuple):
+    """What was drawn, all [n]."""
+
+    slot: IntArray
+    row: IntArray
+    """Row number, which no other item ever has."""
+    IS: FloatArray
+    """Importance weight, float32."""
+    priority: FloatArray
+    """float32."""
+    use: IntArray
+    """How often the item was drawn, this time included."""
+
+
+class PrioritizedSampler:
+    """Draws slots with a probability proportional to ``priority ** alpha``; keeps priorities and use counts.
+
+    Args:
+        capacity: Slots.
+        alpha: 0 is uniform, 1 is proportional.
+        normalization: Which smallest weight the importance weights are divided by: ``'buffer'`` or
+            ``'batch'``.
+        rng: Where randomness comes from.
+
+    Source:
+        Schaul et al., Prioritized Experience Replay (2016), arXiv 1511.05952, 3.3 and algorithm 1.
+    """
+
+    def __init__(
+        self, capacity: int, alpha: float, normalization: Normalization, rng: np.random.Generator
+    ) -> None:
+        self.alpha = alpha
+        self.max_priority = 1.0
+        """Largest priority that the learner reported; what new items get."""
+        self._by_batch, self._rng = normalization == 'batch', rng
+        self._tree = SumTree(capacity)
+        self._item = np.zeros(
+            capacity, [('priority', np.float32), ('use', np.int32)]
+        )  # read together: one cache line
+        self._priority, self._use = self._item['priority'], self._item['use']
+
+    @staticmethod
+    def check(priority: FloatArray) -> None:
+        """Refuses NaN, infinite and negative priorities.
+
+        Raises:
+            NonFiniteError: Saying how many there are and where the first one is.
+        """
+        bad = np.flatnonzero(~((priority >= 0) & (priority <= MAX_PRIORITY)))
+        if len(bad):
+            refuse(len(bad), int(bad[0]), priority)
+
+    def add(self, row: int, count: int, priority: FloatArray | None) -> None:
+        """Takes in new items.
+
+        Args:
+            row: Row number of the first one.
+            count: How many there are.
+            priority: float64 [count]; ``None`` gives all of them ``max_priority``.
+        """
+        new = np.full(count, self.max_priority + EPS) if priority is None else priority + EPS
+        tree = self._tree
+        sum_tree.append(tree.total, tree.low, tree.start, self._priority, self._use, self.alpha, row, new)
+
+    def draw(self, size: int, beta: float, stop: int) -> Draw:
+        """Draws one item in each of ``size`` equal parts of the total weight; an item can recur.
+
+        Args:
+            size: Items drawn.
+            beta: Exponent of the importance weights.
+            stop: Row number that the next item gets.
+        """
+        tree, uniform = self._tree, self._rng.random(size)
+        slot, described = sum_tree.draw(
+            tree.total, tree.low, tree.start, self._priority, self._use, uniform, beta, stop, self._by_batch
+        )
+        return Draw(slot, *described)
+
+    def draw_among(self, slot: IntArray, size: int, beta: float, stop: int) -> Draw:
+        """Draws like ``draw``, as if there were only the items at ``slot`` (all present, at least one)."""
+        weight = self._tree.total[slot]
+        running = np.cumsum(weight)
+        mass = (np.arange(size) + self._rng.random(size)) * (running[-1] / size)
+        found = np.minimum(np.searchsorted(running, mass, side='right'), len(slot) - 1)
+        slot, least = slot[found], float((weight[found] if self._by_batch else weight).min())
+        total = self._tree.total
+        return Draw(slot, *sum_tree.describe(total, self._priority, self._use, slot, least, beta, stop))
+
+    def update(self, row: IntArray, slot: IntArray, priority: FloatArray, present: tuple[int, int]) -> None:
+        """Gives items new priorities; those overwritten or removed since they were drawn are passed over.
+
+        Args:
+            row: Row numbers, int64 [n].
+            slot: Where they were, int64 [n].
+            priority: float64 [n].
+            present: Row numbers of the oldest item and behind the newest one.
+
+        Raises:
+            NonFiniteError: If a priority is NaN, infinite or negative; nothing is changed.
+        """
+        tree = self._tree
+        bad, first, highest = sum_tree.update(
+            tree.total, tree.low, tree.start, self._priority, self.alpha, EPS, present, row, slot, priority
+        )
+        if bad:
+            refuse(bad, first, priority)
+        self.max_priority = max(self.max_priority, highest)
+
+    def remove(self, slot: IntArray) -> None:
+        """Makes items absent."""
+        self._assign(slot, np.zeros(len(slot)))
+
+    def is_present(self, slot: IntArray) -> npt.NDArray[np.bool_]:
+        """Says which slots hold an item that can be drawn."""
+        return self._priority[slot] > 0
+
+    def clear(self) -> None:
+        """Makes all items absent and forgets the largest priority."""
+        self._tree.clear()
+        self._priority.fill(0)
+        self.max_priority = 1.0
+
+    def nbytes(self) -> int:
+        """Returns the bytes that are allocated."""
+        return self._tree.nbytes() + self._item.nbytes
+
+    def state_dict(self, slot: IntArray) -> dict[str, Any]:
+        """Returns what is known of the items at ``slot``, in that order. The tree follows from it."""
+        return {'max_priority': self.max_priority, 'priority': self._priority[slot], 'use': self._use[slot]}
+
+    def load_state_dict(self, state: Mapping[str, Any], slot: IntArray) -> None:
+        """Restores the items at ``slot``."""
+        priority = np.array(state['priority'], np.float64)
+        self.check(priority)
+        self.clear()
+        self.max_priority = float(state['max_priority'])
+        self._use[slot] = state['use']
+        self._assign(slot, priority)
+
+    def _assign(self, slot: IntArray, new: FloatArray) -> None:
+        tree = self._tree
+        sum_tree.assign(tree.total, tree.low, tree.start, self._priority, self.alpha, slot, new)
+
+
+def overhead_nbytes(capacity: int) -> int:
+    """Returns the bytes that a ``PrioritizedSampler`` allocates."""
+    return tree_nbytes(capacity) + 8 * capacity
+
+
+def refuse(count: int, first: int, priority: FloatArray) -> None:
+    """Raises ``NonFiniteError``: how many priorities are impossible and where the first one is."""
+    raise NonFiniteError(
+        f'{count} of {len(priority)} priorities are NaN, infinite, negative or above {MAX_PRIORITY:g};'
+        f' the first, at position {first}, is {priority[first]}',
+        where='priority',
+        remedy='Nothing was changed. Is the loss finite?',
+    )

@@ -1,0 +1,337 @@
+"""Where a buffer keeps its items: columns in preallocated arrays, or any Python objects.
+
+Rows are numbered as they come, for ever. Row ``r`` lies in slot ``r % capacity``, so a row number names an
+item across overwriting, and its age (0 is the oldest) is ``r - first``.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import sys
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from rlframe.data import Array, Batch, IntArray
+from rlframe.errors import CheckpointCorruptError, CheckpointMismatchError, ResourceError
+from rlframe.registry import nearest
+from rlframe.worker.replay_buffer.block import to_numpy
+
+Columns = dict[str, Any]
+"""Names to arrays or, for a nested ``Batch``, to more ``Columns``."""
+
+
+class Storage(Protocol):
+    """What a sampler sees: some items in the order of their age, 0 the oldest."""
+
+    def __len__(self) -> int:
+        """Returns how many items there are."""
+
+    def slots(self, age: IntArray) -> IntArray:
+        """Returns where the items of these ages lie."""
+
+
+class StorageRange:
+    """The items of a storage whose ages lie in a slice; ages are counted within it.
+
+    Args:
+        storage: Holds the items.
+        age: Slice over the age order: ``slice(-1000, None)`` is the newest thousand.
+    """
+
+    def __init__(self, storage: Storage, age: slice) -> None:
+        self._storage, self._age = storage, range(*age.indices(len(storage)))
+
+    def __len__(self) -> int:
+        return len(self._age)
+
+    def slots(self, age: IntArray) -> IntArray:
+        """Returns where the items of these ages lie."""
+        return self._storage.slots(self._age.start + age * self._age.step)
+
+
+class Ring:
+    """Row numbers of a ring: which rows are present, and in which slots.
+
+    Args:
+        capacity: Number of slots, >= 1.
+    """
+
+    kind = ''
+    """What is held, in words, for error messages."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.first = 0
+        """Row number of the oldest item."""
+        self.stop = 0
+        """Row number that the next item gets."""
+
+    def __len__(self) -> int:
+        return self.stop - self.first
+
+    def slots(self, age: IntArray) -> IntArray:
+        """Returns where the items of these ages lie."""
+        return (age + self.first) % self.capacity
+
+    def oldest(self, count: int) -> IntArray:
+        """Returns the slots of the ``count`` oldest items, in order."""
+        return np.arange(self.first, self.first + min(count, len(self))) % self.capacity
+
+    def window(self, age: slice = slice(None)) -> IntArray:
+        """Returns the slots of the items whose ages lie in a slice."""
+        return self.slots(np.arange(*age.indices(len(self))))
+
+    def overflow(self, count: int) -> int:
+        """Returns how many items a push of ``count`` would overwrite."""
+        return min(max(len(self) + count - self.capacity, 0), len(self))
+
+    def _advance(self, count: int) -> None:
+        self.stop += count
+        self.first = max(self.first, self.stop - self.capacity)
+
+    def _restore(self, state: Mapping[str, Any]) -> None:
+        if state['capacity'] != self.capacity:
+            raise CheckpointMismatchError(
+                'the replay buffer has another size',
+                where='replay_buffer_size',
+                got=self.capacity,
+                expected=f'{state["capacity"]}, as when it was saved',
+            )
+        self.first = self.stop = int(state['first'])
+
+    def _check_restored(self, state: Mapping[str, Any]) -> None:
+        if (self.first, self.stop) != (state['first'], state['stop']):
+            rows = f'rows {state["first"]} to {state["stop"]}'
+            raise CheckpointCorruptError(f'the state says {rows} of a replay buffer and holds {len(self)}')
+
+
+class RingStorage(Ring):
+    """Columns of numpy arrays, made for the whole capacity when the first block comes."""
+
+    kind = 'columns (a Batch, or mappings of arrays and numbers)'
+
+    def __init__(self, capacity: int) -> None:
+        super().__init__(capacity)
+        self._columns: Columns = {}
+
+    def push(self, block: Batch) -> None:
+        """Copies the last ``capacity`` rows of a block, with at most two slice assignments a column.
+
+        Raises:
+            ValueError: If a column is missing or new, or has another shape or dtype than before. Nothing is
+                written.
+            ResourceError: If the columns do not fit into memory; before anything is allocated.
+        """
+        if not self._columns:
+            check_memory(self.capacity * row_nbytes(block), 'replay_buffer_size')
+            self._columns = _allocate(block, self.capacity)
+        pairs = _pair(self._columns, block)
+        count = len(block)
+        skip = max(count - self.capacity, 0)
+        slot = (self.stop + skip) % self.capacity
+        split = min(count, skip + self.capacity - slot)
+        for column, rows in pairs:
+            column[slot : slot + split - skip] = rows[skip:split]
+            if split < count:
+                column[: count - split] = rows[split:]
+        self._advance(count)
+
+    def gather(self, slot: IntArray) -> Batch:
+        """Returns a copy of the rows at these slots."""
+        return _gather(self._columns, slot)
+
+    def row_min(self, name: str, slot: IntArray) -> Array | None:
+        """Returns the smallest number of a column in each of these rows, ``None`` if there is no such one."""
+        column = self._columns.get(name)
+        if not isinstance(column, np.ndarray):
+            return None
+        values: Array = column.take(slot, axis=0)
+        return values if values.ndim == 1 else values.reshape(len(slot), -1).min(axis=1)
+
+    def drop_oldest(self, count: int) -> None:
+        """Forgets the oldest items."""
+        self.first += count
+
+    def clear(self) -> None:
+        """Forgets all items; the memory stays allocated."""
+        self.first = self.stop
+
+    def nbytes(self) -> int:
+        """Returns the bytes that are allocated."""
+        return _nbytes(self._columns)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns copies of the rows present, oldest first, and their numbers."""
+        rows = _to_dict(_gather(self._columns, self.window()))
+        return {'capacity': self.capacity, 'first': self.first, 'stop': self.stop, 'columns': rows}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores rows and numbers."""
+        self._restore(state)
+        self._columns = {}
+        self.push(to_numpy(state['columns']))
+        self._check_restored(state)
+
+
+class ObjectStorage(Ring):
+    """Any Python objects, kept by reference."""
+
+    kind = 'objects'
+
+    def __init__(self, capacity: int) -> None:
+        super().__init__(capacity)
+        self._items: list[Any] = []
+
+    def push(self, block: list[Any]) -> None:
+        """Keeps the last ``capacity`` objects of a list."""
+        start = self.stop
+        self._advance(len(block))
+        self._items += [None] * (min(self.stop, self.capacity) - len(self._items))
+        for row in range(max(start, self.first), self.stop):
+            self._items[row % self.capacity] = block[row - start]
+
+    def gather(self, slot: IntArray) -> list[Any]:
+        """Returns the objects at these slots."""
+        return [self._items[i] for i in slot.tolist()]
+
+    def row_min(self, name: str, slot: IntArray) -> Array | None:
+        """Returns the smallest number that each object has under a name, NaN where it has none."""
+        items = self.gather(slot)
+        known = [item[name] if isinstance(item, Mapping) and name in item else math.nan for item in items]
+        return np.array([np.min(to_numpy(value)) for value in known], np.float64)
+
+    def drop_oldest(self, count: int) -> None:
+        """Forgets the oldest items."""
+        for slot in self.oldest(count).tolist():
+            self._items[slot] = None
+        self.first += count
+
+    def clear(self) -> None:
+        """Forgets all items."""
+        self._items = [None] * len(self._items)
+        self.first = self.stop
+
+    def nbytes(self) -> int:
+        """Returns the bytes of the list and of the arrays in it, an array that occurs twice counted twice."""
+        return sys.getsizeof(self._items) + sum(_object_nbytes(item) for item in self._items)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns copies of the objects present, oldest first, and their numbers."""
+        items = {str(i): copy.deepcopy(item) for i, item in enumerate(self.gather(self.window()))}
+        return {'capacity': self.capacity, 'first': self.first, 'stop': self.stop, 'items': items}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores objects and numbers."""
+        self._restore(state)
+        self._items = [None] * min(self.stop, self.capacity)
+        self.push([copy.deepcopy(item) for item in state['items'].values()])
+        self._check_restored(state)
+
+
+def row_nbytes(block: Batch) -> int:
+    """Returns the bytes that one row occupies in a ``RingStorage``."""
+    return sum(
+        row_nbytes(column) if isinstance(column, Batch) else column.itemsize * math.prod(column.shape[1:])
+        for _, column in block.items()
+    )
+
+
+def available_memory() -> float:
+    """Returns the bytes that can be allocated without swapping; infinity where the system does not tell."""
+    try:
+        with open('/proc/meminfo') as file:
+            fields = dict(line.split(':') for line in file)
+    except OSError:
+        return math.inf
+    return int(fields['MemAvailable'].split()[0]) * 1024 if 'MemAvailable' in fields else math.inf
+
+
+def check_memory(nbytes: int, where: str) -> None:
+    """Refuses what does not fit into memory.
+
+    Raises:
+        ResourceError: If more bytes are wanted than are free; both are given in GiB.
+    """
+    free = available_memory()
+    if nbytes > free:
+        raise ResourceError(
+            f'the replay buffer needs {nbytes / 2**30:.2f} GiB and {free / 2**30:.2f} GiB are free',
+            where=where,
+            remedy='Take a smaller replay_buffer_size, or smaller observations.',
+        )
+
+
+def _allocate(block: Batch, capacity: int, prefix: str = '') -> Columns:
+    columns: Columns = {}
+    for name, column in block.items():
+        if isinstance(column, Batch):
+            columns[name] = _allocate(column, capacity, f'{prefix}{name}.')
+        elif column.dtype.kind in 'biufc':
+            columns[name] = np.empty((capacity, *column.shape[1:]), column.dtype)
+        else:
+            raise ValueError(
+                f'column {prefix + name!r} has the dtype {column.dtype}; columns hold numbers or bools'
+            )
+    return columns
+
+
+def _pair(columns: Columns, block: Batch, prefix: str = '') -> list[tuple[Array, Array]]:
+    """Returns each array of a storage with the new rows for it.
+
+    Raises:
+        ValueError: If they do not fit together.
+    """
+    if columns.keys() != block.keys():
+        new = sorted(set(block.keys()) - columns.keys())
+        missing = sorted(columns.keys() - set(block.keys()))
+        place = f' below {prefix[:-1]!r}' if prefix else ''
+        hint = nearest(new[0], columns) if new else ''
+        raise ValueError(
+            f'the replay buffer holds other columns{place}; new: {new}, missing: {missing}.{hint}'
+        )
+    pairs: list[tuple[Array, Array]] = []
+    for name, rows in block.items():
+        column = columns[name]
+        if type(column) is np.ndarray and type(rows) is np.ndarray:
+            if rows.dtype != column.dtype or rows.shape[1:] != column.shape[1:]:
+                raise ValueError(
+                    f'column {prefix + name!r} holds {column.dtype}{list(column.shape[1:])} a row,'
+                    f' got {rows.dtype}{list(rows.shape[1:])}'
+                )
+            pairs.append((column, rows))
+        elif isinstance(column, dict) and isinstance(rows, Batch):
+            pairs += _pair(column, rows, f'{prefix}{name}.')
+        else:
+            raise ValueError(
+                f'column {prefix + name!r} is a nested Batch on one side and an array on the other'
+            )
+    return pairs
+
+
+def _gather(columns: Columns, slot: IntArray) -> Batch:
+    return Batch.unchecked(
+        {
+            name: _gather(column, slot) if isinstance(column, dict) else column.take(slot, axis=0)
+            for name, column in columns.items()
+        },
+        len(slot),
+    )
+
+
+def _to_dict(rows: Batch) -> dict[str, Any]:
+    return {name: _to_dict(column) if isinstance(column, Batch) else column for name, column in rows.items()}
+
+
+def _nbytes(columns: Columns) -> int:
+    return sum(_nbytes(column) if isinstance(column, dict) else column.nbytes for column in columns.values())
+
+
+def _object_nbytes(item: Any) -> int:
+    if isinstance(item, Mapping):
+        return sum(_object_nbytes(value) for value in item.values())
+    if isinstance(item, list | tuple):
+        return sum(_object_nbytes(value) for value in item)
+    return item.nbytes() if isinstance(item, Batch) else getattr(item, 'nbytes', sys.getsizeof(item))

@@ -1,0 +1,233 @@
+"""The body that all buffers share: taking in items, state, files, counts."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import os
+import stat
+import time
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+from easydict import EasyDict
+
+from rlframe.data import Batch, IntArray
+from rlframe.errors import BufferUnderflowError, CheckpointCorruptError, RLFrameError
+from rlframe.worker.replay_buffer.base_buffer import IBuffer, Rows
+from rlframe.worker.replay_buffer.block import is_numeric, stack_items, to_items, to_numpy
+from rlframe.worker.replay_buffer.monitor import Clock, PeriodicThruputMonitor, ScalarWriter
+from rlframe.worker.replay_buffer.state_file import load_state, save_state
+from rlframe.worker.replay_buffer.storage import ObjectStorage, Ring, RingStorage
+
+logger = logging.getLogger(__name__)
+
+AnyStorage: TypeAlias = RingStorage | ObjectStorage
+
+
+class StorageBuffer(IBuffer):
+    """A ring of items whose kind the first push decides: columns, or Python objects. Not thread-safe.
+
+    Columns are copied when they come and when they go. Objects are kept by reference, dicts as copies of
+    their first level; ``deepcopy`` copies them wholly.
+
+    Args:
+        cfg: Options; what is missing has its default.
+        tb_logger: Gets statistics by ``add_scalar(tag, value, step)``; ``None`` drops them.
+        exp_name: Of the experiment.
+        instance_name: Of this buffer; it appears in messages.
+        seed: Of its random generator.
+        clock: Returns seconds; for throughput.
+    """
+
+    _throughput: PeriodicThruputMonitor
+
+    def __init__(
+        self,
+        cfg: Mapping[str, Any] | None,
+        tb_logger: ScalarWriter | None = None,
+        exp_name: str = 'default_experiment',
+        instance_name: str = 'buffer',
+        *,
+        seed: int | np.random.SeedSequence | None = 0,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self._cfg = self.resolve_config(cfg)
+        self._tb_logger, self._clock = tb_logger, clock
+        self._exp_name, self._instance_name = exp_name, instance_name
+        self._rng = np.random.default_rng(seed)
+        self._capacity: int = self._cfg.replay_buffer_size
+        self._deepcopy: bool = self._cfg.deepcopy
+        self._track_used_data: bool = self._cfg.enable_track_used_data
+        self._storage: AnyStorage | None = None
+        self._push_count = 0
+        self._envstep = 0
+        self._build(self._cfg)
+
+    @abstractmethod
+    def _build(self, cfg: EasyDict) -> None:
+        """Makes the sampler and the monitors; the last thing that the constructor does."""
+
+    @property
+    def replay_buffer_size(self) -> int:
+        """Largest number of items."""
+        return self._capacity
+
+    @property
+    def push_count(self) -> int:
+        """Items accepted so far."""
+        return self._push_count
+
+    @classmethod
+    def estimate_nbytes(cls, cfg: Mapping[str, Any] | None, row_nbytes: int) -> int:
+        """Returns the bytes that a buffer of columns will allocate, without allocating any.
+
+        Args:
+            cfg: Its options.
+            row_nbytes: Bytes of one transition, over all columns.
+        """
+        return int(cls.resolve_config(cfg).replay_buffer_size) * row_nbytes
+
+    def nbytes(self) -> int:
+        """Returns the bytes that are allocated."""
+        return self._storage.nbytes() if self._storage is not None else 0
+
+    def count(self) -> int:
+        return len(self._storage) if self._storage is not None else 0
+
+    def start(self) -> None:
+        """Does nothing: there is no thread to start. Kept for callers that bracket their work with it."""
+
+    def close(self) -> None:
+        """Deletes the files of tracked items; the buffer stays usable and may be closed again."""
+        if self._track_used_data:
+            self.clear()
+
+    def save_data(self, file_name: str) -> None:
+        save_state(self.state_dict(), file_name)
+
+    def load_data(self, file_name: str) -> None:
+        state = load_state(file_name)
+        try:
+            self.load_state_dict(state)
+        except RLFrameError:
+            raise
+        except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
+            raise CheckpointCorruptError(
+                f'the state is not complete: {error!r}', where=str(file_name)
+            ) from error
+
+    def state_dict(self) -> dict[str, Any]:
+        storage = self._storage
+        return {
+            'kind': type(storage).__name__ if storage is not None else '',
+            'storage': storage.state_dict() if storage is not None else {},
+            'push_count': self._push_count,
+            'envstep': self._envstep,
+            'rng': copy.deepcopy(self._rng.bit_generator.state),
+            'throughput': self._throughput.state_dict(),
+        }
+
+    def load_state_dict(self, _state_dict: Mapping[str, Any]) -> None:
+        if _state_dict.keys() == {'data'}:
+            self.push(_state_dict['data'], self._envstep)
+        else:
+            self._restore(_state_dict)
+
+    def _restore(self, state: Mapping[str, Any]) -> None:
+        """Restores what ``state_dict`` returned."""
+        kinds: dict[str, type[AnyStorage]] = {'RingStorage': RingStorage, 'ObjectStorage': ObjectStorage}
+        storage = kinds[state['kind']](self._capacity) if state['kind'] else None
+        if storage is not None:
+            storage.load_state_dict(state['storage'])
+        self._storage = storage
+        self._push_count, self._envstep = int(state['push_count']), int(state['envstep'])
+        self._rng.bit_generator.state = copy.deepcopy(state['rng'])
+        self._throughput.load_state_dict(state['throughput'])
+
+    def _to_block(self, data: Any) -> Rows:
+        """Brings pushed data to the form of the storage; an empty list if there is none.
+
+        Raises:
+            TypeError: If data of another kind was pushed before.
+        """
+        items = to_items(data)
+        if not len(items):
+            return []
+        if isinstance(items, Batch) and isinstance(self._storage, RingStorage):
+            return to_numpy_block(items)
+        is_columns = isinstance(items, Batch) or (isinstance(items[0], Mapping) and is_numeric(items[0]))
+        if isinstance(self._storage, ObjectStorage) and not isinstance(items, Batch):
+            is_columns = False
+        wanted: type[Ring] = RingStorage if is_columns else ObjectStorage
+        if self._storage is not None and not isinstance(self._storage, wanted):
+            got = type(items).__name__ if isinstance(items, Batch) else f'{type(items[0]).__name__} items'
+            raise TypeError(
+                f'{self._instance_name} holds {self._storage.kind}, as its first push decided; got {got},'
+                f' which would be {wanted.kind}'
+            )
+        if isinstance(items, Batch):
+            return to_numpy_block(items)
+        if is_columns:
+            return to_numpy_block(stack_items(items))
+        return self._copy(items)
+
+    def _write(self, block: Rows) -> AnyStorage:
+        """Stores a block; the files of tracked items that it overwrites are deleted."""
+        if self._storage is None:
+            self._storage = (
+                RingStorage(self._capacity) if isinstance(block, Batch) else ObjectStorage(self._capacity)
+            )
+        if self._track_used_data and isinstance(self._storage, ObjectStorage):
+            gone = self._storage.oldest(self._storage.overflow(len(block)))
+            delete_files([*self._storage.gather(gone), *block[: max(len(block) - self._capacity, 0)]])
+        self._storage.push(block)  # type: ignore[arg-type]  # _to_block made sure that the kinds agree
+        self._push_count += len(block)
+        return self._storage
+
+    def _gather(self, slot: IntArray) -> Rows:
+        if self._storage is None:
+            return []
+        rows = self._storage.gather(slot)
+        return self._copy(rows) if isinstance(rows, list) else rows
+
+    def _copy(self, items: list[Any]) -> list[Any]:
+        """Copies objects: dicts at their first level, or everything if ``deepcopy`` is set."""
+        if self._deepcopy:
+            return [copy.deepcopy(item) for item in items]
+        return [dict(item) if isinstance(item, dict) else item for item in items]
+
+    def _require(self, need: int, have: int) -> None:
+        """Raises ``BufferUnderflowError`` if there are fewer items than needed."""
+        if have < max(need, 1):
+            raise BufferUnderflowError(
+                f'{self._instance_name} has {have} items to sample from, need {max(need, 1)}',
+                where='sample',
+                remedy='Set policy.random_collect_size to at least that many, or take a smaller batch.',
+            )
+
+    def _delete_tracked(self) -> None:
+        """Deletes the files of all tracked items."""
+        if self._track_used_data and isinstance(self._storage, ObjectStorage):
+            delete_files(self._storage.gather(self._storage.window()))
+
+
+def to_numpy_block(block: Batch) -> Batch:
+    """Returns a ``Batch`` with numpy columns; the same one if it has nothing else."""
+    is_numpy = all([type(column) is np.ndarray for _, column in block.items()])
+    return block if is_numpy else Batch({name: to_numpy(column) for name, column in block.items()})
+
+
+def delete_files(items: Iterable[Any]) -> None:
+    """Deletes the files named by ``data_id`` of those items that have one; regular files only."""
+    paths = [item.get('data_id') for item in items if isinstance(item, Mapping)]
+    for path in paths:
+        try:
+            if isinstance(path, str) and stat.S_ISREG(os.lstat(path).st_mode):
+                os.remove(path)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            logger.warning('the used data file %s stays: %s', path, error)

@@ -1,0 +1,199 @@
+"""What every registered replay buffer has to do, also those of modules named in ``RLFRAME_IMPORT``.
+
+To check your own: ``RLFRAME_IMPORT=my_module,other_module pytest tests/contract/test_buffer.py``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlframe.data import Batch
+from rlframe.errors import BufferUnderflowError, ConfigError
+from rlframe.registry import BUFFER_REGISTRY, import_modules
+from rlframe.worker.replay_buffer import IBuffer, create_buffer, get_buffer_cls
+
+
+def names() -> list[str]:
+    """Returns the buffers to check."""
+    import_modules([name for name in os.environ.get('RLFRAME_IMPORT', '').split(',') if name])
+    return BUFFER_REGISTRY.names()
+
+
+Make = Callable[..., IBuffer]
+
+
+@pytest.fixture(params=names())
+def make(request: pytest.FixtureRequest) -> Make:
+    """Builds the buffer under test."""
+    return lambda size=32, **kwargs: create_buffer(
+        {'type': request.param, 'replay_buffer_size': size}, **kwargs
+    )
+
+
+def rows(start: int, count: int) -> Batch:
+    """Returns transitions that tell their number in every column."""
+    number = np.arange(start, start + count)
+    obs = np.stack([number, number * 2], axis=1).astype(np.float32)
+    return Batch(obs=obs, action=number, reward=-number.astype(np.float32), next_obs=obs + 1)
+
+
+def numbers(batch: Any) -> list[int]:
+    """Returns which transitions a batch holds, having checked that none is mixed up."""
+    number = batch['action']
+    np.testing.assert_array_equal(batch['obs'], np.stack([number, number * 2], axis=1))
+    np.testing.assert_array_equal(batch['reward'], -number)
+    np.testing.assert_array_equal(batch['next_obs'], batch['obs'] + 1)
+    return [int(n) for n in number]
+
+
+def test_default_config_is_a_fresh_copy_and_unknown_keys_are_refused(make: Make) -> None:
+    cls = type(make())
+    cls.default_config()['replay_buffer_size'] = -1
+    assert cls.default_config()['replay_buffer_size'] > 0
+    with pytest.raises(
+        ConfigError, match=r'replay_buffer_sise.*Did you mean replay_buffer_size|not a known key'
+    ):
+        cls({'replay_buffer_sise': 3})
+
+
+def test_samples_are_pushed_rows_whole(make: Make) -> None:
+    buffer = make()
+    assert buffer.push(rows(0, 20), 5) == 20
+    assert buffer.count() == 20
+    batch = buffer.sample(12, 0)
+    assert len(batch) == 12
+    assert set(numbers(batch)) <= set(range(20))
+
+
+def test_ring_keeps_the_newest_items(make: Make) -> None:
+    buffer = make(size=8)
+    for start in range(0, 21, 3):
+        buffer.push(rows(start, 3), start)
+    assert buffer.count() == 8
+    seen = {n for _ in range(60) for n in numbers(buffer.sample(4, 0))}
+    assert seen == set(range(13, 21))
+
+
+def test_push_larger_than_the_buffer_keeps_its_end(make: Make) -> None:
+    buffer = make(size=8)
+    buffer.push(rows(0, 50), 0)
+    assert set(numbers(buffer.sample(8, 0))) <= set(range(42, 50))
+
+
+def test_rows_may_come_one_by_one_or_as_a_list(make: Make) -> None:
+    buffer = make()
+    for row in rows(0, 4):
+        assert buffer.push(dict(row), 0) == 1
+    assert buffer.push([dict(row) for row in rows(4, 4)], 0) == 4
+    assert set(numbers(buffer.sample(8, 0))) <= set(range(8))
+    assert buffer.count() == 8
+
+
+def test_changing_what_was_pushed_or_sampled_changes_nothing_inside(make: Make) -> None:
+    buffer, block = make(), rows(0, 8)
+    buffer.push(block, 0)
+    for name in list(block.keys()):
+        block[name][:] = 99
+    batch = buffer.sample(8, 0)
+    numbers(batch)
+    for name in list(batch.keys()):
+        batch[name][:] = 77
+    assert set(numbers(buffer.sample(8, 0))) <= set(range(8))
+
+
+def test_too_few_items_raise_and_none_wanted_gives_none(make: Make) -> None:
+    buffer = make()
+    with pytest.raises(BufferUnderflowError, match='random_collect_size'):
+        buffer.sample(1, 0)
+    buffer.push(rows(0, 3), 0)
+    with pytest.raises(BufferUnderflowError, match='3'):
+        buffer.sample(4, 0)
+    assert len(buffer.sample(0, 0)) == 0
+
+
+def test_batches_gives_as_many_as_asked(make: Make) -> None:
+    buffer = make()
+    buffer.push(rows(0, 30), 0)
+    batches = list(buffer.batches(5, 6, 0))
+    assert len(batches) == 5
+    for batch in batches:
+        assert len(numbers(batch)) == 6
+
+
+def test_update_takes_what_a_sample_carries(make: Make) -> None:
+    buffer = make()
+    buffer.push(rows(0, 30), 0)
+    batch = buffer.sample(6, 0)
+    ids = {name: batch[name] for name in ('replay_unique_id', 'replay_buffer_idx') if name in batch}
+    buffer.update({**ids, 'priority': np.ones(6)})
+
+
+def test_clear_leaves_an_empty_usable_buffer(make: Make) -> None:
+    buffer = make()
+    buffer.push(rows(0, 30), 0)
+    buffer.clear()
+    assert buffer.count() == 0
+    buffer.push(rows(100, 5), 0)
+    assert set(numbers(buffer.sample(5, 0))) <= set(range(100, 105))
+
+
+@pytest.mark.parametrize('through_file', [True, False])
+def test_loading_continues_bit_identically_and_states_are_independent(
+    make: Make, through_file: bool, tmp_path
+) -> None:
+    buffer, other = make(size=16), make(size=16, seed=5)
+    buffer.push(rows(0, 25), 3)
+    buffer.sample(8, 0)
+    if through_file:
+        buffer.save_data(str(tmp_path / 'state'))
+        other.load_data(str(tmp_path / 'state'))
+        assert [path.name for path in tmp_path.iterdir()] == ['state']
+    else:
+        state = buffer.state_dict()
+        other.load_state_dict(state)
+        before = other.sample(8, 1)
+        other.load_state_dict(state)
+        np.testing.assert_array_equal(other.sample(8, 1)['action'], before['action'])
+        other.load_state_dict(state)
+    for step in range(6):
+        expected, got = buffer.sample(8, step), other.sample(8, step)
+        for name in list(expected.keys()):
+            np.testing.assert_array_equal(got[name], expected[name])
+        buffer.push(rows(25 + 3 * step, 3), step)
+        other.push(rows(25 + 3 * step, 3), step)
+
+
+def test_demonstrations_are_loaded_as_rows(make: Make) -> None:
+    buffer = make()
+    buffer.push(rows(0, 4), 0)
+    buffer.load_state_dict({'data': [dict(row) for row in rows(4, 6)]})
+    assert buffer.count() == 10
+
+
+def test_same_seed_gives_the_same_samples(make: Make) -> None:
+    samples = []
+    for seed in (1, 1, np.random.SeedSequence(1), 2):
+        buffer = make(size=1000, seed=seed)
+        buffer.push(rows(0, 1000), 0)
+        samples.append(numbers(buffer.sample(64, 0)))
+    assert samples[0] == samples[1] == samples[2] != samples[3]
+
+
+def test_start_and_close_may_be_called_again(make: Make) -> None:
+    buffer = make()
+    for method in ('start', 'start', 'close', 'close'):
+        getattr(buffer, method, lambda: None)()
+
+
+def test_type_defaults_to_advanced_and_unknown_ones_name_the_closest() -> None:
+    assert get_buffer_cls({}) is get_buffer_cls({'type': 'advanced'})
+    assert (
+        type(create_buffer({'replay_buffer_size': 4}, None, 'exp', 'mine')).__name__ == 'AdvancedReplayBuffer'
+    )
+    with pytest.raises(ConfigError, match="Did you mean 'naive'"):
+        get_buffer_cls({'type': 'naiv'})

@@ -1,0 +1,344 @@
+"""Laws of prioritized replay."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from buffer_helpers import assert_rows_intact, transitions
+
+from rlframe.data import Batch
+from rlframe.errors import BufferUnderflowError, NonFiniteError, ResourceError
+from rlframe.worker.replay_buffer import AdvancedReplayBuffer
+from rlframe.worker.replay_buffer import storage as storage_module
+
+EPS = 1e-5
+
+
+def filled(count: int, size: int = 64, priority: Any = None, **cfg: Any) -> AdvancedReplayBuffer:
+    buffer = AdvancedReplayBuffer(dict(replay_buffer_size=size, **cfg))
+    buffer.push(transitions(0, count, **({} if priority is None else {'priority': priority})), 0)
+    return buffer
+
+
+def feedback(rows: Batch, priority: Any) -> dict[str, Any]:
+    names = ('replay_unique_id', 'replay_buffer_idx')
+    return {**{name: rows[name] for name in names}, 'priority': priority}
+
+
+def priorities(buffer: AdvancedReplayBuffer) -> dict[int, float]:
+    """Returns the priority of each transition, by its number."""
+    twin = AdvancedReplayBuffer(dict(replay_buffer_size=buffer.replay_buffer_size))
+    twin.load_state_dict(buffer.state_dict())
+    found = {}
+    for age in range(twin.count()):
+        row = twin.sample(1, 0, slice(age, age + 1))
+        found[int(row['action'][0])] = float(row['priority'][0])
+    return found
+
+
+def test_sampled_columns_are_the_pushed_ones_and_six_more() -> None:
+    rows = filled(40).sample(16, 5)
+    assert_rows_intact(rows)
+    types = {name: rows[name].dtype.name for name in list(rows.keys()) if name not in transitions(0, 1)}
+    assert types == {
+        'replay_unique_id': 'int64',
+        'replay_buffer_idx': 'int64',
+        'priority': 'float32',
+        'IS': 'float32',
+        'use': 'int32',
+        'staleness': 'int64',
+    }
+    assert (rows['staleness'] == -1).all()
+    rows.map(lambda column: torch.from_numpy(column).zero_())
+
+
+@pytest.mark.parametrize('alpha', [0.0, 0.6, 1.0])
+def test_frequencies_follow_priority_to_the_alpha(alpha: float) -> None:
+    priority = np.array([0.0, 0.1, 0.5, 1, 1, 2, 3, 5, 8, 13])
+    buffer = filled(10, size=10, priority=priority, alpha=alpha)
+    draws = 40 * 500
+    counts = np.zeros(10)
+    for _ in range(500 * 4):
+        counts += np.bincount(buffer.sample(10, 0)['action'], minlength=10)
+    expected = (priority + EPS) ** alpha
+    expected *= draws / expected.sum()
+    assert counts.sum() == draws
+    present = expected > 5
+    chi_square = ((counts - expected)[present] ** 2 / expected[present]).sum()
+    assert chi_square < 27.9  # 9 degrees, p = 0.001; stratified sampling lies below
+
+
+@pytest.mark.parametrize(
+    ('normalization', 'age'), [('buffer', None), ('batch', None), ('buffer', slice(5, 25, 2))]
+)
+def test_importance_weights_equal_the_formula(normalization: str, age: slice | None) -> None:
+    priority = np.random.default_rng(0).random(40) * 5
+    buffer = filled(40, priority=priority, is_normalization=normalization, beta=0.7)
+    rows = buffer.sample(12, 0, age)
+    weight = (priority + EPS) ** 0.6
+    among = np.arange(40)[age or slice(None)]
+    assert set(rows['action']) <= set(among)
+    probability = weight / weight[among].sum()
+    expected = (len(among) * probability[rows['action']]) ** -0.7
+    expected /= (
+        expected.max() if normalization == 'batch' else (len(among) * probability[among].min()) ** -0.7
+    )
+    np.testing.assert_allclose(rows['IS'], expected, rtol=1e-5)
+
+
+def test_zero_priority_leaves_the_other_weights_alive() -> None:
+    for buffer in (filled(4, priority=np.array([0.0, 1, 1, 1])), filled(4)):
+        rows = buffer.sample(4, 0)
+        buffer.update(feedback(rows, np.array([0.0, 1, 1, 1])))
+        assert (buffer.sample(4, 0)['IS'] > 0).all()
+
+
+@pytest.mark.parametrize('bad', [np.nan, np.inf, -np.inf, -1.0, 1e31])
+def test_impossible_priorities_are_refused_and_change_nothing(bad: float) -> None:
+    buffer = filled(8)
+    rows = buffer.sample(4, 0)
+    before = priorities(buffer)
+    with pytest.raises(NonFiniteError, match=r'2 of 4 priorities .* the first, at position 1, is'):
+        buffer.update(feedback(rows, [3.0, bad, 2.0, bad]))
+    assert priorities(buffer) == before
+    with pytest.raises(NonFiniteError, match='1 of 2'):
+        buffer.push(transitions(8, 2, priority=np.array([1.0, bad])), 0)
+    assert buffer.count() == 8
+
+
+def test_updates_reach_the_items_they_were_sampled_from() -> None:
+    buffer = filled(20)
+    rows = buffer.sample(20, 0)
+    buffer.update(feedback(rows, torch.from_numpy(rows['action'] + 0.5).reshape(-1, 1)))
+    expected = {i: i + 0.5 + EPS if i in set(rows['action'].tolist()) else 1 + EPS for i in range(20)}
+    assert priorities(buffer) == pytest.approx(expected, rel=1e-6)
+
+
+def test_updates_of_overwritten_items_are_passed_over() -> None:
+    buffer = filled(8, size=8)
+    rows = buffer.sample(8, 0)
+    buffer.push(transitions(8, 4), 0)
+    buffer.update(feedback(rows, np.full(8, 9.0)))
+    kept = set(rows['action'].tolist())
+    assert priorities(buffer) == pytest.approx(
+        {i: (9 if i in kept and i < 8 else 1) + EPS for i in range(4, 12)}, rel=1e-6
+    )
+    buffer.clear()
+    buffer.push(transitions(0, 8), 0)
+    buffer.update(feedback(rows, np.full(8, 5.0)))
+    assert set(priorities(buffer).values()) == {np.float32(1 + EPS)}
+
+
+def test_new_items_get_the_largest_priority_reported_for_a_present_item() -> None:
+    buffer = filled(4, size=4)
+    rows = buffer.sample(4, 0)
+    buffer.update(feedback(rows, [7.0, 2.0, 0.5, 7.0]))
+    buffer.push(transitions(4, 1), 0)
+    assert priorities(buffer)[4] == pytest.approx(7 + EPS)
+    buffer.push(transitions(5, 4), 0)
+    buffer.update(feedback(rows, [100.0] * 4))
+    buffer.push(transitions(9, 1), 0)
+    assert priorities(buffer)[9] == pytest.approx(7 + EPS)
+    buffer.clear()
+    buffer.push(transitions(10, 1), 0)
+    assert priorities(buffer) == pytest.approx({10: 1 + EPS})
+
+
+def test_update_without_priority_returns_silently_and_unequal_lengths_do_not() -> None:
+    buffer = filled(4)
+    rows = buffer.sample(4, 0)
+    buffer.update({})
+    buffer.update({'priority': None})
+    AdvancedReplayBuffer(None).update(feedback(rows, [1.0]))
+    with pytest.raises(ValueError, match='4 replay_unique_id, 4 replay_buffer_idx and 1 priority'):
+        buffer.update(feedback(rows, [1.0]))
+
+
+def test_priorities_may_come_with_some_rows_and_pushed_rows_stay_as_they_are() -> None:
+    buffer = AdvancedReplayBuffer(None)
+    rows = [{'action': 0, 'priority': 5.0}, {'action': 1}, {'action': 2, 'priority': None}]
+    buffer.push(rows, 0)
+    assert priorities(buffer) == pytest.approx({0: 5 + EPS, 1: 1 + EPS, 2: 1 + EPS})
+    assert [set(row) for row in rows] == [{'action', 'priority'}, {'action'}, {'action', 'priority'}]
+    with pytest.raises(ValueError, match='got 6 priorities for 3 items'):
+        buffer.push(Batch(action=np.arange(3), priority=np.ones((3, 2))), 0)
+    with pytest.raises(TypeError, match='item 1 is a str'):
+        buffer.push([{'action': 1}, 'text'], 0)
+
+
+def test_sampled_rows_can_be_pushed_again() -> None:
+    buffer = filled(8)
+    rows = buffer.sample(4, 0)
+    buffer.push(rows, 0)
+    assert buffer.count() == 12
+    assert len(set(buffer.sample(12, 0)['replay_unique_id'])) <= 12
+
+
+@pytest.mark.parametrize('count', [8, 9, 20, 100])
+def test_push_beyond_the_capacity_keeps_the_newest(count: int) -> None:
+    buffer = filled(3, size=8)
+    buffer.push(transitions(3, count), 0)
+    assert (buffer.count(), buffer.push_count) == (min(count + 3, 8), count + 3)
+    assert sorted(priorities(buffer)) == list(range(count + 3 - 8, count + 3))
+
+
+@pytest.mark.parametrize(
+    ('pushed', 'age', 'expected'),
+    [
+        (12, slice(-4, None), {8, 9, 10, 11}),
+        (12, slice(0, 3), {4, 5, 6}),
+        (5, slice(-4, None), {1, 2, 3, 4}),
+        (5, slice(None, None, 2), {0, 2, 4}),
+    ],
+)
+def test_sample_range_is_over_age_also_when_wrapped_or_part_filled(
+    pushed: int, age: slice, expected: set[int]
+) -> None:
+    buffer = AdvancedReplayBuffer(dict(replay_buffer_size=8))
+    for i in range(pushed):
+        buffer.push(transitions(i, 1), i)
+    seen = {int(a) for _ in range(40) for a in buffer.sample(5, 0, age)['action']}
+    assert seen == expected
+    with pytest.raises(BufferUnderflowError):
+        buffer.sample(1, 0, slice(3, 3))
+
+
+def test_beta_takes_one_step_per_sample_up_to_one() -> None:
+    buffer = filled(4, beta=0.4, anneal_step=3)
+    seen = []
+    for _ in range(5):
+        seen.append(buffer.beta)
+        buffer.sample(2, 0)
+    assert seen == pytest.approx([0.4, 0.6, 0.8, 1, 1])
+    buffer.beta = 0.5
+    assert buffer.beta == 0.5
+    constant = filled(4, anneal_step=0)
+    constant.sample(2, 0)
+    assert (constant.beta, constant.alpha) == (0.4, 0.6)
+
+
+def test_items_used_often_enough_are_removed_and_their_slots_counted_right() -> None:
+    buffer = filled(8, size=8, max_use=2, thruput_controller=dict(sample_min_limit_ratio=0))
+    uses, number = np.zeros(100, int), 8
+    for _ in range(60):
+        if buffer.count() < 4:
+            buffer.push(transitions(number, 1), 0)
+            number += 1
+        rows = buffer.sample(2, 0)
+        np.add.at(uses, rows['action'], 1)
+        buffer.update(feedback(rows, np.ones(2)))
+        assert buffer.count() == len(priorities(buffer))
+    assert uses.max() in (2, 3)  # 3 when both draws of a batch fall on an item used once
+    newest = buffer.sample(1, 0, slice(-1, None))['action'][0]
+    assert newest == max({*priorities(buffer), newest})
+
+
+def test_use_counts_every_draw_also_within_a_batch() -> None:
+    buffer = filled(1, thruput_controller=dict(sample_min_limit_ratio=0))
+    assert buffer.sample(3, 0)['use'].tolist() == [1, 2, 3]
+    assert buffer.sample(1, 0)['use'].tolist() == [4]
+
+
+def test_stale_items_are_removed_from_the_oldest_on() -> None:
+    buffer = AdvancedReplayBuffer(dict(replay_buffer_size=1000, max_staleness=10))
+    buffer.push(transitions(0, 900, collect_iter=np.arange(900) // 100), 0)
+    rows = buffer.sample(50, 14)
+    assert rows['staleness'].tolist() == (14 - rows['action'] // 100).tolist()
+    assert buffer.count() == 400
+    assert rows['action'].min() >= 500
+    with pytest.raises(BufferUnderflowError):
+        buffer.sample(1, 10**6)
+    assert buffer.count() == 0
+
+
+def test_staleness_sweep_passes_removed_items() -> None:
+    cfg = dict(replay_buffer_size=20, max_staleness=5, max_use=1)
+    buffer = AdvancedReplayBuffer(cfg)
+    buffer.push(transitions(0, 10, collect_iter=np.arange(10)), 0)
+    buffer.sample(3, 0, slice(0, 3))
+    have = buffer.count()
+    buffer.sample(1, 8)
+    left = priorities(buffer)
+    assert have < 10
+    assert min(left) >= 4
+    assert buffer.count() == len(left)
+
+
+def test_objects_are_mappings_and_come_back_as_marked_copies(tmp_path) -> None:
+    files = [tmp_path / str(i) for i in range(4)]
+    for file in files:
+        file.write_text('x')
+    buffer = AdvancedReplayBuffer(
+        dict(replay_buffer_size=3, enable_track_used_data=True, max_use=1, max_staleness=5)
+    )
+    buffer.push([{'data_id': str(f), 'collect_iter': i} for i, f in enumerate(files[:3])], 0)
+    rows = buffer.sample(1, 4)
+    assert {'IS', 'use', 'staleness', 'replay_unique_id', 'replay_buffer_idx', 'priority'} < set(rows[0])
+    assert rows[0]['staleness'] == 4 - rows[0]['collect_iter']
+    assert all(file.exists() for file in files)  # the learner may be reading
+    buffer.push({'data_id': str(files[3]), 'collect_iter': 3}, 0)
+    assert not files[0].exists()
+    buffer.push([{'collect_iter': 9}], 0)
+    assert [file.exists() for file in files] == [False, False, True, True]
+    buffer.sample(1, 7)
+    assert not files[2].exists()
+    buffer.close()
+    assert not files[3].exists()
+    with pytest.raises(TypeError, match='takes mappings; item 0 is a str'):
+        buffer.push('text', 0)
+
+
+def test_two_items_cannot_give_three_samples_unless_told_so() -> None:
+    with pytest.raises(BufferUnderflowError, match=r'has 2 items .* need 3'):
+        filled(2).sample(3, 0)
+    assert len(filled(2, thruput_controller=dict(sample_min_limit_ratio=0.5)).sample(4, 0)) == 4
+    with pytest.raises(BufferUnderflowError, match='need 8'):
+        filled(7, thruput_controller=dict(sample_min_limit_ratio=2)).sample(4, 0)
+
+
+def test_bytes_are_within_five_percent_of_the_estimate() -> None:
+    for size in (1, 100, 4096, 10**5):
+        buffer = filled(1, size=size)
+        assert buffer.nbytes() == pytest.approx(
+            AdvancedReplayBuffer.estimate_nbytes(dict(replay_buffer_size=size), 45), rel=0.05
+        )
+    assert buffer.nbytes() / 10**5 - 45 < 19  # priority, use count and both trees, per slot
+
+
+def test_gigantic_buffer_is_refused_before_allocation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage_module, 'available_memory', lambda: 2**30)
+    with pytest.raises(ResourceError, match='GiB are free'):
+        AdvancedReplayBuffer(dict(replay_buffer_size=10**12))
+
+
+def test_continuing_after_a_load_equals_not_having_stopped(tmp_path) -> None:
+    cfg = dict(replay_buffer_size=50, max_use=6, monitor=dict(sampled_data_attr=dict(print_freq=7)))
+
+    def work(buffer: AdvancedReplayBuffer, steps: range) -> list[Batch]:
+        rng, samples = np.random.default_rng(steps.start), []
+        for i in steps:
+            buffer.push(transitions(20 * i, 20, collect_iter=np.full(20, i)), i)
+            samples.append(buffer.sample(16, i))
+            buffer.update(feedback(samples[-1], rng.random(16) * 4))
+        return samples
+
+    straight, stopped = (AdvancedReplayBuffer(cfg, seed=3, clock=lambda: 0.0) for _ in range(2))
+    work(straight, range(10))
+    work(stopped, range(10))
+    stopped.save_data(tmp_path / 'state.npz')
+    loaded = AdvancedReplayBuffer(cfg, seed=99, clock=lambda: 0.0)
+    loaded.push(transitions(0, 3), 0)
+    state = stopped.state_dict()
+    stopped.clear()
+    loaded.load_data(tmp_path / 'state.npz')
+    from_memory = AdvancedReplayBuffer(cfg, clock=lambda: 0.0)
+    from_memory.load_state_dict(state, deepcopy=True)
+    expected = work(straight, range(10, 25))
+    for buffer in (loaded, from_memory):
+        for sample, want in zip(work(buffer, range(10, 25)), expected, strict=True):
+            for name in list(want.keys()):
+                np.testing.assert_array_equal(sample[name], want[name])
+        assert buffer.push_count == straight.push_count

@@ -1,0 +1,268 @@
+"""Laws of the plain buffer."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+import torch
+from buffer_helpers import assert_rows_intact, transitions
+
+from rlframe.data import Batch
+from rlframe.errors import (
+    BufferUnderflowError,
+    CheckpointCorruptError,
+    CheckpointError,
+    CheckpointMismatchError,
+    CheckpointNotFoundError,
+)
+from rlframe.worker.replay_buffer import NaiveReplayBuffer
+from rlframe.worker.replay_buffer.state_file import save_state
+
+
+def filled(count: int, size: int = 100, **kwargs) -> NaiveReplayBuffer:
+    buffer = NaiveReplayBuffer(dict(replay_buffer_size=size), **kwargs)
+    buffer.push(transitions(0, count), 0)
+    return buffer
+
+
+def test_rows_dicts_and_batches_give_the_same_columns() -> None:
+    rows = [dict(row) for row in transitions(0, 10)]
+    buffers = [NaiveReplayBuffer(None) for _ in range(3)]
+    buffers[0].push(transitions(0, 10), 0)
+    buffers[1].push(rows, 0)
+    for row in rows:
+        buffers[2].push({**row, 'obs': torch.from_numpy(row['obs'])}, 0)
+    samples = [buffer.sample(10, 0) for buffer in buffers]
+    for name in ('obs', 'action', 'reward', 'done', 'next_obs'):
+        for sample in samples[1:]:
+            assert sample[name].dtype == samples[0][name].dtype
+            np.testing.assert_array_equal(sample[name], samples[0][name])
+
+
+def test_pushed_dicts_are_left_as_they_are() -> None:
+    row = {'obs': np.zeros(2), 'reward': 1.0}
+    NaiveReplayBuffer(None).push([row], 0)
+    assert list(row) == ['obs', 'reward']
+
+
+@pytest.mark.parametrize(
+    ('first', 'second'),
+    [
+        (transitions(0, 2), ['episode']),
+        (transitions(0, 2), {'data_id': 'file'}),
+        (['episode'], transitions(0, 2)),
+        ([{'data_id': 'file'}], transitions(0, 2)),
+    ],
+)
+def test_kind_is_decided_by_the_first_push_and_another_is_refused_by_name(first, second) -> None:
+    buffer = NaiveReplayBuffer(None)
+    buffer.push(first, 0)
+    before = buffer.count()
+    with pytest.raises(
+        TypeError, match=r'buffer holds (columns|objects).*as its first push decided; got (str|dict|Batch)'
+    ):
+        buffer.push(second, 0)
+    assert buffer.count() == before
+
+
+def test_objects_come_back_as_a_list_and_dicts_as_copies() -> None:
+    buffer = NaiveReplayBuffer(None)
+    assert buffer.push([{'name': 'a'}], 0) == 1
+    assert buffer.push({'name': 'b', 'extra': [1]}, 0) == 1
+    buffer.sample(2, 0)[0]['name'] = 'changed'
+    assert sorted(item['name'] for item in buffer.sample(2, 0)) == ['a', 'b']
+    deep = NaiveReplayBuffer(dict(deepcopy=True))
+    item = ['inner']
+    deep.push([[item]], 0)
+    deep.sample(1, 0)[0][0].append('changed')
+    item.append('changed')
+    assert deep.sample(1, 0) == [[['inner']]]
+
+
+def test_asking_for_more_than_there_is_names_both_numbers_and_the_key() -> None:
+    with pytest.raises(BufferUnderflowError, match=r'has 0 items .* need 5.*policy.random_collect_size'):
+        NaiveReplayBuffer(None).sample(5, 0)
+    with pytest.raises(BufferUnderflowError, match=r'has 3 items .* need 5'):
+        filled(3).sample(5, 0)
+    with pytest.raises(BufferUnderflowError, match=r'has 2 items .* need 5'):
+        filled(50).sample(5, 0, sample_range=slice(-2, None))
+    with pytest.raises(BufferUnderflowError):
+        NaiveReplayBuffer(None).sample(5, 0, replace=True)
+    assert len(filled(3).sample(5, 0, replace=True)) == 5
+
+
+def test_sampling_nothing_gives_nothing() -> None:
+    assert NaiveReplayBuffer(None).sample(0, 0) == []
+    rows = filled(3).sample(0, 0)
+    assert isinstance(rows, Batch)
+    assert len(rows) == 0
+    assert [len(batch) for batch in filled(3).batches(2, 0, 0)] == [0, 0]
+    assert list(filled(3).batches(0, 5, 0)) == []
+    assert NaiveReplayBuffer(None).push([], 0) == 0
+
+
+@pytest.mark.parametrize(
+    ('pushed', 'age', 'expected'),
+    [
+        (12, slice(-4, None), [8, 9, 10, 11]),
+        (12, slice(0, 3), [4, 5, 6]),
+        (5, slice(-4, None), [1, 2, 3, 4]),
+        (5, slice(None, None, 2), [0, 2, 4]),
+    ],
+)
+def test_sample_range_is_over_age_also_when_wrapped_or_part_filled(
+    pushed: int, age: slice, expected: list[int]
+) -> None:
+    buffer = NaiveReplayBuffer(dict(replay_buffer_size=8))
+    for i in range(pushed):
+        buffer.push(transitions(i, 1), i)
+    assert sorted(buffer.sample(len(expected), 0, sample_range=age)['action'].tolist()) == expected
+
+
+def test_batches_are_distinct_rows_fixed_at_the_call() -> None:
+    buffer, twin = filled(100), filled(100)
+    batches = buffer.batches(6, 16, 0)
+    buffer.push(transitions(1000, 100), 0)
+    expected = [batch['action'].tolist() for batch in twin.batches(6, 16, 0)]
+    got = list(batches)
+    for batch, action in zip(got, expected, strict=True):
+        assert_rows_intact(batch)
+        assert batch['action'].tolist() == action
+        assert len(set(action)) == 16
+        assert batch['obs'].flags.c_contiguous
+    with pytest.raises(BufferUnderflowError):
+        buffer.batches(2, 101, 0)
+
+
+def test_batches_of_a_subclass_use_its_own_sample() -> None:
+    class Newest(NaiveReplayBuffer):
+        def sample(self, size, cur_learner_iter, sample_range=None, replace=False):
+            return super().sample(size, cur_learner_iter, slice(-size, None), replace)
+
+    buffer = Newest(None)
+    buffer.push(transitions(0, 50), 0)
+    assert all(sorted(batch['action']) == [48, 49] for batch in buffer.batches(4, 2, 0))
+
+
+def test_batches_of_objects_are_lists() -> None:
+    buffer = NaiveReplayBuffer(None)
+    buffer.push([f'episode {i}' for i in range(9)], 0)
+    batches = list(buffer.batches(3, 4, 0))
+    assert all(type(batch) is list and len(set(batch)) == 4 for batch in batches)
+
+
+def test_clear_forgets_items_and_the_push_count() -> None:
+    buffer = filled(30)
+    assert buffer.push_count == 30
+    buffer.clear()
+    assert (buffer.count(), buffer.push_count) == (0, 0)
+    buffer.push(transitions(5, 3), 0)
+    assert sorted(buffer.sample(3, 0)['action']) == [5, 6, 7]
+
+
+def test_update_says_once_that_there_are_no_priorities(caplog: pytest.LogCaptureFixture) -> None:
+    buffer = filled(3)
+    with caplog.at_level(logging.WARNING):
+        buffer.update({'priority': [1.0]})
+        buffer.update({'priority': [1.0]})
+    assert caplog.text.count('no priorities to update') == 1
+
+
+def test_files_of_used_data_are_deleted_and_only_regular_ones(tmp_path) -> None:
+    files = [tmp_path / f'{i}.npz' for i in range(6)]
+    for file in files:
+        file.write_text('x')
+    folder, link = tmp_path / 'folder', tmp_path / 'link'
+    folder.mkdir()
+    link.symlink_to(files[5])
+    buffer = NaiveReplayBuffer(dict(replay_buffer_size=3, enable_track_used_data=True))
+    buffer.push([{'data_id': str(path)} for path in (folder, link, files[0])], 0)
+    buffer.push([{'data_id': str(path)} for path in (*files[1:3], tmp_path / 'gone')], 0)
+    assert [file.exists() for file in files] == [False, True, True, True, True, True]
+    assert folder.exists()
+    assert link.is_symlink()
+    buffer.push(
+        [{'data_id': str(files[3])}, {'other': 'no id'}, {'data_id': 'a'}, {'data_id': str(files[4])}], 0
+    )
+    assert [file.exists() for file in files] == [False, False, False, False, True, True]
+    buffer.close()
+    buffer.close()
+    assert [file.exists() for file in files] == [False, False, False, False, False, True]
+
+
+def test_object_state_round_trips_in_memory_and_mappings_of_arrays_also_in_files(tmp_path) -> None:
+    buffer = NaiveReplayBuffer(dict(replay_buffer_size=4))
+    buffer.push([{'name': f'n{i}', 'obs': np.full(i, i), 'none': None} for i in range(6)], 0)
+    buffer.save_data(tmp_path / 'state')
+    copy = NaiveReplayBuffer(dict(replay_buffer_size=4), seed=7)
+    copy.load_data(tmp_path / 'state')
+    assert [item['name'] for item in copy.sample(4, 0)] == [item['name'] for item in buffer.sample(4, 0)]
+    episodes = NaiveReplayBuffer(None)
+    episodes.push([['a', 'b'], ['c']], 0)
+    copy = NaiveReplayBuffer(None)
+    copy.load_state_dict(episodes.state_dict())
+    assert copy.sample(2, 0) == episodes.sample(2, 0)
+    with pytest.raises(CheckpointError, match=r'storage.items.0: a list cannot be saved'):
+        episodes.save_data(tmp_path / 'state')
+    assert [path.name for path in tmp_path.iterdir()] == ['state']
+
+
+def test_damaged_missing_or_pickled_files_are_refused_by_name(tmp_path) -> None:
+    path = tmp_path / 'buffer.npz'
+    buffer = filled(10)
+    with pytest.raises(CheckpointNotFoundError, match=r'buffer.npz'):
+        buffer.load_data(path)
+    np.savez(path, tree=np.array([{'a': 1}], dtype=object))
+    with pytest.raises(CheckpointCorruptError, match=r'buffer.npz.*allow_pickle'):
+        buffer.load_data(path)
+    buffer.save_data(path)
+    content = path.read_bytes()
+    for damaged in (content[: len(content) // 2], b'', b'text'):
+        path.write_bytes(damaged)
+        with pytest.raises(CheckpointCorruptError, match=r'buffer\.npz'):
+            buffer.load_data(path)
+    save_state({'kind': 'RingStorage'}, path)
+    with pytest.raises(CheckpointCorruptError, match='not complete'):
+        buffer.load_data(path)
+    with pytest.raises(CheckpointError, match='the name 3'):
+        save_state({'a': {3: 1}}, path)
+
+
+def test_bytes_are_foretold() -> None:
+    buffer = filled(1, size=1000)
+    assert buffer.nbytes() == NaiveReplayBuffer.estimate_nbytes(dict(replay_buffer_size=1000), 45)
+    assert NaiveReplayBuffer(None).nbytes() == 0
+
+
+def test_state_of_a_buffer_of_another_size_is_refused_with_both_sizes(tmp_path) -> None:
+    filled(10).save_data(tmp_path / 'state')
+    with pytest.raises(CheckpointMismatchError, match=r'replay_buffer_size.*got 50, expected 100'):
+        filled(10, size=50).load_data(tmp_path / 'state')
+
+
+def test_failing_save_leaves_the_former_file_and_nothing_else(
+    tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / 'state'
+    filled(10).save_data(path)
+    former = path.read_bytes()
+    monkeypatch.setattr(np, 'savez', lambda *a, **k: (_ for _ in ()).throw(OSError('disk full')))
+    with pytest.raises(OSError, match='disk full'):
+        filled(20).save_data(path)
+    assert [p.name for p in tmp_path.iterdir()] == ['state']
+    assert path.read_bytes() == former
+
+
+def test_file_that_cannot_be_deleted_is_named_and_stays(
+    tmp_path, monkeypatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / 'data'
+    path.write_text('x')
+    monkeypatch.setattr('os.remove', lambda path: (_ for _ in ()).throw(PermissionError('no')))
+    buffer = NaiveReplayBuffer(dict(enable_track_used_data=True))
+    buffer.push([{'data_id': str(path)}], 0)
+    with caplog.at_level(logging.WARNING):
+        buffer.close()
+    assert f'{path} stays' in caplog.text
