@@ -1,0 +1,58 @@
+"""Workers: the parts that an experiment is made of, under the names that DI-engine's users know.
+
+Each is built from its config section by a registry and knows nothing of the others; a pipeline brings them together.
+"""
+
+from rlframe.worker.collector import (
+    InteractionSerialEvaluator,
+    ISerialCollector,
+    ISerialEvaluator,
+    SampleSerialCollector,
+    VectorEvalMonitor,
+    create_serial_collector,
+    create_serial_evaluator,
+    get_serial_collector_cls,
+    to_tensor_transitions,
+)
+from rlframe.worker.coordinator import BaseSerialCommander
+from rlframe.worker.learner import (
+    BaseLearner,
+    LearnerHook,
+    add_learner_hook,
+    build_learner_hook_by_cfg,
+    create_learner,
+    merge_hooks,
+    register_learner_hook,
+)
+from rlframe.worker.replay_buffer import (
+    AdvancedReplayBuffer,
+    IBuffer,
+    NaiveReplayBuffer,
+    create_buffer,
+    get_buffer_cls,
+)
+
+__all__ = [
+    'AdvancedReplayBuffer',
+    'BaseLearner',
+    'BaseSerialCommander',
+    'IBuffer',
+    'ISerialCollector',
+    'ISerialEvaluator',
+    'InteractionSerialEvaluator',
+    'LearnerHook',
+    'NaiveReplayBuffer',
+    'SampleSerialCollector',
+    'VectorEvalMonitor',
+    'add_learner_hook',
+    'build_learner_hook_by_cfg',
+    'create_buffer',
+    'create_learner',
+    'create_serial_collector',
+    'create_serial_evaluator',
+    'get_buffer_cls',
+    'get_serial_collector_cls',
+    'merge_hooks',
+    'register_learner_hook',
+    'to_tensor_transitions',
+]

@@ -1,0 +1,31 @@
+"""Collectors and evaluators: everything that lets a policy meet an env.
+
+Both are made of the same parts: a ``Rollout`` that steps, an ``EpisodeLog`` that counts, and a rule for when it is enough.
+Collectors record what happened as training samples, evaluators only how well it went.
+"""
+
+from rlframe.worker.collector.base_serial_collector import (
+    ISerialCollector,
+    create_serial_collector,
+    get_serial_collector_cls,
+    to_tensor_transitions,
+)
+from rlframe.worker.collector.base_serial_evaluator import (
+    ISerialEvaluator,
+    VectorEvalMonitor,
+    create_serial_evaluator,
+)
+from rlframe.worker.collector.serial_collector import SampleSerialCollector
+from rlframe.worker.collector.serial_evaluator import InteractionSerialEvaluator
+
+__all__ = [
+    'ISerialCollector',
+    'ISerialEvaluator',
+    'InteractionSerialEvaluator',
+    'SampleSerialCollector',
+    'VectorEvalMonitor',
+    'create_serial_collector',
+    'create_serial_evaluator',
+    'get_serial_collector_cls',
+    'to_tensor_transitions',
+]

@@ -1,0 +1,298 @@
+"""Serial collectors: the contract, the body that they share, and their factories."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from easydict import EasyDict
+
+from rlframe.data.batch import Batch
+from rlframe.data.trajectory import TrajectoryRecorder
+from rlframe.registry import SERIAL_COLLECTOR_REGISTRY
+from rlframe.utils.field import Configurable, Field
+from rlframe.utils.metrics import ScalarWriter, write_record
+from rlframe.utils.progress import Progress
+from rlframe.utils.seed import COLLECT, env_seed
+from rlframe.worker.collector.episode_log import EpisodeLog
+from rlframe.worker.collector.rollout import Rollout, Step
+
+
+class ISerialCollector(Configurable, ABC):
+    """Turns env steps into training samples, one call at a time."""
+
+    config: dict[str, Any] = {}
+
+    @abstractmethod
+    def reset_env(self, _env: Any = None) -> None:
+        """Takes over other envs, or begins new episodes in the present ones."""
+
+    @abstractmethod
+    def reset_policy(self, _policy: Any = None) -> None:
+        """Takes over another policy, or resets the present one."""
+
+    @abstractmethod
+    def reset(self, _policy: Any = None, _env: Any = None) -> None:
+        """Does ``reset_env`` and ``reset_policy``; counters go on."""
+
+    @abstractmethod
+    def collect(self, per_collect_target: Any) -> Any:
+        """Collects and returns training samples or episodes."""
+
+    @property
+    @abstractmethod
+    def envstep(self) -> int:
+        """Env steps collected so far, over all envs."""
+
+
+class SerialCollector(ISerialCollector):
+    """The body that serial collectors share: stepping, counting, recording, logging.
+
+    Args:
+        cfg: Options of the collector.
+        env: Env manager; may be given later by ``reset_env``.
+        policy: Collect face of a policy; may be given later by ``reset_policy``.
+        tb_logger: Where metrics go; nowhere if not given. It stays the caller's to close.
+        exp_name: Name of the experiment, for the log.
+        instance_name: Name of this collector, for the log.
+        seed: Seed of the experiment; env i begins with the seed f(seed, rank, i).
+        rank: Which of several collectors of the experiment this is.
+        progress: Counters shared with the other workers; its own if not given.
+    """
+
+    config = dict(
+        backend=Field(
+            'local', str, '', '', "where envs are stepped: 'local' is this process", choices=('local',)
+        ),
+        deepcopy_obs=Field(
+            False, bool, '', '', 'has no effect: rows are always copied; accepted for old configs'
+        ),
+        transform_obs=Field(
+            False, bool, '', '', 'has no effect: policies convert by themselves; accepted for old configs'
+        ),
+        collect_print_freq=Field(100, int, '[1, inf)', 'train iterations', 'between two records of metrics'),
+    )
+
+    def __init__(
+        self,
+        cfg: EasyDict | Mapping[str, Any] | None,
+        env: Any = None,
+        policy: Any = None,
+        tb_logger: ScalarWriter | None = None,
+        exp_name: str = 'default_experiment',
+        instance_name: str = 'collector',
+        *,
+        seed: int = 0,
+        rank: int = 0,
+        progress: Progress | None = None,
+    ) -> None:
+        self._cfg = self.resolve_config(cfg)
+        self._cfg.get('deepcopy_obs'), self._cfg.get('transform_obs'), self._cfg.get('backend')
+        self._tb_logger, self._exp_name, self._instance_name = tb_logger, exp_name, instance_name
+        self._seed, self._rank = seed, rank
+        self._progress = progress if progress is not None else Progress()
+        self._logger = logging.getLogger(f'rlframe.{instance_name}')
+        self._env: Any = None
+        self._policy: Any = None
+        self._rollout: Any = None
+        self._last_print_iter = 0
+        self._seconds, self._steps_timed = 0.0, 0  # since the last record
+        self.discarded = 0
+        """Env steps thrown away because of ``info['abnormal']``."""
+        if env is not None:
+            self.reset_env(env)
+        if policy is not None:
+            self.reset_policy(policy)
+
+    def reset_env(self, _env: Any = None) -> None:
+        if _env is not None:
+            self._env = _env
+            self._env.launch()
+            seeds = [env_seed(self._seed, self._rank, i, COLLECT) for i in range(self._env.env_num)]
+            self._env.reset(seed=seeds)
+        elif self._env is not None:
+            self._env.reset()
+        self._begin()
+
+    def reset_policy(self, _policy: Any = None) -> None:
+        if _policy is not None:
+            self._policy = _policy
+        if self._policy is None:
+            raise ValueError('reset_policy needs a policy: the collect_mode of one')
+        self._policy.reset(None)
+        if self._rollout is None:
+            self._begin()
+        else:
+            self._rollout.policy = self._policy
+
+    def reset(self, _policy: Any = None, _env: Any = None) -> None:
+        self.reset_env(_env)
+        self.reset_policy(_policy)
+
+    def reset_counters(self) -> None:
+        """Sets every counter back to 0, which ``reset`` does not."""
+        self._progress.load_state_dict(Progress().state_dict())
+
+    def _begin(self) -> None:
+        """Makes the parts that depend on both env and policy; another policy goes on where the last one stopped."""
+        if self._env is None or self._policy is None:
+            return
+        self._rollout = Rollout(self._env, self._policy)
+        self._log = EpisodeLog(self._env.env_num)
+        self._recorder = self._make_recorder()
+
+    def _make_recorder(self) -> TrajectoryRecorder:
+        return TrajectoryRecorder(
+            self._env.env_num,
+            nstep=self._attribute('nstep', 1),
+            discount_factor=self._attribute('discount_factor', 1.0),
+            unroll_len=self._attribute('unroll_len', 1),
+        )
+
+    def _attribute(self, name: str, default: Any) -> Any:
+        try:
+            return self._policy.get_attribute(name)
+        except AttributeError:
+            return default
+
+    @property
+    def envstep(self) -> int:
+        return self._progress.envstep
+
+    @envstep.setter
+    def envstep(self, value: int) -> None:
+        self._progress.envstep = value
+
+    @property
+    def carried(self) -> int:
+        """Env steps (for sequences: finished sequences and single steps) that wait for the next call."""
+        return len(self._recorder) + self._recorder.held
+
+    def mean_return(self) -> float:
+        """Returns the mean return of the last episodes, NaN before the first one ended."""
+        return self._log.window_mean()
+
+    def _record(self, step: Step, extra: Mapping[str, Any], reserve: int) -> None:
+        """Counts a step and hands its rows to the recorder."""
+        count = len(step.done)
+        self._progress.envstep += count
+        self._steps_timed += count
+        self._progress.episodes += len(self._log.update(step))
+        if count:
+            rows = self._policy.process_transition(step.obs, step.output, step.timestep)
+            env_id = step.timestep.env_id
+            rows.update({name: column[env_id] for name, column in extra.items()})
+            self._recorder.append(rows, env_id, step.done, reserve)
+        if len(step.abnormal):
+            self._discard(step)
+
+    def _discard(self, step: Step) -> None:
+        dropped = self._recorder.discard(step.abnormal, self._kept_samples(step.abnormal)) + len(
+            step.abnormal
+        )
+        self.discarded += dropped
+        self._logger.warning(
+            'abnormal step of env %s: %d env steps discarded', step.abnormal.tolist(), dropped
+        )
+
+    def _kept_samples(self, env_id: Any) -> Any:
+        """Returns how many finished samples of these envs stay when their running episode is thrown away; None: all."""
+        return None
+
+    def _report(self, train_iter: int) -> None:
+        """Writes a record when one is due."""
+        if train_iter - self._last_print_iter < self._cfg.collect_print_freq or not self._log.has_recent():
+            return
+        values = self._log.summary()
+        values['time/collect_fps'] = self._steps_timed / max(self._seconds, 1e-9)
+        values['rollout/episodes'] = self._progress.episodes
+        self._last_print_iter, self._seconds, self._steps_timed = train_iter, 0.0, 0
+        write_record(self._tb_logger, values, self._progress.envstep, train_iter=train_iter)
+        self._logger.info(
+            'envstep %d, train_iter %d: return %.1f over %d episodes',
+            self._progress.envstep,
+            train_iter,
+            values['rollout/interval_rew_mean'],
+            values['rollout/interval_episodes'],
+        )
+
+    def close(self) -> None:
+        """Closes the envs; may be called twice."""
+        if self._env is not None:
+            self._env.close()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns everything that the next ``collect`` depends on: envs, half-collected rows, counts."""
+        return {
+            'env': self._env.state_dict(),
+            'rollout': self._rollout.state_dict(),
+            'log': self._log.state_dict(),
+            'recorder': self._recorder.state_dict(),
+            'last_print_iter': self._last_print_iter,
+            'discarded': self.discarded,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from ``state_dict()``."""
+        self._env.load_state_dict(state['env'])
+        self._rollout.load_state_dict(state['rollout'])
+        self._log.load_state_dict(state['log'])
+        self._recorder.load_state_dict(state['recorder'])
+        self._last_print_iter, self.discarded = state['last_print_iter'], state['discarded']
+
+
+class Stopwatch:
+    """Adds the seconds of a ``with`` block to a collector's time."""
+
+    def __init__(self, collector: SerialCollector) -> None:
+        self._collector = collector
+
+    def __enter__(self) -> None:
+        self._start = perf_counter()
+
+    def __exit__(self, *exception: object) -> None:
+        self._collector._seconds += perf_counter() - self._start
+
+
+def to_tensor_transitions(
+    data: Batch | Sequence[Mapping[str, Any]], shallow_copy_next_obs: bool = True
+) -> Batch | list[dict[str, Any]]:
+    """Turns numpy transitions into tensors; float64 becomes float32.
+
+    A ``Batch`` becomes a ``Batch`` of tensors that shares memory where it can. A list of dicts, which must be one
+    trajectory in order, becomes a list of new dicts.
+
+    Args:
+        data: The transitions.
+        shallow_copy_next_obs: For a list: ``next_obs`` of each row is the very tensor ``obs`` of the following one, so
+            that each observation is kept once; only the last row has its own.
+    """
+    import torch
+
+    def tensor(value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            value = torch.as_tensor(value)
+        return value.float() if isinstance(value, torch.Tensor) and value.dtype == torch.float64 else value
+
+    if isinstance(data, Batch):
+        return data.map(tensor)
+    rows = [{name: tensor(value) for name, value in row.items() if name != 'next_obs'} for row in data]
+    for i, row in enumerate(data):
+        if 'next_obs' in row:
+            shared = shallow_copy_next_obs and i + 1 < len(rows)
+            rows[i]['next_obs'] = rows[i + 1]['obs'] if shared else tensor(row['next_obs'])
+    return rows
+
+
+def create_serial_collector(cfg: EasyDict, **kwargs: Any) -> ISerialCollector:
+    """Builds the collector named by ``cfg.type``. Raises ``RegistryError`` naming the closest registered type."""
+    return SERIAL_COLLECTOR_REGISTRY.build(cfg, cfg=cfg, **kwargs)
+
+
+def get_serial_collector_cls(cfg: EasyDict) -> type[ISerialCollector]:
+    """Returns the collector class named by ``cfg.type``."""
+    return SERIAL_COLLECTOR_REGISTRY.get_cls(cfg)

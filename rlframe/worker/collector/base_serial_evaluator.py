@@ -1,0 +1,271 @@
+"""Serial evaluators: the contract, when to evaluate, what is best, when to stop; and the monitor that counts fairly."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from easydict import EasyDict
+
+from rlframe.data.timestep import Array, IntArray
+from rlframe.registry import SERIAL_EVALUATOR_REGISTRY
+from rlframe.utils.field import Configurable, Field
+from rlframe.utils.metrics import ScalarWriter
+from rlframe.utils.seed import EVALUATE
+
+SaveCheckpoint = Callable[[str], Any]
+
+
+class EvalResult(NamedTuple):
+    """The answer to one ``submit``."""
+
+    stop: bool
+    """Whether the policy is good enough to stop training."""
+    info: dict[str, Any]
+    """One value per episode under each name, ``eval_episode_return`` first."""
+    train_iter: int
+    envstep: int
+
+
+class ISerialEvaluator(Configurable, ABC):
+    """Measures a policy now and then, keeps the best score and says when it is good enough.
+
+    ``submit`` and ``poll`` are ``eval`` in two halves, for evaluators that answer later; here the answer is there at once.
+
+    Args:
+        cfg: Options of the evaluator.
+        env: What the policy is measured on; may be given later by ``reset_env``.
+        policy: Eval face of a policy; may be given later by ``reset_policy``.
+        tb_logger: Where metrics go; nowhere if not given. It stays the caller's to close.
+        exp_name: Name of the experiment, for the log.
+        instance_name: Name of this evaluator, for the log.
+        seed: Seed of the experiment.
+        purpose: What the episodes are for; episodes of another purpose have other seeds.
+    """
+
+    config: dict[str, Any] = dict(
+        eval_freq=Field(1000, int, '[1, inf)', 'train iterations', 'between two evaluations'),
+        n_episode=Field(
+            None, int, '[1, inf)', 'episodes', 'of one evaluation; set by env.n_evaluator_episode'
+        ),
+        stop_value=Field(
+            None, float, '', "return in the env's own unit", 'mean that ends training; set by env.stop_value'
+        ),
+    )
+
+    def __init__(
+        self,
+        cfg: EasyDict | Mapping[str, Any] | None,
+        env: Any = None,
+        policy: Any = None,
+        tb_logger: ScalarWriter | None = None,
+        exp_name: str = 'default_experiment',
+        instance_name: str = 'evaluator',
+        *,
+        seed: int = 0,
+        purpose: str = EVALUATE,
+    ) -> None:
+        self._cfg = self.resolve_config(cfg)
+        self._tb_logger, self._exp_name, self._instance_name = tb_logger, exp_name, instance_name
+        self._seed, self._purpose = seed, purpose
+        self.stop_value: float | None = self._cfg.stop_value
+        """Mean return that ends training, or None."""
+        self._logger = logging.getLogger(f'rlframe.{instance_name}')
+        self._env: Any = None
+        self._policy: Any = None
+        self._last_eval_iter = -1
+        self._results: list[EvalResult] = []
+        self.best = -np.inf
+        """Highest mean so far."""
+        self.latest = np.nan
+        """Mean of the last evaluation."""
+        if env is not None:
+            self.reset_env(env)
+        if policy is not None:
+            self.reset_policy(policy)
+
+    @abstractmethod
+    def reset_env(self, _env: Any = None) -> None:
+        """Takes over another env."""
+
+    def reset_policy(self, _policy: Any = None) -> None:
+        """Takes over another policy, or resets the present one."""
+        if _policy is not None:
+            self._policy = _policy
+        if self._policy is None:
+            raise ValueError('reset_policy needs a policy: the eval_mode of one')
+        self._policy.reset(None)
+
+    def reset(self, _policy: Any = None, _env: Any = None) -> None:
+        """Does ``reset_env`` and ``reset_policy``; the best score stays."""
+        self.reset_env(_env)
+        self.reset_policy(_policy)
+
+    def should_eval(self, train_iter: int) -> bool:
+        """Whether an evaluation is due at this iteration: the first time, then every ``eval_freq`` iterations."""
+        if train_iter == self._last_eval_iter:
+            return False
+        if train_iter != 0 and train_iter - max(self._last_eval_iter, 0) < self._cfg.eval_freq:
+            return False
+        self._last_eval_iter = train_iter
+        return True
+
+    @abstractmethod
+    def eval(
+        self,
+        save_ckpt_fn: SaveCheckpoint | None = None,
+        train_iter: int = -1,
+        envstep: int = -1,
+        n_episode: int | None = None,
+    ) -> tuple[bool, dict[str, Any]]:
+        """Measures the policy and returns whether to stop, and what was measured."""
+
+    def submit(
+        self,
+        save_ckpt_fn: SaveCheckpoint | None = None,
+        train_iter: int = -1,
+        envstep: int = -1,
+        n_episode: int | None = None,
+    ) -> None:
+        """Asks for an evaluation; its answer comes out of ``poll``."""
+        stop, info = self.eval(save_ckpt_fn, train_iter, envstep, n_episode)
+        self._results.append(EvalResult(stop, info, train_iter, envstep))
+
+    def poll(self) -> list[EvalResult]:
+        """Returns the answers that have come in, in the order in which they were asked for."""
+        results, self._results = self._results, []
+        return results
+
+    @abstractmethod
+    def close(self) -> None:
+        """Closes the env; may be called twice."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns when the last evaluation was, and the best score."""
+        return {
+            'last_eval_iter': self._last_eval_iter,
+            'best': float(self.best),
+            'latest': float(self.latest),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from ``state_dict()``."""
+        self._last_eval_iter, self.best, self.latest = state['last_eval_iter'], state['best'], state['latest']
+
+
+class VectorEvalMonitor:
+    """Collects the results of ``n_episode`` episodes in ``env_num`` envs without favouring short ones.
+
+    Each env has a quota fixed beforehand, ``n_episode // env_num`` or one more, and its *first* so many episodes count.
+
+    Args:
+        env_num: Number of envs, N.
+        n_episode: Episodes to count; with fewer than N the last envs have a quota of 0.
+    """
+
+    def __init__(self, env_num: int, n_episode: int) -> None:
+        if env_num < 1 or n_episode < 1:
+            raise ValueError(f'env_num and n_episode must be >= 1, got {env_num} and {n_episode}')
+        self._quota = np.full(env_num, n_episode // env_num)
+        self._quota[: n_episode % env_num] += 1
+        self._reward: list[list[float]] = [[] for _ in range(env_num)]
+        self._info: list[list[Mapping[str, Any]]] = [[] for _ in range(env_num)]
+        self._video: list[list[list[Array]]] = [[[]] for _ in range(env_num)]
+
+    def is_finished(self) -> bool:
+        """Whether every env has done its share."""
+        return all(len(got) >= quota for got, quota in zip(self._reward, self._quota, strict=True))
+
+    def unfinished(self) -> IntArray:
+        """Returns the envs that still owe an episode, [n]."""
+        return np.flatnonzero(
+            [len(got) < quota for got, quota in zip(self._reward, self._quota, strict=True)]
+        )
+
+    def _owes(self, env_id: int, have: list[Any]) -> bool:
+        return len(have) < self._quota[env_id]
+
+    def update_info(self, env_id: int, info: Mapping[str, Any]) -> None:
+        """Notes what an env said of an episode that ended."""
+        if self._owes(env_id, self._info[env_id]):
+            self._info[env_id].append({name: _plain(value) for name, value in info.items()})
+
+    def update_reward(self, env_id: int, reward: Any) -> None:
+        """Notes the return of an episode that ended; one beyond the quota is not counted."""
+        if self._owes(env_id, self._reward[env_id]):
+            self._reward[env_id].append(float(_plain(reward)))
+            self._video[env_id].append([])
+
+    def update_video(self, imgs: Mapping[int, Array]) -> None:
+        """Adds a picture, uint8 [H, W, C] or [C, H, W], to the running episode of each given env."""
+        for env_id, image in imgs.items():
+            if self._owes(env_id, self._reward[env_id]):
+                first = image if image.shape[0] in (1, 3) else np.moveaxis(image, -1, 0)
+                self._video[env_id][len(self._reward[env_id])].append(first)
+
+    def get_video(self) -> Array:
+        """Returns the clips of the worst, median and best episodes, uint8 [1 to 4, T, C, H, W].
+
+        Shorter clips end with their last picture repeated. Up to three clips where there are so few, else 4: the two
+        episodes around the median among them.
+        """
+        clips = [
+            (r, clip)
+            for got, own in zip(self._reward, self._video, strict=True)
+            for r, clip in zip(got, own, strict=False)
+        ]
+        clips = sorted((entry for entry in clips if entry[1]), key=lambda entry: entry[0])
+        if not clips:
+            raise ValueError('no pictures were given to update_video')
+        count = len(clips)
+        chosen = range(count) if count <= 4 else (0, (count - 1) // 2, count // 2, count - 1)
+        if count > 4 and count % 2:
+            chosen = (0, count // 2 - 1, count // 2, count - 1)
+        longest = max(len(clips[i][1]) for i in chosen)
+        return np.stack(
+            [np.stack(clips[i][1] + [clips[i][1][-1]] * (longest - len(clips[i][1]))) for i in chosen]
+        )
+
+    def get_episode_return(self) -> list[float]:
+        """Returns the counted returns in env order."""
+        return [reward for got in self._reward for reward in got]
+
+    def get_latest_reward(self, env_id: int) -> float:
+        """Returns the return of the last counted episode of an env."""
+        if not self._reward[env_id]:
+            raise ValueError(f'env {env_id} has finished no episode')
+        return self._reward[env_id][-1]
+
+    def get_current_episode(self) -> int:
+        """Returns how many episodes were counted."""
+        return sum(len(got) for got in self._reward)
+
+    def get_episode_info(self) -> dict[str, Any] | None:
+        """Returns what all episodes said, a list per name and ``<name>_mean`` of numbers; None if they said nothing."""
+        infos = [info for got in self._info for info in got]
+        names = [name for name in (infos[0] if infos else {}) if all(name in info for info in infos)]
+        if not names:
+            return None
+        gathered: dict[str, Any] = {name: [info[name] for info in infos] for name in names}
+        for name in names:
+            if all(isinstance(value, int | float) for value in gathered[name]):
+                gathered[f'{name}_mean'] = float(np.mean(gathered[name]))
+        return gathered
+
+
+def _plain(value: Any) -> Any:
+    """Turns an array or tensor into a number or a list."""
+    if hasattr(value, 'tolist'):
+        value = value.tolist()
+        while isinstance(value, list) and len(value) == 1:
+            value = value[0]
+    return value
+
+
+def create_serial_evaluator(cfg: EasyDict, **kwargs: Any) -> ISerialEvaluator:
+    """Builds the evaluator named by ``cfg.type``, ``interaction`` where there is none."""
+    named = {'type': 'interaction', **{name: cfg[name] for name in ('type', 'import_names') if name in cfg}}
+    return SERIAL_EVALUATOR_REGISTRY.build(named, cfg=cfg, **kwargs)

@@ -1,0 +1,132 @@
+"""Rollout: the only place where a policy meets an env."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from rlframe.data.batch import Batch
+from rlframe.data.timestep import NO_INFO, Array, BoolArray, IntArray, TimeStep
+
+
+class Env(Protocol):
+    """What a rollout needs of an env manager."""
+
+    env_num: int
+    obs: Array
+    ready: IntArray
+
+    def step(self, action: Array, env_id: IntArray) -> TimeStep: ...
+    def reset(self, env_id: IntArray | None = None, seed: Sequence[int | None] | None = None) -> None: ...
+
+
+class Actor(Protocol):
+    """What a rollout needs of a policy: its collect or its eval face."""
+
+    @property
+    def forward(self) -> Callable[..., Batch]: ...
+    @property
+    def reset(self) -> Callable[[IntArray | None], None]: ...
+
+
+class Step(NamedTuple):
+    """The rows of one step: each row's obs, output and timestep belong together."""
+
+    obs: Array
+    """What the action was chosen on, [n, ...]."""
+    output: Batch
+    """What the policy said, [n]."""
+    timestep: TimeStep
+    """What came of it, [n]."""
+    done: BoolArray
+    """True where the episode ended, [n]; those envs have begun the next one."""
+    abnormal: IntArray
+    """Envs whose step was declared void by ``info['abnormal']``: it is in no row, and they began a new episode."""
+
+
+NO_ENV = np.zeros(0, np.int64)
+
+
+class Rollout:
+    """Steps envs under a policy and hands out every finished step.
+
+    It resets envs that finished. What to record, when to stop and what to log is the caller's business. The arrays of a
+    ``Step`` are the env manager's: copy what is to last beyond the next step.
+
+    Args:
+        env: The envs.
+        policy: Chooses the actions.
+        episode_seed: Names the seed of the next episode of each of the given envs; by default they go on with their own
+            generators.
+    """
+
+    def __init__(
+        self, env: Env, policy: Actor, episode_seed: Callable[[IntArray], Sequence[int | None]] | None = None
+    ) -> None:
+        self._env, self._episode_seed = env, episode_seed
+        self.policy = policy
+        """Who chooses the actions; another may take over at any time."""
+        self._slots: dict[
+            str, Array
+        ] = {}  # obs and output that each busy env was last acted on with, [N, ...]
+
+    def step(self, env_id: IntArray | None = None, **settings: Any) -> Step:
+        """Acts once in every ready env, or in those given, and returns the envs that are through with a step.
+
+        Args:
+            env_id: Envs to act in, all of them ready, [n].
+            settings: Arguments of the policy's ``forward``, such as ``eps``.
+        """
+        env = self._env
+        acting = env.ready if env_id is None else env_id
+        obs = env.obs if len(acting) == env.env_num else env.obs[acting]
+        output = self.policy.forward(obs, acting, **settings)
+        timestep = env.step(output['action'], acting)
+        if timestep.env_id is not acting:
+            obs, output = self._pair(acting, obs, output, timestep.env_id)
+        step = Step(obs, output, timestep, timestep.done, NO_ENV)
+        if timestep.info and timestep.info[0] is not NO_INFO:
+            step = _without_abnormal(step)
+        finished = timestep.env_id[step.done] if len(step.abnormal) == 0 else step.timestep.env_id[step.done]
+        restarting = np.concatenate([finished, step.abnormal]) if len(step.abnormal) else finished
+        if len(restarting):
+            env.reset(restarting, self._episode_seed(restarting) if self._episode_seed else None)
+            self.policy.reset(restarting)
+        return step
+
+    def _pair(self, acting: IntArray, obs: Array, output: Batch, answered: IntArray) -> tuple[Array, Batch]:
+        """Keeps what the acting envs were given and returns what the envs that answered had been given."""
+        columns = {'obs': obs, **dict(output.items())}
+        for name, column in columns.items():
+            if name not in self._slots:
+                self._slots[name] = np.zeros((self._env.env_num, *column.shape[1:]), column.dtype)
+            self._slots[name][acting] = column
+        rows = {name: slots[answered] for name, slots in self._slots.items()}
+        return rows.pop('obs'), Batch.unchecked(rows, len(answered))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns what the envs that are busy were given."""
+        return {name: slots.copy() for name, slots in self._slots.items()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continues from ``state_dict()``."""
+        self._slots = {name: slots.copy() for name, slots in state.items()}
+
+
+def _without_abnormal(step: Step) -> Step:
+    """Takes the rows out whose ``info`` says ``abnormal``."""
+    normal = np.array([not info.get('abnormal') for info in step.timestep.info])
+    if normal.all():
+        return step
+    timestep = step.timestep
+    kept = TimeStep(
+        timestep.obs[normal],
+        timestep.reward[normal],
+        timestep.terminated[normal],
+        timestep.truncated[normal],
+        [info for info, keep in zip(timestep.info, normal, strict=True) if keep],
+        timestep.env_id[normal],
+    )
+    return Step(step.obs[normal], step.output[normal], kept, step.done[normal], timestep.env_id[~normal])

@@ -1,0 +1,109 @@
+"""The public serial collectors: a rule for when a call has enough, on the shared body."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlframe.data.batch import Batch
+from rlframe.data.timestep import IntArray
+from rlframe.registry import SERIAL_COLLECTOR_REGISTRY
+from rlframe.worker.collector.base_serial_collector import SerialCollector, Stopwatch
+
+
+@SERIAL_COLLECTOR_REGISTRY.register('sample')
+class SampleSerialCollector(SerialCollector):
+    """Collects until ``n_sample`` training samples exist; trajectories are cut every ``unroll_len`` steps.
+
+    For an off-policy policy, what is collected beyond ``n_sample`` and what waits in an n-step window is carried over to
+    the next call. For an on-policy one a call takes ``n_sample / N`` fresh steps of each of the N envs and carries
+    nothing. A vector env that resets itself at the cost of a step cannot wait for its slower envs: there a call takes
+    whole steps until ``n_sample`` is reached and returns all their rows, up to N - 1 more.
+    """
+
+    def collect(
+        self,
+        n_sample: int | None = None,
+        train_iter: int = 0,
+        drop_extra: bool = True,
+        random_collect: bool = False,
+        record_random_collect: bool = True,
+        policy_kwargs: Mapping[str, Any] | None = None,
+        level_seeds: Sequence[int] | None = None,
+    ) -> Batch:
+        """Collects training samples.
+
+        Args:
+            n_sample: How many; the policy's ``n_sample`` where not given.
+            train_iter: Train iterations so far; it becomes the column ``collect_iter``.
+            drop_extra: Whether to return exactly ``n_sample`` and carry the surplus over, instead of returning all.
+            random_collect: Whether this call collects at random, before training.
+            record_random_collect: Whether episodes of a random call count in the metrics.
+            policy_kwargs: Arguments of the policy's ``forward``, such as ``eps``.
+            level_seeds: Level of each env, [N]; it becomes the column ``seed``.
+
+        Returns:
+            Samples [n_sample] in the order in which they were completed.
+
+        Raises:
+            ValueError: If no number of samples is known, it is less than 1, or an on-policy one does not divide evenly.
+        """
+        target = self._target(n_sample)
+        extra = {'collect_iter': np.full(self._env.env_num, train_iter, np.int32)}
+        if level_seeds is not None:
+            extra['seed'] = np.asarray(level_seeds, np.int64)
+        settings = dict(policy_kwargs or {})
+        with Stopwatch(self):
+            if self._attribute('on_policy', False):
+                samples = self._collect_block(target, extra, settings)
+            else:
+                while len(self._recorder) < target:
+                    self._record(self._rollout.step(**settings), extra, target)
+                samples = self._recorder.take(target if drop_extra else None)
+        if random_collect and not record_random_collect:
+            self._log.forget_recent()
+        else:
+            self._report(train_iter)
+        return samples
+
+    def _target(self, n_sample: int | None) -> int:
+        if self._env is None or self._policy is None:
+            raise ValueError('collect needs an env and a policy; give them to the constructor or to reset()')
+        target = n_sample if n_sample is not None else self._attribute('n_sample', None)
+        if target is None or target < 1:
+            raise ValueError(f'collect needs n_sample >= 1, got {target}')
+        return int(target)
+
+    def _collect_block(self, target: int, extra: Mapping[str, Any], settings: Mapping[str, Any]) -> Batch:
+        """Takes ``target`` fresh steps, the same number of each env, and asks the policy for their training samples."""
+        steps, rest = divmod(target, self._env.env_num)
+        if rest:
+            raise ValueError(
+                f'on-policy collection takes the same number of steps of each env: n_sample={target} is not divisible by'
+                f' {self._env.env_num} envs; {target - rest} and {target - rest + self._env.env_num} are'
+            )
+        self._episode_start = np.zeros(
+            self._env.env_num, np.int64
+        )  # rows of each env before its running episode, [N]
+        while len(self._recorder) < target:
+            step = self._rollout.step(self._behind(steps), **settings)
+            self._record(step, extra, target)
+            if step.done.any():
+                self._episode_start = np.where(
+                    np.isin(np.arange(self._env.env_num), step.timestep.env_id[step.done]),
+                    self._recorder.samples_per_env(),
+                    self._episode_start,
+                )
+        return self._policy.get_train_sample(self._recorder.take_block())
+
+    def _behind(self, steps: int) -> IntArray | None:
+        """Returns the ready envs that have fewer than ``steps`` rows; None where those are all envs."""
+        if not self._env.can_hold or len(self._recorder) % self._env.env_num == 0 and self._recorder.in_order:
+            return None
+        ready = self._env.ready
+        return ready[self._recorder.samples_per_env()[ready] < steps]
+
+    def _kept_samples(self, env_id: IntArray) -> IntArray | None:
+        return self._episode_start[env_id] if self._attribute('on_policy', False) else None

@@ -1,0 +1,366 @@
+"""BaseLearner: updates a policy and runs the hooks around each update."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from easydict import EasyDict
+
+from rlframe.registry import LEARNER_REGISTRY
+from rlframe.utils.checkpoint import load_checkpoint, save_checkpoint
+from rlframe.utils.field import Configurable, Field
+from rlframe.utils.metrics import ScalarWriter
+from rlframe.utils.progress import Progress
+from rlframe.worker.learner.learner_hook import (
+    POSITIONS,
+    LearnerHook,
+    add_learner_hook,
+    build_learner_hook_by_cfg,
+    check_hooks,
+)
+from rlframe.worker.learner.prefetch import prefetched
+
+MONITOR_WINDOW = 1000
+"""Most iterations that a mean of training variables is taken over."""
+
+
+class Monitor:
+    """Keeps the training variables of the iterations since they were last shown; tensors are read only when asked."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, deque[Any]] = {}
+
+    def add(self, variables: Mapping[str, Any]) -> None:
+        """Notes the variables of one iteration."""
+        for name, value in variables.items():
+            if name not in self._values:
+                self._values[name] = deque(maxlen=MONITOR_WINDOW)
+            self._values[name].append(value)
+
+    def replace_last(self, variables: Mapping[str, Any]) -> None:
+        """Corrects the last noted values."""
+        for name, value in variables.items():
+            self._values[name][-1] = value
+
+    def means(self) -> dict[str, float]:
+        """Returns the mean of each variable since the last ``take_means``."""
+        import torch
+
+        means = {}
+        for name, values in self._values.items():
+            if values and isinstance(values[0], torch.Tensor):
+                means[name] = float(torch.stack(list(values)).double().mean())
+            elif values:
+                means[name] = sum(values) / len(values)
+        return means
+
+    def take_means(self) -> dict[str, float]:
+        """Returns the means and begins anew."""
+        means = self.means()
+        self._values = {}
+        return means
+
+
+@LEARNER_REGISTRY.register('base')
+class BaseLearner(Configurable):
+    """Updates a policy and runs the hooks around each update.
+
+    Args:
+        cfg: Options of the learner.
+        policy: Learn face of a policy; may be given later as ``learner.policy``.
+        tb_logger: Where metrics go; nowhere if not given. It stays the caller's to close.
+        dist_info: Rank and world size; those of torch.distributed, if it is in use, where not given.
+        exp_name: Folder of checkpoints that the learner saves by itself.
+        instance_name: Name of this learner, for the log.
+        progress: Counters shared with the other workers; its own if not given.
+    """
+
+    config = dict(
+        train_iterations=Field(10**9, int, '[1, inf)', 'train iterations', 'that start() does'),
+        dataloader=dict(
+            num_workers=Field(
+                0, int, '[0, 1]', 'threads', 'that fetch batches ahead of start(); 0 fetches in line'
+            )
+        ),
+        log_policy=Field(True, bool, '', '', 'whether to log the network'),
+        is_multitask_pipeline=Field(False, bool, '', '', 'whether every rank logs'),
+        only_monitor_rank0=Field(True, bool, '', '', 'whether only rank 0 logs'),
+        hook=Field(
+            dict(
+                load_ckpt_before_run='',
+                log_show_after_iter=100,
+                save_ckpt_after_iter=10000,
+                save_ckpt_after_run=True,
+            ),
+            dict,
+            '',
+            '',
+            'hooks, as build_learner_hook_by_cfg reads them',
+            check=check_hooks,
+        ),
+    )
+
+    def __init__(
+        self,
+        cfg: EasyDict | Mapping[str, Any] | None,
+        policy: Any = None,
+        tb_logger: ScalarWriter | None = None,
+        dist_info: tuple[int, int] | None = None,
+        exp_name: str = 'default_experiment',
+        instance_name: str = 'learner',
+        *,
+        progress: Progress | None = None,
+    ) -> None:
+        self._cfg = self.resolve_config(cfg)
+        self.tb_logger = tb_logger
+        """Where metrics go, or None."""
+        self.rank, self.world_size = dist_info if dist_info is not None else _dist_info()
+        self.exp_name, self.instance_name = exp_name, instance_name
+        self.logger = logging.getLogger(f'rlframe.{instance_name}')
+        """The text log."""
+        self.monitor = Monitor()
+        """Means of training variables."""
+        self.log_buffer: dict[str, dict[str, Any]] = {'scalar': {}, 'scalars': {}, 'histogram': {}}
+        """What the last iteration measured."""
+        self.priority_info: dict[str, Any] = {}
+        """Priorities of the last batch, for the replay buffer; empty where the policy gives none."""
+        self.only_monitor_rank0 = self._cfg.only_monitor_rank0 and not self._cfg.is_multitask_pipeline
+        """Whether only rank 0 logs."""
+        self.get_data: Callable[[int], Any] | None = None
+        """Fetches a batch of a given size, for ``start``; set it before."""
+        self.checkpoint_fn: Callable[[str], Any] | None = None
+        """Saves a checkpoint of a given name in the learner's stead, where others have state to save too."""
+        self._progress = progress if progress is not None else Progress()
+        self._envstep = -1  # of the last train(), where the counters are not shared
+        self._finished = self._closed = self._hooks_shown = False
+        self._loader: Iterator[Any] | None = None
+        self.ckpt_name = 'iteration_0'
+        """Name of the last checkpoint."""
+        hooks = {**self._cfg.hook}
+        if self.world_size > 1:
+            hooks['log_reduce_after_iter'] = True
+        self._hooks = build_learner_hook_by_cfg(hooks)
+        self._policy: Any = None
+        if policy is not None:
+            self.policy = policy
+
+    @property
+    def policy(self) -> Any:
+        """Learn face of the policy."""
+        return self._policy
+
+    @policy.setter
+    def policy(self, policy: Any) -> None:
+        self._policy, self.monitor = policy, Monitor()
+        if self._cfg.log_policy:
+            self.info(policy.info())
+
+    @property
+    def train_iter(self) -> int:
+        """Gradient steps so far."""
+        return self._progress.train_iter
+
+    @property
+    def last_iter(self) -> int:
+        """Gradient steps so far, under DI-engine's name."""
+        return self._progress.train_iter
+
+    @property
+    def collector_envstep(self) -> int:
+        """Env steps so far."""
+        return self._envstep if self._envstep >= 0 else self._progress.envstep
+
+    @collector_envstep.setter
+    def collector_envstep(self, value: int) -> None:
+        self._envstep = value
+
+    @property
+    def learn_info(self) -> dict[str, Any]:
+        """What a commander wants to know."""
+        return {
+            'learner_step': self.train_iter,
+            'priority_info': self.priority_info,
+            'learner_done': self._finished,
+        }
+
+    def train(
+        self, data: Any, envstep: int = -1, policy_kwargs: Mapping[str, Any] | None = None
+    ) -> list[dict[str, Any]]:
+        """Updates the policy by a batch.
+
+        A policy may answer with one set of training variables, or with an iterable: of sets, or of functions that each do
+        one update and return its set. Hooks run around every single update, those behind it with the counter already
+        increased.
+
+        Args:
+            data: A batch, as the policy's ``forward`` takes it.
+            envstep: Env steps so far.
+            policy_kwargs: Further arguments of ``forward``.
+
+        Returns:
+            The training variables of each update.
+        """
+        self._envstep = envstep
+        if not self._hooks_shown:
+            self._show_hooks()
+        self._run_hooks('before_iter')
+        answer = self._policy.forward(data, **(policy_kwargs or {}))
+        if isinstance(answer, Mapping):
+            return [self._finish_iter(dict(answer), data)]
+        outputs: list[dict[str, Any]] = []
+        for update in answer:
+            if outputs:
+                self._run_hooks('before_iter')
+            outputs.append(self._finish_iter(dict(update() if callable(update) else update), data))
+        return outputs
+
+    def _finish_iter(self, variables: dict[str, Any], data: Any) -> dict[str, Any]:
+        priority = variables.pop('priority', None)
+        self.priority_info = {} if priority is None else _priority_info(priority, data)
+        if any('[' in name for name in variables):
+            self.log_buffer = _sorted_by_kind(variables)
+        else:
+            self.log_buffer = {'scalar': variables, 'scalars': {}, 'histogram': {}}
+        self.monitor.add(self.log_buffer['scalar'])
+        self._progress.train_iter += 1
+        self._run_hooks('after_iter')
+        return variables
+
+    def start(self, *args: Any, **kwargs: Any) -> None:
+        """Does ``train_iterations`` updates on data from ``get_data``, with all hooks."""
+        if self._loader is None:
+            self.setup_dataloader()
+        assert self._loader is not None  # setup_dataloader made it
+        self.call_hook('before_run')
+        for _ in range(self._cfg.train_iterations):
+            if self._closed:
+                break
+            self.train(next(self._loader))
+        self._finished = True
+        self.call_hook('after_run')
+
+    def setup_dataloader(self) -> None:
+        """Prepares the batches that ``start`` trains on.
+
+        Raises:
+            ValueError: If ``get_data`` was not set.
+        """
+        if self.get_data is None:
+            raise ValueError('set learner.get_data, a function of the batch size, before start()')
+        get_data, size = self.get_data, self._policy.get_attribute('batch_size')
+        batches = iter(lambda: get_data(size), None)
+        self._loader = prefetched(batches) if self._cfg.dataloader.num_workers else batches
+
+    def call_hook(self, name: str) -> None:
+        """Runs the hooks of a position: before_run, after_run, before_iter or after_iter."""
+        if name not in POSITIONS:
+            raise ValueError(f'no hook position {name!r}; positions: {", ".join(POSITIONS)}')
+        self._run_hooks(name)
+
+    def _run_hooks(self, position: str) -> None:
+        for hook in self._hooks[position]:
+            try:
+                hook(self)
+            except Exception as error:
+                error.add_note(f'raised in the hook {hook!r} at train_iter {self.train_iter}')
+                raise
+
+    def register_hook(self, hook: LearnerHook) -> None:
+        """Adds a hook."""
+        add_learner_hook(self._hooks, hook)
+        self._hooks_shown = False
+
+    @property
+    def hooks(self) -> dict[str, list[LearnerHook]]:
+        """The hooks by position, in the order in which they run."""
+        return self._hooks
+
+    def _show_hooks(self) -> None:
+        self._hooks_shown = True
+        table = '; '.join(
+            f'{position}: {", ".join(map(repr, hooks))}' for position, hooks in self._hooks.items() if hooks
+        )
+        self.info(f'hooks {table}')
+
+    def info(self, s: str) -> None:
+        """Logs a message."""
+        self.logger.info('[RANK%d] %s', self.rank, s)
+
+    def debug(self, s: str) -> None:
+        """Logs a message of interest to developers."""
+        self.logger.debug('[RANK%d] %s', self.rank, s)
+
+    def save_checkpoint(self, ckpt_name: str | None = None) -> None:
+        """Saves a checkpoint, ``iteration_<train_iter>`` where no name is given.
+
+        It holds the policy and the counters, in ``<exp_name>/ckpt/``; in a pipeline, everything else too.
+        """
+        self.ckpt_name = (ckpt_name or f'iteration_{self.train_iter}').removesuffix('.pth.tar')
+        if self.checkpoint_fn is not None:
+            self.checkpoint_fn(self.ckpt_name)
+            return
+        path = save_checkpoint(Path(self.exp_name) / 'ckpt' / self.ckpt_name, {'learner': self.state_dict()})
+        self.info(f'saved {path}')
+
+    def load_checkpoint(self, path: str) -> None:
+        """Loads what ``save_checkpoint`` saved: policy and counters.
+
+        Raises:
+            CheckpointError: If it is missing or damaged.
+        """
+        state, _ = load_checkpoint(Path(path))
+        self.load_state_dict(state['learner'])
+        self.info(f'loaded {path}, train_iter {self.train_iter}')
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the policy's complete state and the counters."""
+        return {'policy': self._policy.state_dict(), 'progress': self._progress.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from ``state_dict()``."""
+        self._policy.load_state_dict(state['policy'])
+        self._progress.load_state_dict(state['progress'])
+
+    def close(self) -> None:
+        """Ends ``start`` after the running iteration; may be called twice."""
+        self._closed = True
+        if hasattr(self._loader, 'close'):
+            self._loader.close()  # type: ignore[union-attr]
+        self._loader = None
+
+
+def _priority_info(priority: Any, data: Any) -> dict[str, Any]:
+    """Pairs priorities with the places that the batch was drawn from."""
+    names = ('replay_buffer_idx', 'replay_unique_id')
+    if isinstance(data, list):
+        found = {name: [row[name] for row in data] for name in names if data and name in data[0]}
+    else:
+        found = {name: data[name] for name in names if name in data}
+    return {'priority': priority, **found}
+
+
+def _sorted_by_kind(variables: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Sorts training variables by the mark in their names: ``[scalars]``, ``[histogram]`` or none."""
+    kinds: dict[str, dict[str, Any]] = {'scalar': {}, 'scalars': {}, 'histogram': {}}
+    for name, value in variables.items():
+        kind = next((k for k in ('scalars', 'histogram') if f'[{k}]' in name), 'scalar')
+        kinds[kind][name.replace(f'[{kind}]', '')] = value
+    return kinds
+
+
+def _dist_info() -> tuple[int, int]:
+    """Returns rank and world size of this process."""
+    import torch.distributed as dist
+
+    return (
+        (dist.get_rank(), dist.get_world_size()) if dist.is_available() and dist.is_initialized() else (0, 1)
+    )
+
+
+def create_learner(cfg: EasyDict, **kwargs: Any) -> BaseLearner:
+    """Builds the learner named by ``cfg.type``."""
+    return LEARNER_REGISTRY.build(cfg, cfg=cfg, **kwargs)

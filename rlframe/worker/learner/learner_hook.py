@@ -1,0 +1,158 @@
+"""Learner hooks: code that runs before or after training or one iteration of it, in order of priority."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from rlframe.errors import HookError
+from rlframe.registry import LEARNER_HOOK_REGISTRY, nearest
+
+if TYPE_CHECKING:
+    from rlframe.worker.learner.base_learner import BaseLearner
+
+POSITIONS = ('before_run', 'after_run', 'before_iter', 'after_iter')
+
+SHORTHANDS = {
+    'load_ckpt_before_run': ('load_ckpt', 'before_run', 20, 'load_path'),
+    'log_show_after_iter': ('log_show', 'after_iter', 20, 'freq'),
+    'save_ckpt_after_iter': ('save_ckpt', 'after_iter', 20, 'freq'),
+    'save_ckpt_after_run': ('save_ckpt', 'after_run', 20, None),
+    'log_reduce_after_iter': ('log_reduce', 'after_iter', 10, None),
+}
+"""Config key of a built-in hook: its type, position, priority and the option that the key's value sets."""
+
+H = TypeVar('H', bound='type[LearnerHook]')
+Hooks = dict[str, list['LearnerHook']]
+
+
+class LearnerHook(ABC):
+    """Called with the learner at one position; hooks of lower priority run first, equal ones in the order of adding.
+
+    ``position``, ``priority`` and ``name`` may be class attributes of a subclass. A hook uses the learner's public face only.
+
+    Args:
+        args: Name and priority, both optional.
+        position: One of ``before_run, after_run, before_iter, after_iter``.
+        ext_args: Options as one dict, as DI-engine has them; they are set as attributes like keyword options.
+        kwargs: ``name``, ``priority`` and options, which become attributes.
+
+    Raises:
+        HookError: If the position is none of the four or the priority is negative.
+    """
+
+    name: str = ''
+    position: str = ''
+    priority: int = 100
+
+    def __init__(
+        self,
+        *args: Any,
+        position: str | None = None,
+        ext_args: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        given = dict(zip(('name', 'priority'), args, strict=False))
+        for name, value in {**given, **(ext_args or {}), **kwargs}.items():
+            setattr(self, name, value)
+        if position is not None:
+            self.position = position
+        self.name = self.name or type(self).__name__
+        if self.position not in POSITIONS:
+            raise HookError(
+                f'no hook position {self.position!r}.{nearest(self.position, POSITIONS)}',
+                where=self.name,
+                remedy=f'Positions: {", ".join(POSITIONS)}.',
+            )
+        if not isinstance(self.priority, int) or self.priority < 0:
+            raise HookError('bad priority', where=self.name, got=self.priority, expected='an int >= 0')
+
+    @abstractmethod
+    def __call__(self, learner: BaseLearner) -> None:
+        """Does the hook's work."""
+
+    def __repr__(self) -> str:
+        return f'{self.name}({self.position}, priority {self.priority})'
+
+
+def register_learner_hook(name: str, hook_type: H | None = None) -> H | Callable[[H], H]:
+    """Registers a hook class under a name that configs can use; without ``hook_type`` it is a decorator.
+
+    Raises:
+        HookError: If it is no ``LearnerHook``.
+    """
+    if hook_type is None:
+        return lambda hook_type: register_learner_hook(name, hook_type)
+    if not (isinstance(hook_type, type) and issubclass(hook_type, LearnerHook)):
+        raise HookError(f'hook {name!r} must be a subclass of LearnerHook', got=hook_type, expected='a class')
+    return LEARNER_HOOK_REGISTRY.register(name, hook_type)
+
+
+def add_learner_hook(hooks: Hooks, hook: LearnerHook) -> None:
+    """Adds a hook behind those of its position that have the same or a lower priority."""
+    hooks[hook.position] = sorted([*hooks[hook.position], hook], key=lambda h: h.priority)
+
+
+def merge_hooks(hooks1: Hooks, hooks2: Hooks) -> Hooks:
+    """Returns the hooks of both, in order of priority, those of the first before equal ones of the second.
+
+    Raises:
+        HookError: If they do not have the same positions.
+    """
+    if hooks1.keys() != hooks2.keys():
+        raise HookError(f'hooks with the positions {sorted(hooks1)} and {sorted(hooks2)} cannot be merged')
+    return {
+        position: sorted(hooks1[position] + hooks2[position], key=lambda h: h.priority) for position in hooks1
+    }
+
+
+def build_learner_hook_by_cfg(cfg: Mapping[str, Any]) -> Hooks:
+    """Builds the hooks of a config section.
+
+    A key is one of the shorthands (``log_show_after_iter=100``), with ``None``, ``False`` or ``''`` for "no such hook", or
+    any name with ``dict(type=..., position=..., priority=100, **options)``.
+
+    Returns:
+        Hooks by position, all four positions present.
+
+    Raises:
+        HookError: If a key is neither; the closest shorthand is named.
+    """
+    hooks: Hooks = {position: [] for position in POSITIONS}
+    for key, value in cfg.items():
+        if value is None or value is False or value == '':
+            continue
+        if isinstance(value, Mapping):
+            options = {name: v for name, v in value.items() if name not in ('type', 'import_names')}
+            options.setdefault('name', key)
+            hook = LEARNER_HOOK_REGISTRY.get_cls(value)(**options)
+        elif key in SHORTHANDS:
+            kind, position, priority, option = SHORTHANDS[key]
+            options = {option: value} if option else {}
+            hook = LEARNER_HOOK_REGISTRY.get(kind)(key, priority, position=position, **options)
+        else:
+            raise HookError(
+                f'no learner hook {key!r}.{nearest(key, SHORTHANDS)}',
+                where=f'policy.learn.learner.hook.{key}',
+                remedy=f'Shorthands: {", ".join(SHORTHANDS)}; a hook of your own is dict(type=..., position=...).',
+            )
+        add_learner_hook(hooks, hook)
+    return hooks
+
+
+def check_hooks(cfg: Mapping[str, Any]) -> str:
+    """Returns what is expected instead of a hook section that cannot be, else an empty string."""
+    for key, value in cfg.items():
+        if isinstance(value, Mapping):
+            if 'type' not in value:
+                return f'a type for the hook {key!r}'
+        elif key not in SHORTHANDS:
+            return f'a shorthand instead of {key!r}.{nearest(key, SHORTHANDS)} Shorthands: {", ".join(SHORTHANDS)}'
+        elif (
+            SHORTHANDS[key][3] == 'freq'
+            and value
+            and (isinstance(value, bool) or not isinstance(value, int) or value < 1)
+        ):
+            return f'{key} to be an int >= 1 (train iterations) or False'
+    return ''
