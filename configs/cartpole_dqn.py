@@ -1,0 +1,48 @@
+"""DQN on CartPole-v1."""
+
+from easydict import EasyDict
+
+main_config = EasyDict(
+    dict(
+        exp_name='cartpole_dqn',  # the run folder adds the seed, and a number where it exists already
+        env=dict(
+            env_id='CartPole-v1',
+            collector_env_num=8,
+            evaluator_env_num=10,
+            n_evaluator_episode=20,
+            stop_value=475,  # the env's own reward threshold
+        ),
+        policy=dict(
+            cuda=False,
+            nstep=3,  # env steps
+            discount_factor=0.99,
+            model=dict(
+                encoder_hidden_size_list=[128, 128, 64], dueling=True
+            ),  # input and output sizes come from the env
+            learn=dict(
+                update_per_collect=5,  # train iterations
+                batch_size=64,
+                learning_rate=1e-3,
+                target_update_freq=100,  # train iterations
+                learner=dict(hook=dict(log_show_after_iter=200, save_ckpt_after_run=True)),
+            ),
+            collect=dict(n_sample=8),  # training samples per round, over all envs
+            eval=dict(evaluator=dict(eval_freq=500)),  # train iterations
+            other=dict(
+                eps=dict(type='exp', start=0.95, end=0.05, decay=3000),  # decay in env steps
+                replay_buffer=dict(replay_buffer_size=20000),  # transitions
+            ),
+        ),
+    )
+)
+
+create_config = EasyDict(
+    dict(
+        import_names=[],  # modules to import so that they register components of your own
+        env=dict(type='gym'),
+        env_manager=dict(type='base'),
+        policy=dict(type='dqn'),
+        collector=dict(type='sample'),
+        replay_buffer=dict(type='naive'),
+    )
+)

@@ -1,0 +1,160 @@
+"""From a compiled config to workers: one short function for each, used by every pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlframe.data.timestep import EnvSpec
+from rlframe.errors import ResourceError
+from rlframe.registry import BUFFER_REGISTRY, ENV_MANAGER_REGISTRY, ENV_REGISTRY
+from rlframe.utils.checkpoint import load_checkpoint
+from rlframe.utils.field import ResolvedConfig
+from rlframe.utils.seed import component_rng
+
+if TYPE_CHECKING:
+    from rlframe.envs import EnvFactory, IEnvManager
+    from rlframe.pipeline import SerialPipeline
+    from rlframe.policy import CollectMode, Policy
+    from rlframe.worker import BaseLearner, BaseSerialCommander, IBuffer
+
+
+def set_threads(cfg: ResolvedConfig) -> None:
+    """Gives torch as many threads as the config says."""
+    import torch
+
+    torch.set_num_threads(cfg.num_threads)
+
+
+def make_factory(cfg: ResolvedConfig) -> EnvFactory:
+    """Returns what makes the config's envs."""
+    return ENV_REGISTRY.build(cfg.env, cfg.env)
+
+
+def make_env(
+    cfg: ResolvedConfig, factory: EnvFactory, env_num: int, render_mode: str | None = None
+) -> IEnvManager:
+    """Makes ``env_num`` envs under the config's manager."""
+    kind = ENV_MANAGER_REGISTRY.get_cls(cfg.env.manager)
+    return kind.from_factory(factory, env_num, cfg.env.manager, render_mode)
+
+
+def make_policy(
+    cfg: ResolvedConfig, spec: EnvSpec, model: Any = None, fields: tuple[str, ...] | None = None
+) -> Policy:
+    """Makes the policy, with the weights of ``policy.init_from`` where that is set."""
+    from rlframe.policy import create_policy
+
+    saved = load_checkpoint(Path(cfg.policy.init_from))[0] if cfg.policy.init_from else None
+    policy = create_policy(cfg.policy, spec, model=model, enable_field=fields, seed=cfg.seed)
+    if saved is not None:
+        state = saved['policy'] if 'policy' in saved else saved['learner']['policy']
+        policy.collect_mode.load_state_dict({'model': state['model']})
+        if fields is None or 'learn' in fields:
+            policy.reset_targets()
+    return policy
+
+
+def random_actor(cfg: ResolvedConfig, policy: Policy, spec: EnvSpec) -> CollectMode:
+    """Returns the policy's collect face, acting at random."""
+    from rlframe.policy.random_policy import random_collect_mode
+
+    return random_collect_mode(policy.collect_mode, spec, component_rng(cfg.seed, 'random_collect'))
+
+
+def row_nbytes(spec: EnvSpec) -> int:
+    """Estimates the bytes of a stored transition: two observations, action, reward, two flags and ``collect_iter``."""
+    obs, action = spec.observation_space, spec.action_space
+    size = int(np.prod(obs.shape or (1,))) * np.dtype(obs.dtype).itemsize
+    if hasattr(action, 'n'):
+        action_size = np.min_scalar_type(int(action.n) - 1).itemsize
+    else:
+        action_size = int(np.prod(action.shape or (1,))) * np.dtype(action.dtype).itemsize
+    return 2 * size + action_size + 4 + 2 + 4
+
+
+def buffer_nbytes(cfg: ResolvedConfig, spec: EnvSpec) -> int:
+    """Estimates the bytes that the replay buffer will take; 0 where there is none."""
+    section = cfg.policy.other.replay_buffer
+    return row_nbytes(spec) * int(section.replay_buffer_size) if section is not None else 0
+
+
+def check_memory(cfg: ResolvedConfig, spec: EnvSpec) -> None:
+    """Refuses a replay buffer that this machine's free memory cannot hold.
+
+    Raises:
+        ResourceError: With the estimate and what is free.
+    """
+    needed, free = buffer_nbytes(cfg, spec), free_memory()
+    if free is not None and needed > free:
+        raise ResourceError(
+            f'the replay buffer needs {needed / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free',
+            where='policy.other.replay_buffer.replay_buffer_size',
+            remedy=f'At most {free // row_nbytes(spec)} transitions fit.',
+        )
+
+
+def free_memory() -> int | None:
+    """Returns the bytes of memory that are free, or None where the system does not tell."""
+    try:
+        lines = Path('/proc/meminfo').read_text(encoding='ascii').splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith('MemAvailable')), None)
+
+
+def make_buffer(cfg: ResolvedConfig, **common: Any) -> IBuffer | None:
+    """Makes the replay buffer; None for an on-policy policy."""
+    section = cfg.policy.other.replay_buffer
+    if section is None:
+        return None
+    return BUFFER_REGISTRY.build(
+        section, section, seed=component_rng(cfg.seed, 'replay_buffer').integers(2**32), **common
+    )
+
+
+def make_learner(cfg: ResolvedConfig, policy: Policy, **common: Any) -> BaseLearner:
+    """Makes the learner."""
+    from rlframe.worker import create_learner
+
+    return create_learner(cfg.policy.learn.learner, policy=policy.learn_mode, **common)
+
+
+def make_collector(cfg: ResolvedConfig, env: IEnvManager, policy: Policy, **common: Any) -> Any:
+    """Makes the collector."""
+    from rlframe.worker import create_serial_collector
+
+    section = cfg.policy.collect.collector
+    return create_serial_collector(section, env=env, policy=policy.collect_mode, seed=cfg.seed, **common)
+
+
+def make_evaluator(
+    cfg: ResolvedConfig, env: IEnvManager, policy: Policy, spec: EnvSpec, **common: Any
+) -> Any:
+    """Makes the evaluator; without a stop value in the config it takes the env's reward threshold."""
+    from rlframe.worker import create_serial_evaluator
+
+    section = cfg.policy.eval.evaluator
+    evaluator = create_serial_evaluator(
+        section, **{'env': env, 'policy': policy.eval_mode, 'seed': cfg.seed, **common}
+    )
+    if evaluator.stop_value is None:
+        evaluator.stop_value = spec.reward_threshold
+    return evaluator
+
+
+def make_commander(cfg: ResolvedConfig, pipeline: SerialPipeline) -> BaseSerialCommander:
+    """Makes the commander."""
+    from rlframe.worker import BaseSerialCommander
+
+    workers = (pipeline.learner, pipeline.collector, pipeline.evaluator, pipeline.replay_buffer)
+    return BaseSerialCommander({}, *workers, policy=pipeline.policy.command_mode)
+
+
+def films(cfg: ResolvedConfig) -> bool:
+    """Whether evaluations are to be filmed."""
+    render: Mapping[str, Any] = cfg.policy.eval.evaluator.get('render') or {}
+    return int(render.get('render_freq', -1)) >= 0

@@ -1,0 +1,1 @@
+"""The command line: ``python -m rlframe.entry``, or ``rlframe`` once installed; one short file a verb."""

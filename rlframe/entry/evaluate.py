@@ -1,0 +1,108 @@
+"""``rlframe eval``: scores a checkpoint on episodes that training never saw."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rlframe import build, config
+from rlframe.data.timestep import IntArray
+from rlframe.errors import ConfigError, MissingDependencyError
+from rlframe.utils.checkpoint import find_checkpoint, load_checkpoint
+from rlframe.utils.seed import SCORE, env_seed, set_seed
+
+
+def evaluate(args: argparse.Namespace) -> int:
+    """Does what the command line asks for and returns the exit code."""
+    if args.episodes < 1:
+        raise ConfigError('bad value', where='--episodes', got=args.episodes, expected='an int >= 1')
+    path = find_checkpoint(args.checkpoint)
+    returns, lengths = score(path, args.episodes, args.seed, args.overrides, args.video)
+    result = {
+        'checkpoint': str(path),
+        'episodes': len(returns),
+        'mean': float(np.mean(returns)),
+        'std': float(np.std(returns)),
+        'min': float(np.min(returns)),
+        'max': float(np.max(returns)),
+        'mean_length': float(np.mean(lengths)),
+    }
+    if args.json:
+        sys.stdout.write(json.dumps(result) + '\n')
+    else:
+        sys.stdout.write(
+            f'{path.parent.parent.name}/{path.name}: return {result["mean"]:.2f} +- {result["std"]:.2f}'
+            f' over {len(returns)} episodes (min {result["min"]:g}, max {result["max"]:g}),'
+            f' {result["mean_length"]:.1f} env steps each\n'
+        )
+    return 0
+
+
+def score(
+    path: Path, episodes: int, seed: int = 0, overrides: list[str] | None = None, video: str | None = None
+) -> tuple[list[float], list[int]]:
+    """Plays episodes with the policy of a checkpoint.
+
+    Args:
+        path: The checkpoint.
+        episodes: How many episodes.
+        seed: Which ones: episode k begins with the seed f(seed, k), and none of them was seen in training.
+        overrides: Options that replace those of the run.
+        video: Folder for a film of the first episode.
+
+    Returns:
+        Returns and lengths of the episodes.
+    """
+    state, manifest = load_checkpoint(path)
+    data = manifest['config']
+    cfg = config.compile_config(data['main_config'], data['create_config'], overrides=overrides or [])
+    set_seed(seed)
+    build.set_threads(cfg)
+    factory = build.make_factory(cfg)
+    policy = build.make_policy(cfg, factory.spec, fields=('eval',))
+    policy.eval_mode.load_state_dict({'model': state['policy']['model']})
+    if video is not None:
+        _film(cfg, factory, policy, Path(video), seed)
+    env = build.make_env(cfg, factory, min(cfg.env.evaluator_env_num, episodes))
+    evaluator = build.make_evaluator(cfg, env, policy, factory.spec, seed=seed, purpose=SCORE)
+    try:
+        _, info = evaluator.eval(n_episode=episodes)
+    finally:
+        evaluator.close()
+    return info['eval_episode_return'], info['eval_episode_len']
+
+
+def _film(cfg: Mapping[str, Any], factory: Any, policy: Any, folder: Path, seed: int) -> None:
+    """Films one episode."""
+    from gymnasium.error import DependencyNotInstalled
+    from gymnasium.utils.save_video import save_video
+
+    env = factory.make('rgb_array')
+    obs, _ = env.reset(seed=env_seed(seed, 0, 0, SCORE))
+    policy.eval_mode.reset(None)
+    frames, first, done = [env.render()], np.zeros(1, np.int64), False
+    while not done:
+        action = _act(policy, np.asarray(obs)[None], first)
+        obs, _, terminated, truncated, _ = env.step(action)
+        frames.append(env.render())
+        done = terminated or truncated
+    env.close()
+    try:
+        save_video(
+            frames, str(folder), episode_trigger=lambda _: True, fps=env.metadata.get('render_fps', 30)
+        )
+    except DependencyNotInstalled as error:
+        raise MissingDependencyError(
+            'films need moviepy', where='--video', remedy='pip install "rlframe[video]"'
+        ) from error
+
+
+def _act(policy: Any, obs: Any, env_id: IntArray) -> Any:
+    action = policy.eval_mode.forward(obs, env_id)['action'][0]
+    return action.item() if action.ndim == 0 else action

@@ -1,0 +1,35 @@
+"""Ctrl-C and SIGTERM: note the wish, let the loop save at its next safe point; a second one ends the process at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+from types import FrameType
+from typing import Any
+
+
+class StopSignal:
+    """Catches SIGINT and SIGTERM within a ``with`` block."""
+
+    received: int | None = None
+    """The signal that was caught, or None."""
+
+    def __enter__(self) -> StopSignal:
+        self._before: dict[int, Any] = {
+            s: signal.signal(s, self._catch) for s in (signal.SIGINT, signal.SIGTERM)
+        }
+        return self
+
+    def _catch(self, number: int, frame: FrameType | None) -> None:
+        if self.received is not None:
+            os._exit(128 + number)
+        self.received = number
+
+    def __exit__(self, *exception: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    @property
+    def exit_code(self) -> int:
+        """128 plus the signal's number, as a shell has it; 0 if none came."""
+        return 0 if self.received is None else 128 + self.received

@@ -1,0 +1,322 @@
+"""SerialPipeline: the only training loop. It brings the workers of a config together and takes their turns."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from rlframe import build, config
+from rlframe.config_file import read_config
+from rlframe.config_writer import config_data
+from rlframe.data.batch import Batch
+from rlframe.errors import BufferUnderflowError, CheckpointMismatchError
+from rlframe.utils import checkpoint, run_folder
+from rlframe.utils.field import ResolvedConfig
+from rlframe.utils.metrics import MetricWriter, write_record
+from rlframe.utils.progress import Progress
+from rlframe.utils.seed import global_rng_state, set_global_rng_state, set_seed
+
+logger = logging.getLogger('rlframe.pipeline')
+
+MAX_IDLE_ROUNDS = 10_000
+"""Rounds of collection in a row without enough data for an update, after which training stops with an error."""
+
+
+class SerialPipeline:
+    """Trains a policy in this process, one round at a time.
+
+    Its methods are those that a ``ray.tune.Trainable`` has: ``setup``, ``step``, ``save_checkpoint``, ``load_checkpoint``,
+    ``reset_config`` and ``cleanup``.
+
+    Args:
+        cfg: A compiled config.
+        folder: Existing run folder; a new one is made where not given. It is made last, so that a config that cannot work
+            leaves nothing behind.
+        model: A network to use instead of the one that the config names.
+    """
+
+    def __init__(
+        self, cfg: ResolvedConfig, folder: Path | Callable[[], Path] | None = None, model: Any = None
+    ) -> None:
+        self._model = model
+        self._closers: list[Callable[[], None]] = []
+        try:
+            self.setup(cfg, folder)
+        except BaseException:
+            self.cleanup()
+            raise
+
+    def setup(self, cfg: ResolvedConfig, folder: Path | Callable[[], Path] | None = None) -> None:
+        """Builds every worker. What can go wrong with the config goes wrong before the run folder is made."""
+        self.cfg = cfg
+        self.progress = Progress()
+        """Counters of the experiment."""
+        set_seed(cfg.seed)
+        build.set_threads(cfg)
+        self.factory = build.make_factory(cfg)
+        self.policy = build.make_policy(cfg, self.factory.spec, self._model)
+        """What is trained."""
+        collector_env = build.make_env(cfg, self.factory, cfg.env.collector_env_num)
+        self._closers.append(collector_env.close)
+        evaluator_env = build.make_env(
+            cfg, self.factory, cfg.env.evaluator_env_num, 'rgb_array' if build.films(cfg) else None
+        )
+        self._closers.append(evaluator_env.close)
+        build.check_memory(cfg, self.factory.spec)
+        self.folder = (
+            folder() if callable(folder) else folder or run_folder.new_folder(cfg.exp_name, cfg.seed)
+        )
+        """Where results go."""
+        self._open_logs()
+        config.write_total_config(self.folder, *config.split_config(cfg))
+        common = {'tb_logger': self.writer, 'exp_name': str(self.folder)}
+        self.replay_buffer = build.make_buffer(cfg, **common)
+        """Past transitions; None for an on-policy policy."""
+        self.learner = build.make_learner(cfg, self.policy, progress=self.progress, **common)
+        self.learner.checkpoint_fn = self._request_checkpoint
+        self.collector = build.make_collector(
+            cfg, collector_env, self.policy, progress=self.progress, **common
+        )
+        self.evaluator = build.make_evaluator(cfg, evaluator_env, self.policy, self.factory.spec, **common)
+        self.commander = build.make_commander(cfg, self)
+        self.stopped = False
+        """Whether an evaluation reached the stop value."""
+        self._warm = False
+        self._idle_rounds = 0
+        self._requested: list[str] = []  # checkpoints to save when the round is over
+
+    def _open_logs(self) -> None:
+        handler = run_folder.log_to_file(self.folder)
+        self.writer = MetricWriter(self.folder, self.cfg.tag_style)
+        self._closers += [
+            self.writer.close,
+            handler.close,
+            lambda: logging.getLogger('rlframe').removeHandler(handler),
+        ]
+
+    @property
+    def finished(self) -> bool:
+        """Whether there is nothing left to do."""
+        cfg = self.cfg
+        spent = self.progress.envstep >= cfg.max_env_step or self.progress.train_iter >= cfg.max_train_iter
+        return self.stopped or spent
+
+    def step(self) -> dict[str, Any]:
+        """Does one round: evaluate if it is due, collect, train.
+
+        Returns:
+            Counters and the latest scores, the same keys every time.
+        """
+        start = perf_counter()
+        if not self._warm:
+            self._collect_at_random()
+        self._evaluate()
+        if not self.stopped:
+            settings = self.commander.step()
+            data = self.collector.collect(train_iter=self.progress.train_iter, policy_kwargs=settings)
+            learn_settings = self.commander.learn_settings()
+            for batch in self._batches(data):
+                self.learner.train(batch, self.progress.envstep, learn_settings)
+                if self.learner.priority_info:
+                    self.replay_buffer.update(self.learner.priority_info)
+        self.progress.wall_time += perf_counter() - start
+        self.finish_round()
+        return self.result()
+
+    def _batches(self, data: Batch) -> Iterable[Batch]:
+        """Returns what to train on: the fresh data itself, or batches from the replay buffer once it holds one."""
+        if self.replay_buffer is None:
+            return (data,)
+        self.replay_buffer.push(data, self.progress.envstep)
+        learn = self.cfg.policy.learn
+        if self.replay_buffer.count() >= learn.batch_size:
+            self._idle_rounds = 0
+            return self.replay_buffer.batches(
+                learn.update_per_collect, learn.batch_size, self.progress.train_iter
+            )
+        self._idle_rounds += 1
+        if self._idle_rounds > MAX_IDLE_ROUNDS:
+            raise BufferUnderflowError(
+                f'after {MAX_IDLE_ROUNDS} rounds the replay buffer still holds {self.replay_buffer.count()} of the'
+                f' {learn.batch_size} transitions that an update needs',
+                remedy='Raise policy.random_collect_size or policy.collect.n_sample, or lower policy.learn.batch_size.',
+            )
+        return ()
+
+    def _evaluate(self) -> None:
+        progress = self.progress
+        if self.evaluator.should_eval(progress.train_iter):
+            self.evaluator.submit(self._save_best, progress.train_iter, progress.envstep)
+            self._report()
+        for result in self.evaluator.poll():
+            self.stopped = self.stopped or result.stop
+
+    def _report(self) -> None:
+        """Writes what no single worker knows."""
+        seconds = max(self.progress.wall_time, 1e-9)
+        values = {'time/elapsed': seconds, 'time/fps': self.progress.envstep / seconds}
+        if self.replay_buffer is not None:
+            values['buffer/count'] = self.replay_buffer.count()
+        settings = self.commander.step()
+        if 'eps' in settings:
+            values['rollout/exploration_rate'] = settings['eps']
+        write_record(self.writer, values, self.progress.envstep, train_iter=self.progress.train_iter)
+
+    def _collect_at_random(self) -> None:
+        """Fills the replay buffer with what random actions bring, as far as the config asks for it."""
+        self._warm = True
+        count = self.cfg.policy.random_collect_size
+        if count == 0 or self.replay_buffer is None:
+            return
+        self.collector.reset_policy(build.random_actor(self.cfg, self.policy, self.factory.spec))
+        data = self.collector.collect(count, random_collect=True, record_random_collect=False)
+        self.collector.reset_policy(self.policy.collect_mode)
+        self.replay_buffer.push(data, self.progress.envstep)
+
+    def run(self, after_step: Callable[[SerialPipeline], bool] | None = None) -> None:
+        """Trains until an evaluation reaches the stop value or a budget is spent.
+
+        Args:
+            after_step: Called after each round; training ends early when it returns True.
+        """
+        self.learner.call_hook('before_run')
+        try:
+            while not self.finished:
+                self.step()
+                if after_step is not None and after_step(self):
+                    break
+        finally:
+            self.writer.flush()
+        self.learner.call_hook('after_run')
+        self.finish_round()
+        for key in config.unread_user_keys(self.cfg):
+            logger.warning('%s was set but nothing read it', key)
+
+    def result(self) -> dict[str, Any]:
+        """Returns counters and the latest scores."""
+        return {
+            **self.progress.state_dict(),
+            'rollout/ep_rew_mean': self.collector.mean_return(),
+            'eval/mean_reward': self.evaluator.latest,
+            'eval/best_mean_reward': self.evaluator.best,
+            'stopped': self.stopped,
+        }
+
+    # checkpoints
+
+    def _request_checkpoint(self, name: str) -> None:
+        """Notes that a checkpoint is wanted; it is saved when the round is over, where a resumed run can take over."""
+        self._requested.append(name)
+
+    def finish_round(self) -> None:
+        """Saves the checkpoints that were asked for during the round."""
+        for name in dict.fromkeys(self._requested):
+            path = self.save_checkpoint(self.folder / 'ckpt' / name)
+            checkpoint.link_checkpoint(path, 'latest')
+        self._requested = []
+
+    def _save_best(self, name: str) -> None:
+        path = self.folder / 'ckpt' / f'best_iteration_{self.progress.train_iter}'
+        state = {'policy': self.policy.learn_mode.state_dict(), 'progress': self.progress.state_dict()}
+        checkpoint.link_checkpoint(checkpoint.save_checkpoint(path, state, self._facts()), 'best')
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            'policy': self.cfg.policy.type,
+            'env': self.factory.spec.name,
+            'progress': self.progress.state_dict(),
+            'score': float(self.evaluator.latest) if self.evaluator.latest == self.evaluator.latest else None,
+            'config': config_data(*config.split_config(self.cfg)),
+        }
+
+    def save_checkpoint(self, path: Path) -> Path:
+        """Writes everything that the next round depends on."""
+        self.learner.ckpt_name = path.name
+        state = {
+            'progress': self.progress.state_dict(),
+            'policy': self.policy.learn_mode.state_dict(),
+            'collector': self.collector.state_dict(),
+            'replay_buffer': None if self.replay_buffer is None else self.replay_buffer.state_dict(),
+            'evaluator': self.evaluator.state_dict(),
+            'rng': global_rng_state(),
+            'warm': self._warm,
+            'stopped': self.stopped,
+        }
+        return checkpoint.save_checkpoint(Path(path), state, self._facts())
+
+    def load_checkpoint(self, path: Path) -> None:
+        """Goes on where a checkpoint of ``save_checkpoint`` was written.
+
+        Raises:
+            CheckpointError: If it is missing or damaged, or was made by another policy or for another env.
+        """
+        state, manifest = checkpoint.load_checkpoint(Path(path))
+        here = {'policy': self.cfg.policy.type, 'env': self.factory.spec.name}
+        if differing := [
+            f'{k}: {manifest[k]!r} there, {v!r} here' for k, v in here.items() if manifest[k] != v
+        ]:
+            raise CheckpointMismatchError('; '.join(differing), where=str(path))
+        if 'collector' not in state:
+            raise CheckpointMismatchError(
+                'this checkpoint holds a policy only',
+                where=str(path),
+                remedy='policy.init_from begins with its weights.',
+            )
+        self.progress.load_state_dict(state['progress'])
+        self.policy.learn_mode.load_state_dict(state['policy'])
+        self.collector.load_state_dict(state['collector'])
+        if self.replay_buffer is not None:
+            self.replay_buffer.load_state_dict(state['replay_buffer'])
+        self.evaluator.load_state_dict(state['evaluator'])
+        set_global_rng_state(state['rng'])
+        self._warm, self.stopped = state['warm'], state['stopped']
+
+    def reset_config(self, cfg: ResolvedConfig) -> bool:
+        """Starts over with another config, in a run folder of its own."""
+        self.cleanup()
+        self.setup(cfg)
+        return True
+
+    def cleanup(self) -> None:
+        """Closes envs, logs and files; may be called twice."""
+        closers, self._closers = self._closers, []
+        for close in closers:
+            close()
+
+    def __enter__(self) -> SerialPipeline:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.cleanup()
+
+
+def serial_pipeline(
+    input_cfg: str | tuple[Mapping[str, Any], Mapping[str, Any]],
+    seed: int = 0,
+    model: Any = None,
+    max_train_iter: int | None = None,
+    max_env_step: int | None = None,
+    overrides: Iterable[str] = (),
+) -> Any:
+    """Trains as a config says, without a display.
+
+    Args:
+        input_cfg: Path of a config file, or a pair of main and create config.
+        seed: Seed of the experiment.
+        model: A network to use instead of the one that the config names.
+        max_train_iter: Budget in train iterations.
+        max_env_step: Budget in env steps.
+        overrides: Options such as ``policy.learn.batch_size=128``.
+
+    Returns:
+        The trained policy.
+    """
+    main, create = read_config(input_cfg) if isinstance(input_cfg, str) else input_cfg
+    budgets = {'max_train_iter': max_train_iter, 'max_env_step': max_env_step}
+    cfg = config.compile_config(main, create, overrides=list(overrides), seed=seed, **budgets)
+    with SerialPipeline(cfg, model=model) as pipeline:
+        pipeline.run()
+        return pipeline.policy
