@@ -38,7 +38,7 @@ def make_env(
     cfg: ResolvedConfig, factory: EnvFactory, env_num: int, render_mode: str | None = None
 ) -> IEnvManager:
     """Makes ``env_num`` envs under the config's manager."""
-    kind = ENV_MANAGER_REGISTRY.get_cls(cfg.env.manager)
+    kind: Any = ENV_MANAGER_REGISTRY.get_cls(cfg.env.manager)
     return kind.from_factory(factory, env_num, cfg.env.manager, render_mode)
 
 

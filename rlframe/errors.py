@@ -46,7 +46,7 @@ class ConfigError(RLFrameError, ValueError):
     exit_code = 2
 
 
-class ConfigErrors(ConfigError):
+class ConfigErrors(ConfigError):  # noqa: N818  it is several
     """Several independent mistakes of one config, reported together."""
 
     def __init__(self, errors: list[ConfigError], where: str = '') -> None:

@@ -120,13 +120,13 @@ class SerialPipeline:
             learn_settings = self.commander.learn_settings()
             for batch in self._batches(data):
                 self.learner.train(batch, self.progress.envstep, learn_settings)
-                if self.learner.priority_info:
+                if self.replay_buffer is not None and self.learner.priority_info:
                     self.replay_buffer.update(self.learner.priority_info)
         self.progress.wall_time += perf_counter() - start
         self.finish_round()
         return self.result()
 
-    def _batches(self, data: Batch) -> Iterable[Batch]:
+    def _batches(self, data: Batch) -> Iterable[Any]:
         """Returns what to train on: the fresh data itself, or batches from the replay buffer once it holds one."""
         if self.replay_buffer is None:
             return (data,)
@@ -315,8 +315,14 @@ def serial_pipeline(
         The trained policy.
     """
     main, create = read_config(input_cfg) if isinstance(input_cfg, str) else input_cfg
-    budgets = {'max_train_iter': max_train_iter, 'max_env_step': max_env_step}
-    cfg = config.compile_config(main, create, overrides=list(overrides), seed=seed, **budgets)
+    cfg = config.compile_config(
+        main,
+        create,
+        overrides=list(overrides),
+        seed=seed,
+        max_train_iter=max_train_iter,
+        max_env_step=max_env_step,
+    )
     with SerialPipeline(cfg, model=model) as pipeline:
         pipeline.run()
         return pipeline.policy

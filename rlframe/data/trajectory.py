@@ -48,7 +48,10 @@ class NStepWindow:
         return int(self._count.sum())
 
     def push(self, rows: Columns, env_id: IntArray, done: BoolArray) -> tuple[Columns, IntArray, BoolArray]:
-        """Takes one row per env of ``env_id`` and returns the rows that are now whole, with their envs and ``done``."""
+        """Takes one row per env of ``env_id`` and returns the rows that are now whole, with their envs and ``done``.
+
+        ``done`` is True at the last row of an episode only, so that all rows of an ending episode stay together.
+        """
         if not self._columns:
             shape = self._reward.shape
             self._columns = {
@@ -74,7 +77,7 @@ class NStepWindow:
         self._discount[source, slots] = 0.0
         self._start[env_id] += leaving
         self._count[env_id] -= leaving
-        return whole, source, done[at]
+        return whole, source, done[at] & (age == leaving[at] - 1)
 
     def discard(self, env_id: IntArray) -> int:
         """Forgets what is held of these envs and returns how many rows that were."""
@@ -224,7 +227,7 @@ class TrajectoryRecorder:
 
     def _grow(self, capacity: int, rows: Columns) -> None:
         for name, column in rows.items():
-            bigger = np.empty((capacity,) + column.shape[1:], column.dtype)
+            bigger = np.empty((capacity, *column.shape[1:]), column.dtype)
             if self._size:
                 bigger[: self._size] = self._columns[name][: self._size]
             self._columns[name] = bigger
@@ -257,7 +260,7 @@ class TrajectoryRecorder:
         """
         if self.in_order:
             flat = self.take()
-            return flat.map(lambda c: c.reshape((-1, self._env_num) + c.shape[1:]))
+            return flat.map(lambda c: c.reshape((-1, self._env_num, *c.shape[1:])))
         owner = self._owner[: self._size]
         counts = self.samples_per_env()
         by_env = np.argsort(owner, kind='stable')

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import math
+import os
 import sys
 from collections.abc import Sequence
+from typing import TypeAlias
 
 from rlframe import __version__
 from rlframe.errors import RLFrameError
+from rlframe.registry import nearest
 
 VERBS = ('train', 'eval', 'list')
 COMPONENTS = (
@@ -21,6 +25,9 @@ COMPONENTS = (
     'learner_hook',
     'replay_buffer',
 )
+
+
+Verbs: TypeAlias = 'argparse._SubParsersAction[argparse.ArgumentParser]'
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -46,15 +53,21 @@ def make_parser() -> argparse.ArgumentParser:
 
 def _count(text: str) -> int:
     """Reads ``100000`` or ``1e5``."""
-    return int(float(text))
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not number.is_integer() or number < 1:
+        raise argparse.ArgumentTypeError(f'{text!r} is not a whole number >= 1, such as 100000 or 1e5')
+    return int(number)
 
 
-def _add_train(verbs: argparse._SubParsersAction, common: argparse.ArgumentParser) -> None:
+def _add_train(verbs: Verbs, common: argparse.ArgumentParser) -> None:
     train = verbs.add_parser(
         'train',
         parents=[common],
         help='train as a config says (the default verb)',
-        epilog='Overrides come last: policy.learn.batch_size=128 env_manager.type=gym_vector',
+        epilog='Example: -c configs/cartpole_dqn.py --seed 1 policy.learn.batch_size=128 env_manager.type=gym_vector',
     )
     train.add_argument(
         '-c', '--config', required=True, metavar='FILE', help='config file: .py, .json or .yaml'
@@ -70,7 +83,7 @@ def _add_train(verbs: argparse._SubParsersAction, common: argparse.ArgumentParse
     )
 
 
-def _add_eval(verbs: argparse._SubParsersAction, common: argparse.ArgumentParser) -> None:
+def _add_eval(verbs: Verbs, common: argparse.ArgumentParser) -> None:
     evaluate = verbs.add_parser(
         'eval', parents=[common], help='score a checkpoint on episodes that training never saw'
     )
@@ -88,16 +101,34 @@ def _add_eval(verbs: argparse._SubParsersAction, common: argparse.ArgumentParser
     )
 
 
+def parse(words: list[str]) -> argparse.Namespace:
+    """Reads a command line; overrides may stand anywhere behind the verb."""
+    parser = make_parser()
+    if not words or (words[0] not in VERBS and words[0] not in ('-h', '--help', '--version')):
+        if words and not words[0].startswith('-') and '=' not in words[0]:
+            hint = nearest(words[0], VERBS) or ' A config file is given by -c FILE.'
+            parser.error(f'no verb {words[0]!r}.{hint} Verbs: {", ".join(VERBS)}')
+        words = ['train', *words]
+    args, rest = parser.parse_known_args(words)
+    stray = [word for word in rest if word.startswith('-') or '=' not in word]
+    if stray or (rest and 'overrides' not in args):
+        parser.error(f'unrecognized arguments: {" ".join(stray or rest)}')
+    if rest:
+        args.overrides = [*args.overrides, *rest]
+    return args
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command line.
 
     Returns:
         0 when done, 1 for a failure while running, 2 for bad input, 130 or 143 when stopped by Ctrl-C or SIGTERM.
     """
-    words = list(sys.argv[1:] if argv is None else argv)
-    if not words or (words[0] not in VERBS and words[0] not in ('-h', '--help', '--version')):
-        words.insert(0, 'train')
-    args = make_parser().parse_args(words)
+    args = parse(list(sys.argv[1:] if argv is None else argv))
+    if os.getcwd() not in sys.path and '' not in sys.path:
+        sys.path.insert(
+            0, os.getcwd()
+        )  # as ``python -m`` does, so that ``rlframe`` finds the same import_names
     try:
         if args.verb == 'train':
             from rlframe.entry.train import train

@@ -25,7 +25,8 @@ class Display:
     def __init__(self, pipeline: SerialPipeline) -> None:
         self._pipeline = pipeline
         self._console = Console(stderr=True)
-        self._live = Live(console=self._console, auto_refresh=False) if self._console.is_terminal else None
+        is_live = self._console.is_terminal and not self._console.is_dumb_terminal
+        self._live = Live(console=self._console, auto_refresh=False) if is_live else None
         self._begin = self._last = monotonic()
         self._first_step = pipeline.progress.envstep
         self._handler: logging.Handler = RichHandler(
@@ -71,7 +72,8 @@ class Display:
         if loss is not None:
             parts.append(f'loss {loss:.3g}')
         parts.append(_duration(seconds))
-        if (left := self._seconds_left(seconds)) is not None:
+        left = None if self._pipeline.finished else self._seconds_left(seconds)
+        if left is not None:
             parts.append(f'at most {_duration(left)} left')
         return ' | '.join(parts)
 

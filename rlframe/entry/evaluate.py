@@ -22,6 +22,8 @@ def evaluate(args: argparse.Namespace) -> int:
     """Does what the command line asks for and returns the exit code."""
     if args.episodes < 1:
         raise ConfigError('bad value', where='--episodes', got=args.episodes, expected='an int >= 1')
+    if not 0 <= args.seed < 2**32:
+        raise ConfigError('bad value', where='--seed', got=args.seed, expected='an int in [0, 4294967296)')
     path = find_checkpoint(args.checkpoint)
     returns, lengths = score(path, args.episodes, args.seed, args.overrides, args.video)
     result = {
@@ -32,6 +34,7 @@ def evaluate(args: argparse.Namespace) -> int:
         'min': float(np.min(returns)),
         'max': float(np.max(returns)),
         'mean_length': float(np.mean(lengths)),
+        'video': args.video,
     }
     if args.json:
         sys.stdout.write(json.dumps(result) + '\n')
@@ -41,6 +44,8 @@ def evaluate(args: argparse.Namespace) -> int:
             f' over {len(returns)} episodes (min {result["min"]:g}, max {result["max"]:g}),'
             f' {result["mean_length"]:.1f} env steps each\n'
         )
+        if args.video:
+            sys.stdout.write(f'film of the first episode: {args.video}\n')
     return 0
 
 

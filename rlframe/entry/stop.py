@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from types import FrameType
 from typing import Any
+
+
+SHOW_CURSOR = b'\x1b[?25h\n'
+"""Undoes what a live line did to the terminal."""
 
 
 class StopSignal:
@@ -22,8 +27,11 @@ class StopSignal:
 
     def _catch(self, number: int, frame: FrameType | None) -> None:
         if self.received is not None:
+            if sys.stderr.isatty():
+                os.write(2, SHOW_CURSOR)
             os._exit(128 + number)
         self.received = number
+        os.write(2, b'\nstopping after this round; a second signal ends the process at once\n')
 
     def __exit__(self, *exception: object) -> None:
         for number, handler in self._before.items():

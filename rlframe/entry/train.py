@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import argparse
 import sys
+import warnings
 from pathlib import Path
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 from rlframe.config import compile_config
 from rlframe.config_file import read_config
 from rlframe.entry.stop import StopSignal
+from rlframe.errors import ConfigWarning
 from rlframe.utils.field import ResolvedConfig
+
+if TYPE_CHECKING:
+    from rlframe.pipeline import SerialPipeline
 
 
 def train(args: argparse.Namespace) -> int:
     """Does what the command line asks for and returns the exit code."""
     main, create = read_config(args.config)
     budgets = {'max_env_step': args.env_step, 'max_train_iter': args.train_iter}
-    cfg = compile_config(
-        main, create, overrides=args.overrides, seed=args.seed, exp_name=args.exp_name, **budgets
-    )
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter('always', ConfigWarning)
+        cfg = compile_config(
+            main, create, overrides=args.overrides, seed=args.seed, exp_name=args.exp_name, **budgets
+        )
+    for warning in caught:
+        sys.stderr.write(f'rlframe: warning: {warning.message}\n')
     return run(cfg, args.exp_name)
 
 
@@ -52,7 +62,7 @@ def _say(text: str) -> None:
     sys.stdout.flush()
 
 
-def _launch_line(pipeline: object) -> str:
+def _launch_line(pipeline: SerialPipeline) -> str:
     """Says what the run will take."""
     from rlframe import build
 
@@ -69,7 +79,7 @@ def _launch_line(pipeline: object) -> str:
     )
 
 
-def _last_lines(pipeline: object, seconds: float, interrupted: bool) -> str:
+def _last_lines(pipeline: SerialPipeline, seconds: float, interrupted: bool) -> str:
     """Says how the run ended, where its results are, and how to score them."""
     progress, evaluator, folder = pipeline.progress, pipeline.evaluator, _short(pipeline.folder)
     state = 'interrupted and saved' if interrupted else 'solved' if pipeline.stopped else 'not solved'

@@ -137,14 +137,14 @@ class GymVectorEnvManager(IEnvManager):
         obs, reward, terminated, truncated, info = self._env.step(given)
         self.obs = obs
         self._ready = self._all
-        infos = _rows_of_info(info, self.env_num) if info else (NO_INFO,) * self.env_num
+        infos: Sequence[Any] = _rows_of_info(info, self.env_num) if info else (NO_INFO,) * self.env_num
         if self._autoreset == 'SameStep' and 'final_obs' in info:
             obs, infos = self._put_final(obs, info, infos)
         reward = reward.astype(np.float32, copy=False)
         if not whole:
             obs, reward = obs[env_id], reward[env_id]
             terminated, truncated = terminated[env_id], truncated[env_id]
-            infos = [infos[i] for i in env_id]
+            infos = [infos[i] for i in env_id.tolist()]
         self._steps[env_id] += 1
         step = TimeStep(obs, reward, terminated, truncated, infos, env_id)
         contract.check_finite(step, lambda i: (int(self._episodes[i]), int(self._steps[i])))
@@ -155,9 +155,11 @@ class GymVectorEnvManager(IEnvManager):
     ) -> tuple[Array, Sequence[Any]]:
         finished = np.flatnonzero(info['_final_obs'])
         obs = obs.copy()
-        final = _rows_of_info(info['final_info'], self.env_num) if 'final_info' in info else infos
+        final: Sequence[Any] = (
+            _rows_of_info(info['final_info'], self.env_num) if 'final_info' in info else infos
+        )
         rows = list(infos)
-        for i in finished:
+        for i in finished.tolist():
             obs[i] = info['final_obs'][i]
             rows[i] = final[i]
         return obs, rows
@@ -166,7 +168,7 @@ class GymVectorEnvManager(IEnvManager):
         return np.asarray(self._env.render()[env_id])
 
     def state_dict(self) -> dict[str, Any]:
-        state = {
+        state: dict[str, Any] = {
             'obs': self.obs.copy(),
             'ready': self._ready.copy(),
             'steps': self._steps.copy(),

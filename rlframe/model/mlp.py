@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import gymnasium
 import torch
@@ -14,7 +15,7 @@ ACTIVATIONS = {'relu': nn.ReLU, 'tanh': nn.Tanh, 'gelu': nn.GELU, 'silu': nn.SiL
 class ObsToVector(nn.Module):
     """Makes float32 vectors of observations: a Box is flattened, a Discrete one-hot encoded."""
 
-    def __init__(self, space: gymnasium.Space) -> None:
+    def __init__(self, space: gymnasium.Space[Any]) -> None:
         super().__init__()
         self._classes = int(space.n) if isinstance(space, gymnasium.spaces.Discrete) else 0
         self._start = int(space.start) if isinstance(space, gymnasium.spaces.Discrete) else 0

@@ -118,7 +118,10 @@ class DQNPolicy(Policy):
         import copy
 
         self._target_model = copy.deepcopy(self._model).requires_grad_(False)
-        self._weights = list(self._target_model.parameters()), [p.detach() for p in self._model.parameters()]
+        self._weights = (
+            [p.detach() for p in self._target_model.parameters()],
+            [p.detach() for p in self._model.parameters()],
+        )
         self._optimizer = Optimizer(self._model, self._cfg.learn)
         self._target_update_freq = self._cfg.learn.target_update_freq
         self._target_theta = self._cfg.learn.target_theta
@@ -163,7 +166,8 @@ class DQNPolicy(Policy):
 
     def _update_target(self) -> None:
         if self._target_theta is not None:
-            torch._foreach_lerp_(*self._weights, self._target_theta)
+            target, online = self._weights
+            torch._foreach_lerp_(target, online, self._target_theta)
         elif self._updates % self._target_update_freq == 0:
             self.reset_targets()
 

@@ -35,10 +35,12 @@ class Optimizer:
     """
 
     def __init__(self, module: nn.Module, cfg: Mapping[str, Any]) -> None:
-        named = [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
+        named = [
+            (name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad
+        ]
         self._names, self._parameters = [name for name, _ in named], [parameter for _, parameter in named]
         self._schedule, self._clip = cfg['learning_rate'], cfg['grad_clip_norm']
-        self._eps = cfg['adam_eps'] if 'adam_eps' in cfg else 1e-8
+        self._eps = cfg.get('adam_eps', 1e-8)
         self.learning_rate = value_at(self._schedule, 0)
         """Step size at present."""
         self._mean = [torch.zeros_like(p) for p in self._parameters]

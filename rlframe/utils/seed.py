@@ -42,10 +42,10 @@ def set_seed(seed: int) -> None:
 def global_rng_state() -> dict[str, Any]:
     """Returns the state of the global generators, as plain data."""
     version, internal, gauss = random.getstate()
-    kind, keys, position, has_gauss, cached = np.random.get_state()  # noqa: NPY002  as in set_seed
+    kind, keys, position, has_gauss, cached = np.random.get_state(legacy=True)  # noqa: NPY002  as in set_seed
     return {
         'torch': torch.get_rng_state(),
-        'numpy': [kind, keys.tolist(), position, has_gauss, cached],
+        'numpy': [kind, np.asarray(keys).tolist(), position, has_gauss, cached],
         'random': [version, list(internal), gauss],
     }
 

@@ -171,7 +171,7 @@ def test_defaults_classes_and_forwarded_keys_are_in_one_tree() -> None:
     assert cfg.policy.other.replay_buffer.import_names == []
     assert (cfg.policy.learn.batch_size, cfg.policy.learn.update_per_collect) == (32, 1)
     assert (cfg.policy.eval.evaluator.n_episode, cfg.policy.eval.evaluator.stop_value) == (10, 475.0)
-    assert (cfg.seed, cfg.num_threads, cfg.tag_style) == (None, 1, 'sb3')
+    assert (cfg.seed, cfg.num_threads, cfg.tag_style) == (0, 1, 'sb3')
     assert cfg.max_env_step == cfg.max_train_iter == 10**10
 
 

@@ -77,7 +77,7 @@ class SerialCollector(ISerialCollector):
         collect_print_freq=Field(100, int, '[1, inf)', 'train iterations', 'between two records of metrics'),
     )
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # six are the public signature
         self,
         cfg: EasyDict | Mapping[str, Any] | None,
         env: Any = None,

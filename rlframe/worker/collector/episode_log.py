@@ -57,7 +57,7 @@ class EpisodeLog:
             self.forget(step.abnormal)
         if not step.done.any():
             return []
-        rows = np.flatnonzero(step.done)
+        rows = np.flatnonzero(step.done).tolist()
         finished = [self._finish(int(env_id[row]), step.timestep.info[row]) for row in rows]
         self.forget(env_id[rows])
         self._recent += finished

@@ -100,7 +100,9 @@ class SampleSerialCollector(SerialCollector):
 
     def _behind(self, steps: int) -> IntArray | None:
         """Returns the ready envs that have fewer than ``steps`` rows; None where those are all envs."""
-        if not self._env.can_hold or len(self._recorder) % self._env.env_num == 0 and self._recorder.in_order:
+        if not self._env.can_hold or (
+            self._recorder.in_order and len(self._recorder) % self._env.env_num == 0
+        ):
             return None
         ready = self._env.ready
         return ready[self._recorder.samples_per_env()[ready] < steps]

@@ -117,11 +117,8 @@ class InteractionSerialEvaluator(ISerialEvaluator):
         env.reset(seed=self._seeds(np.arange(env.env_num)))
         self._policy.reset(None)
         rollout, log = Rollout(env, self._policy, self._seeds), EpisodeLog(env.env_num)
-        monitor, lengths, abnormal = (
-            VectorEvalMonitor(env.env_num, episodes),
-            [[] for _ in range(env.env_num)],
-            0,
-        )
+        monitor, abnormal = VectorEvalMonitor(env.env_num, episodes), 0
+        lengths: list[list[int]] = [[] for _ in range(env.env_num)]
         counted = monitor.unfinished()
         while not monitor.is_finished():
             if render:

@@ -52,8 +52,8 @@ class LogShowHook(LearnerHook):
         if learner.rank == 0 or not learner.only_monitor_rank0:
             values = {f'train/{TAGS.get(name, name)}': value for name, value in means.items()}
             write_record(learner.tb_logger, values, learner.collector_envstep, train_iter=learner.train_iter)
-            for name, histogram in learner.log_buffer['histogram'].items():
-                if hasattr(learner.tb_logger, 'add_histogram'):
+            if learner.tb_logger is not None and hasattr(learner.tb_logger, 'add_histogram'):
+                for name, histogram in learner.log_buffer['histogram'].items():
                     learner.tb_logger.add_histogram(f'train/{name}', histogram, learner.collector_envstep)
             shown = ', '.join(f'{name} {value:.4g}' for name, value in means.items())
             learner.debug(f'train_iter {learner.train_iter}: {shown}')

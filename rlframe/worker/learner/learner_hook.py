@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from rlframe.errors import HookError
 from rlframe.registry import LEARNER_HOOK_REGISTRY, nearest
@@ -23,7 +23,7 @@ SHORTHANDS = {
 }
 """Config key of a built-in hook: its type, position, priority and the option that the key's value sets."""
 
-H = TypeVar('H', bound='type[LearnerHook]')
+H = TypeVar('H', bound=type)
 Hooks = dict[str, list['LearnerHook']]
 
 
@@ -76,6 +76,10 @@ class LearnerHook(ABC):
         return f'{self.name}({self.position}, priority {self.priority})'
 
 
+@overload
+def register_learner_hook(name: str, hook_type: None = None) -> Callable[[H], H]: ...
+@overload
+def register_learner_hook(name: str, hook_type: H) -> H: ...
 def register_learner_hook(name: str, hook_type: H | None = None) -> H | Callable[[H], H]:
     """Registers a hook class under a name that configs can use; without ``hook_type`` it is a decorator.
 

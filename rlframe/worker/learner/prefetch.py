@@ -17,26 +17,9 @@ def prefetched(batches: Iterator[Any], ahead: int = 1) -> Iterator[Any]:
     """
     ready: queue.Queue[tuple[Any, BaseException | None]] = queue.Queue(ahead)
     closing = threading.Event()
-
-    def put(item: tuple[Any, BaseException | None]) -> None:
-        while not closing.is_set():
-            try:
-                ready.put(item, timeout=0.1)
-                return
-            except queue.Full:
-                continue
-
-    def fetch() -> None:
-        try:
-            for batch in batches:
-                put((batch, None))
-                if closing.is_set():
-                    return
-            put((None, StopIteration()))
-        except BaseException as error:  # handed on to the consumer, which raises it
-            put((None, error))
-
-    thread = threading.Thread(target=fetch, name='rlframe-prefetch', daemon=True)
+    thread = threading.Thread(
+        target=_fetch, args=(batches, ready, closing), name='rlframe-prefetch', daemon=True
+    )
     thread.start()
     try:
         while True:
@@ -49,3 +32,24 @@ def prefetched(batches: Iterator[Any], ahead: int = 1) -> Iterator[Any]:
     finally:
         closing.set()
         thread.join(timeout=5)
+
+
+def _fetch(batches: Iterator[Any], ready: queue.Queue[Any], closing: threading.Event) -> None:
+    """Fills the queue until it is told to close; an error is handed on to be raised by the consumer."""
+    try:
+        for batch in batches:
+            _put(ready, (batch, None), closing)
+            if closing.is_set():
+                return
+        _put(ready, (None, StopIteration()), closing)
+    except BaseException as error:
+        _put(ready, (None, error), closing)
+
+
+def _put(ready: queue.Queue[Any], item: tuple[Any, BaseException | None], closing: threading.Event) -> None:
+    while not closing.is_set():
+        try:
+            ready.put(item, timeout=0.1)
+            return
+        except queue.Full:
+            continue
