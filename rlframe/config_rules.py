@@ -49,7 +49,14 @@ def _n_sample_or_n_episode(known: Known) -> ConfigError | None:
     if known.get('policy.collect.collector.type') != 'sample' or not all(key in known for key in keys):
         return None
     n_sample, n_episode = (known[key] for key in keys)
-    if (n_sample is None) != (n_episode is None):
+    if n_sample is None and n_episode is not None:
+        return ConfigError(
+            "the collector 'sample' counts training samples, not episodes",
+            where='policy.collect.n_episode',
+            got=n_episode,
+            expected='None, and policy.collect.n_sample set',
+        )
+    if n_episode is None and n_sample is not None:
         return None
     both = 'neither of them is set' if n_sample is None else 'both are set; set the other one to None'
     return ConfigError(

@@ -192,7 +192,7 @@ class SerialPipeline:
             self.writer.flush()
         self.learner.call_hook('after_run')
         self.finish_round()
-        for key in config.unread_user_keys(self.cfg):
+        for key in config.unread_user_keys(self.cfg) if self.progress.train_iter else ():
             logger.warning('%s was set but nothing read it', key)
 
     def result(self) -> dict[str, Any]:
@@ -238,6 +238,7 @@ class SerialPipeline:
         state = {
             'progress': self.progress.state_dict(),
             'policy': self.policy.learn_mode.state_dict(),
+            'monitor': self.learner.monitor.state_dict(),
             'collector': self.collector.state_dict(),
             'replay_buffer': None if self.replay_buffer is None else self.replay_buffer.state_dict(),
             'evaluator': self.evaluator.state_dict(),
@@ -267,6 +268,7 @@ class SerialPipeline:
             )
         self.progress.load_state_dict(state['progress'])
         self.policy.learn_mode.load_state_dict(state['policy'])
+        self.learner.monitor.load_state_dict(state['monitor'])
         self.collector.load_state_dict(state['collector'])
         if self.replay_buffer is not None:
             self.replay_buffer.load_state_dict(state['replay_buffer'])

@@ -36,7 +36,9 @@ def import_modules(names: list[str]) -> None:
             if error.name is None or not (name == error.name or name.startswith(error.name + '.')):
                 raise
             raise ConfigError(
-                f'no module named {name!r}', where='import_names', remedy='Put its folder on PYTHONPATH, or start in that folder.'
+                f'no module named {name!r}',
+                where='import_names',
+                remedy='Put its folder on PYTHONPATH, or start in that folder.',
             ) from error
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import numpy as np
 
 from rlframe import build, config
 from rlframe.data.timestep import IntArray
-from rlframe.errors import ConfigError, MissingDependencyError
+from rlframe.errors import ConfigError, ConfigWarning, MissingDependencyError
 from rlframe.utils.checkpoint import find_checkpoint, load_checkpoint
 from rlframe.utils.seed import SCORE, env_seed, set_seed
 
@@ -66,7 +67,9 @@ def score(
     """
     state, manifest = load_checkpoint(path)
     data = manifest['config']
-    cfg = config.compile_config(data['main_config'], data['create_config'], overrides=overrides or [])
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore', ConfigWarning)  # they were shown when the run began
+        cfg = config.compile_config(data['main_config'], data['create_config'], overrides=overrides or [])
     set_seed(seed)
     build.set_threads(cfg)
     factory = build.make_factory(cfg)

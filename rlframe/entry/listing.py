@@ -3,40 +3,57 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
+from rich.text import Text
 
+from rlframe.config_tree import COMPONENTS
 from rlframe.registry import REGISTRIES
-from rlframe.utils.field import Field
+from rlframe.utils.field import REQUIRED, Field
+
+SECTIONS = {'model': 'policy.model'} | {part.name: part.key for part in COMPONENTS}
+"""Kind of component to its section in a config; learner hooks have none of their own."""
 
 
 def show(args: argparse.Namespace) -> int:
     """Does what the command line asks for and returns the exit code."""
-    console = Console()
+    console = Console(highlight=False)
     if args.name:
-        console.print(_options_table(args.kind, args.name))
+        _show_options(console, args.kind, args.name)
         return 0
-    table = Table('kind', 'registered names')
+    table = Table('kind', 'registered names', box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for kind, registry in REGISTRIES.items():
         if args.kind in (None, kind):
             table.add_row(kind, ', '.join(registry.names()))
     console.print(table)
+    console.print('\nOptions of one: python -m rlframe.entry list KIND NAME')
     return 0
 
 
-def _options_table(kind: str, name: str) -> Table:
-    table = Table('option', 'default', 'accepted', 'meaning', title=f'{kind} {name}')
-    cls = REGISTRIES[kind].get(name)
-    for key, field in _flat(cls.config_fields() if hasattr(cls, 'config_fields') else {}):
-        table.add_row(key, repr(field.default), field.expected(), field.doc)
-    return table
+def _show_options(console: Console, kind: str, name: str) -> None:
+    cls: Any = REGISTRIES[kind].get(name)
+    first_line = (inspect.getdoc(cls) or '').partition('\n')[0]
+    console.print(Text.assemble((f'{kind} {name!r}', 'bold'), f' ({cls.__module__}): {first_line}'))
+    fields = cls.config_fields() if hasattr(cls, 'config_fields') else {}
+    for key, field in flat_fields(fields, f'{SECTIONS[kind]}.' if kind in SECTIONS else ''):
+        default = '(required)' if field.default is REQUIRED else f'= {field.default!r}'
+        console.print(Text.assemble((key, 'bold'), f' {default}'), soft_wrap=True)
+        console.print(
+            Padding(Text(f'{field.expected()}: {field.doc}'.rstrip(': ')), (0, 0, 0, 4), expand=False)
+        )
+    if not fields:
+        console.print('It declares no options of its own.')
 
 
-def _flat(options: Mapping[str, Any], prefix: str = '') -> list[tuple[str, Field]]:
-    rows = []
+def flat_fields(options: Mapping[str, Any], prefix: str = '') -> list[tuple[str, Field]]:
+    """Returns the dotted key of every option, in the order of declaration, sections behind plain options."""
+    rows = [(prefix + name, option) for name, option in options.items() if isinstance(option, Field)]
     for name, option in options.items():
-        rows += [(prefix + name, option)] if isinstance(option, Field) else _flat(option, f'{prefix}{name}.')
+        if not isinstance(option, Field):
+            rows += flat_fields(option, f'{prefix}{name}.')
     return rows

@@ -8,7 +8,6 @@ import sys
 from types import FrameType
 from typing import Any
 
-
 SHOW_CURSOR = b'\x1b[?25h\n'
 """Undoes what a live line did to the terminal."""
 

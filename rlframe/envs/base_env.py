@@ -12,6 +12,9 @@ from rlframe.utils.field import Configurable, Field
 
 if TYPE_CHECKING:
     import gymnasium
+    from gymnasium.vector import VectorEnv as GymVectorEnv
+
+    VectorEnv = GymVectorEnv[Any, Any, Any]
 
 
 class EnvFactory(Configurable, ABC):
@@ -34,6 +37,9 @@ class EnvFactory(Configurable, ABC):
         ),
     )
 
+    only_vector = False
+    """Whether the env exists in vector form only."""
+
     def __init__(self, cfg: EasyDict | dict[str, Any]) -> None:
         self.cfg = self.resolve_config(cfg)
         self._spec: EnvSpec | None = None
@@ -42,22 +48,26 @@ class EnvFactory(Configurable, ABC):
     def make(self, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
         """Returns a new env."""
 
+    def make_vector(self, env_num: int, render_mode: str | None = None) -> VectorEnv | None:
+        """Returns N envs in their own vector form, or None where there is none."""
+        return None
+
     @property
     def spec(self) -> EnvSpec:
         """What a policy must know; the first read makes an env and closes it."""
         if self._spec is None:
-            env = self.make()
+            env = (self.make_vector(1) if self.only_vector else None) or self.make()
             self._spec = spec_of(env)
             env.close()
         return self._spec
 
 
-def spec_of(env: gymnasium.Env[Any, Any]) -> EnvSpec:
-    """Reads an env's spaces and, where it was registered, its threshold and time limit."""
+def spec_of(env: gymnasium.Env[Any, Any] | VectorEnv) -> EnvSpec:
+    """Reads the spaces of an env, or of one env of a vector, and, where it was registered, its threshold and time limit."""
     registered = env.spec
     return EnvSpec(
-        observation_space=env.observation_space,
-        action_space=env.action_space,
+        observation_space=getattr(env, 'single_observation_space', env.observation_space),
+        action_space=getattr(env, 'single_action_space', env.action_space),
         name=registered.id if registered else type(env.unwrapped).__name__,
         reward_threshold=registered.reward_threshold if registered else None,
         max_episode_steps=registered.max_episode_steps if registered else None,

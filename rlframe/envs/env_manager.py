@@ -75,8 +75,12 @@ class IEnvManager(Configurable, ABC):
         """Returns the state of every env, as plain data."""
 
     @abstractmethod
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Puts every env back into the state of ``state_dict()``."""
+    def load_state_dict(self, state: dict[str, Any]) -> IntArray:
+        """Puts every env back into the state of ``state_dict()``.
+
+        Returns:
+            The envs whose state could not be had, [n]; they begin a new episode.
+        """
 
     @property
     @abstractmethod
@@ -123,6 +127,7 @@ class BaseEnvManager(IEnvManager):
         self._steps = np.zeros(self.env_num, np.int64)  # env steps of the running episode
         self._episodes = np.zeros(self.env_num, np.int64)
         self._unchecked = np.full(self.env_num, contract.CHECKED_STEPS)  # steps still to be checked in full
+        self._checking = True  # whether there are any
         shape, dtype = (self.env_num, *space.shape), space.dtype  # type: ignore[misc]  # check_spaces refused the rest
         self._sets = [np.zeros(shape, dtype) for _ in range(2)]
         self.obs = np.zeros(shape, dtype)
@@ -141,15 +146,17 @@ class BaseEnvManager(IEnvManager):
         self.obs = self.obs.copy()
         for i, s in zip(ids, seed if seed is not None else [None] * len(ids), strict=True):
             answer = self._envs[i].reset(seed=s)
-            self.obs[i] = contract.first_obs(answer, self.spec, int(i))
+            self.obs[i] = contract.first_obs(
+                answer, self.spec, int(i), self._episodes[i] < contract.CHECKED_STEPS
+            )
         self._steps[ids] = 0
         self._episodes[ids] += 1
 
     def step(self, action: Array, env_id: IntArray) -> TimeStep:
         envs, listed = self._envs, env_id.tolist()
-        actions = action.tolist() if action.ndim == 1 else action
+        actions = list(action)
         self._steps[env_id] += 1
-        if self._unchecked.any():
+        if self._checking:
             answers = [self._checked_step(i, a) for i, a in zip(listed, actions, strict=True)]
         else:
             answers = [envs[i].step(a) for i, a in zip(listed, actions, strict=True)]
@@ -187,6 +194,7 @@ class BaseEnvManager(IEnvManager):
         answer = self._envs[env].step(action)
         if self._unchecked[env]:
             self._unchecked[env] -= 1
+            self._checking = bool(self._unchecked.any())
             contract.check_step(answer, self.spec, env, *self._place(env))
         return answer
 
@@ -206,13 +214,18 @@ class BaseEnvManager(IEnvManager):
             'envs': {str(i): state for i, state in enumerate(states) if state is not None},
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> IntArray:
         self.launch()
         self.obs = state['obs'].copy()
         self._steps, self._episodes = state['steps'].copy(), state['episodes'].copy()
         self._unchecked = state['unchecked'].copy()
+        self._checking = bool(self._unchecked.any())
         for i, saved in state['envs'].items():
             env_state.restore(self._envs[int(i)], saved)
+        lost = np.array([i for i in range(self.env_num) if str(i) not in state['envs']], np.int64)
+        if len(lost):
+            self.reset(lost)
+        return lost
 
     def close(self) -> None:
         envs, self._envs = self._envs, []

@@ -27,6 +27,8 @@ _FIXED = (
     'surf',
     'viewer',
 )
+_FIXED_OF_VECTOR = ('env_fns', 'envs', 'autoreset_mode')
+"""Of a vector env: what it is made of; its envs are asked one by one."""
 _FIXED_TYPES = ('Space', 'EnvSpec')
 
 
@@ -41,12 +43,14 @@ def capture(env: gymnasium.Env[Any, Any]) -> dict[str, Any] | None:
         for name, value in vars(layer).items():
             if name in _FIXED or _is_fixed(value):
                 continue
+            if name in _FIXED_OF_VECTOR and hasattr(layer, 'single_action_space'):
+                continue
             try:
                 state[name] = _encode(value)
             except TypeError:
                 return None
         layers.append(state)
-    return {'layers': layers, 'action_space': _encode(env.action_space.np_random)}
+    return {'layers': layers, 'action_space': _encode(getattr(env.action_space, '_np_random', None))}
 
 
 def restore(env: gymnasium.Env[Any, Any], state: dict[str, Any]) -> None:
@@ -73,8 +77,11 @@ def _is_fixed(value: Any) -> bool:
 def _encode(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value.item() if isinstance(value, np.generic) else value
-    if isinstance(value, np.ndarray) and value.dtype != object:
+    if isinstance(value, np.ndarray) and value.dtype.kind in 'biuf':
         return value.copy()
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        content = {'dtype': value.dtype.str, 'shape': list(value.shape), 'bytes': list(value.tobytes())}
+        return {'__kind__': 'array', 'value': content}
     if isinstance(value, np.generic):
         return {'__kind__': 'scalar', 'value': np.asarray(value)}
     if isinstance(value, np.random.Generator):
@@ -83,6 +90,8 @@ def _encode(value: Any) -> Any:
         return {'__kind__': type(value).__name__, 'value': [_encode(v) for v in value]}
     if isinstance(value, dict) and all(isinstance(name, str) for name in value):
         return {'__kind__': 'dict', 'value': {name: _encode(v) for name, v in value.items()}}
+    if isinstance(value, dict):
+        return {'__kind__': 'pairs', 'value': [[_encode(name), _encode(v)] for name, v in value.items()]}
     raise TypeError(f'{type(value).__name__} is no plain data')
 
 
@@ -100,4 +109,9 @@ def _decode(value: Any) -> Any:
         return np.random.Generator(bit_generator)
     if kind == 'dict':
         return {name: _decode(v) for name, v in content.items()}
+    if kind == 'pairs':
+        return {_decode(name): _decode(v) for name, v in content}
+    if kind == 'array':
+        flat = np.frombuffer(bytes(content['bytes']), content['dtype'])
+        return flat.reshape(content['shape']).copy()
     return (tuple if kind == 'tuple' else list)(_decode(v) for v in content)

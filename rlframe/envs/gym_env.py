@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -52,14 +53,48 @@ class GymEnvFactory(EnvFactory):
             EnvError: If the id is unknown (the nearest ones are named) or its constructor fails.
             MissingDependencyError: If a package that it needs is not installed.
         """
-        kwargs = dict(self.cfg.kwargs)
-        if render_mode is not None:
-            kwargs['render_mode'] = render_mode
-        env_id = self.cfg.env_id
+        kwargs, env_id = self._kwargs(render_mode), self.cfg.env_id
+        if self.only_vector:
+            raise EnvError(
+                f'{env_id!r} is a vector env', where='env.env_id', remedy="Set env_manager.type='gym_vector'."
+            )
         env = make_by_id(env_id, kwargs) if isinstance(env_id, str) else _call(env_id, kwargs)
         for wrapper in self.cfg.wrappers:
             env = _wrap(env, wrapper)
         return env
+
+    def _kwargs(self, render_mode: str | None) -> dict[str, Any]:
+        return {**self.cfg.kwargs, **({} if render_mode is None else {'render_mode': render_mode})}
+
+    @property
+    def _vector_class(self) -> Any:
+        """The ``VectorEnv`` class that ``env_id`` is or names, or None."""
+        target = self.cfg.env_id
+        if isinstance(target, str):
+            module, _, name = target.rpartition(':')
+            target = getattr(_import(module), name, None) if module else None
+        return target if isinstance(target, type) and issubclass(target, gym.vector.VectorEnv) else None
+
+    @property
+    def only_vector(self) -> bool:  # type: ignore[override]  # known only when the module is imported
+        return self._vector_class is not None
+
+    def make_vector(self, env_num: int, render_mode: str | None = None) -> Any:
+        """Returns N envs as one vector env: a ``VectorEnv`` class called with ``num_envs``, or an id's own vector form.
+
+        Raises:
+            EnvError: If it cannot be made.
+        """
+        kwargs, env_id = self._kwargs(render_mode), self.cfg.env_id
+        if (vector_class := self._vector_class) is not None:
+            return vector_class(num_envs=env_num, **kwargs)
+        registered = gym.registry.get(env_id) if isinstance(env_id, str) else None
+        if getattr(registered, 'vector_entry_point', None) is None or self.cfg.wrappers:
+            return None
+        try:
+            return gym.make_vec(env_id, num_envs=env_num, vectorization_mode='vector_entry_point', **kwargs)
+        except gym.error.Error as error:
+            raise EnvError(f'cannot make {env_id!r} as a vector env: {error}', where='env.env_id') from error
 
 
 def make_by_id(env_id: str, kwargs: Mapping[str, Any]) -> gym.Env[Any, Any]:
@@ -71,14 +106,20 @@ def make_by_id(env_id: str, kwargs: Mapping[str, Any]) -> gym.Env[Any, Any]:
             return _call(getattr(found, name), kwargs)
         _import_namespace(name)
     try:
-        return gym.make(name, disable_env_checker=True, **kwargs)
+        spec = copy.copy(gym.spec(name))
+        spec.order_enforce = (
+            False  # the manager never steps an env that was not reset, and checks its first steps itself
+        )
+        return gym.make(spec, disable_env_checker=True, **kwargs)
     except gym.error.DependencyNotInstalled as error:
         raise _missing(env_id, str(error)) from error
     except (gym.error.Error, TypeError, ImportError) as error:
         if isinstance(error, gym.error.UnregisteredEnv) and _extra_of(name):
             raise _missing(env_id, 'its package is not installed') from error
         near = nearest(name, gym.registry) if name not in gym.registry else ''
-        raise EnvError(f'cannot make {env_id!r}: {error}.{near}', where='env.env_id') from error
+        raise EnvError(
+            f'cannot make {env_id!r}: {str(error).rstrip(".")}.{near}', where='env.env_id'
+        ) from error
 
 
 def _call(factory: Callable[..., Any], kwargs: Mapping[str, Any]) -> gym.Env[Any, Any]:
@@ -139,7 +180,7 @@ def _extra_of(text: str) -> str:
 
 def _missing(env_id: str, why: str) -> MissingDependencyError:
     extra = _extra_of(env_id) or _extra_of(why)
-    remedy = f'pip install "rlframe[{extra}]"' if extra else ''
+    remedy = f'To install it: pip install "rlframe[{extra}]"' if extra else ''
     return MissingDependencyError(
         f'{env_id!r} needs a package that is not installed: {why}', where='env.env_id', remedy=remedy
     )

@@ -10,9 +10,8 @@ from easydict import EasyDict
 
 from rlframe.data.timestep import NO_INFO, Array, EnvSpec, IntArray, TimeStep
 from rlframe.envs import contract, env_state
-from rlframe.envs.base_env import EnvFactory
+from rlframe.envs.base_env import EnvFactory, spec_of
 from rlframe.envs.env_manager import IEnvManager
-from rlframe.errors import EnvError
 from rlframe.registry import ENV_MANAGER_REGISTRY
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule
@@ -71,8 +70,7 @@ class GymVectorEnvManager(IEnvManager):
         cls, factory: EnvFactory, env_num: int, cfg: EasyDict | None = None, render_mode: str | None = None
     ) -> GymVectorEnvManager:
         options = cls.resolve_config(cfg)
-        kwargs = {} if render_mode is None else {'render_mode': render_mode}
-        return cls(lambda: _make_vector(factory, env_num, options, kwargs), options)
+        return cls(lambda: _make_vector(factory, env_num, options, render_mode), options)
 
     def launch(self) -> None:
         if self._env is not None:
@@ -80,14 +78,7 @@ class GymVectorEnvManager(IEnvManager):
         env = self._env = self._make()
         self.env_num = env.num_envs
         self._autoreset = str(getattr(env.metadata.get('autoreset_mode', 'NextStep'), 'value', 'NextStep'))
-        spec = env.spec
-        self.spec = EnvSpec(
-            observation_space=env.single_observation_space,
-            action_space=env.single_action_space,
-            name=spec.id if spec else type(env.unwrapped).__name__,
-            reward_threshold=spec.reward_threshold if spec else None,
-            max_episode_steps=spec.max_episode_steps if spec else None,
-        )
+        self.spec = spec_of(env)
         contract.check_spaces([], self.spec)
         self._all = self._ready = np.arange(self.env_num)
         self._steps = np.zeros(self.env_num, np.int64)  # env steps of the running episode
@@ -112,13 +103,19 @@ class GymVectorEnvManager(IEnvManager):
         self._episodes[ids] += 1
         if len(ids) == self.env_num and (env_id is None or seed is not None or self._autoreset == 'Disabled'):
             first = seed[0] if seed is not None else None
+            if seed is not None:  # their generators come from the system's entropy, and are part of the state
+                for member, own in zip(self._members(), [first, *seed], strict=False):
+                    member.action_space.seed(own)
             obs, _ = self._env.reset(seed=first if self._has_one_generator() or seed is None else list(seed))
             self.obs, self._ready = np.array(obs), self._all
         elif self._autoreset == 'Disabled':
             mask = np.isin(self._all, ids)
             self.obs = np.array(self._env.reset(options={'reset_mask': mask})[0])
         elif self._autoreset == 'NextStep':
-            self._ready = np.setdiff1d(self._ready, ids, assume_unique=True)
+            waiting = np.zeros(self.env_num, bool)
+            waiting[self._ready] = True
+            waiting[ids] = False
+            self._ready = np.flatnonzero(waiting)
             if len(self._ready) == 0:
                 self.obs = np.array(self._env.step(self._action)[0])
                 self._ready = self._all
@@ -137,16 +134,16 @@ class GymVectorEnvManager(IEnvManager):
         obs, reward, terminated, truncated, info = self._env.step(given)
         self.obs = obs
         self._ready = self._all
-        infos: Sequence[Any] = _rows_of_info(info, self.env_num) if info else (NO_INFO,) * self.env_num
+        infos: Sequence[Any] = _rows_of_info(info, self.env_num) if info else ()
         if self._autoreset == 'SameStep' and 'final_obs' in info:
             obs, infos = self._put_final(obs, info, infos)
         reward = reward.astype(np.float32, copy=False)
         if not whole:
             obs, reward = obs[env_id], reward[env_id]
             terminated, truncated = terminated[env_id], truncated[env_id]
-            infos = [infos[i] for i in env_id.tolist()]
+            infos = [infos[i] for i in env_id.tolist()] if info else ()
         self._steps[env_id] += 1
-        step = TimeStep(obs, reward, terminated, truncated, infos, env_id)
+        step = TimeStep(obs, reward, terminated, truncated, infos or (NO_INFO,) * len(env_id), env_id)
         contract.check_finite(step, lambda i: (int(self._episodes[i]), int(self._steps[i])))
         return step
 
@@ -178,13 +175,17 @@ class GymVectorEnvManager(IEnvManager):
         state['envs'] = {str(i): member for i, member in enumerate(members) if member is not None}
         return state
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> IntArray:
         self.launch()
         self.obs, self._ready = state['obs'].copy(), state['ready'].copy()
         self._steps, self._episodes = state['steps'].copy(), state['episodes'].copy()
         members = self._members()
         for i, saved in state['envs'].items():
             env_state.restore(members[int(i)], saved)
+        if len(state['envs']) == len(members):
+            return self._all[:0]
+        self.reset()
+        return self._all
 
     def _members(self) -> list[Any]:
         """Returns the objects that hold the state: the vector env, and the envs of a SyncVectorEnv."""
@@ -197,23 +198,14 @@ class GymVectorEnvManager(IEnvManager):
             env.close()
 
 
-def _make_vector(factory: EnvFactory, env_num: int, cfg: EasyDict, kwargs: dict[str, Any]) -> Any:
-    env_id = factory.cfg.get('env_id')
-    mode = gym.vector.AutoresetMode[cfg.autoreset.upper()]
-    native = cfg.mode == 'native' and isinstance(env_id, str) and not factory.cfg.get('wrappers')
-    if native and getattr(gym.registry.get(env_id), 'vector_entry_point', None):
-        try:
-            return gym.make_vec(
-                env_id,
-                num_envs=env_num,
-                vectorization_mode='vector_entry_point',
-                **factory.cfg.kwargs,
-                **kwargs,
-            )
-        except gym.error.Error as error:
-            raise EnvError(f'cannot make {env_id!r} as a vector env: {error}', where='env.env_id') from error
+def _make_vector(factory: EnvFactory, env_num: int, cfg: EasyDict, render_mode: str | None) -> Any:
+    if cfg.mode == 'native' or factory.only_vector:
+        native = factory.make_vector(env_num, render_mode)
+        if native is not None:
+            return native
     kind = gym.vector.AsyncVectorEnv if cfg.mode == 'async' else gym.vector.SyncVectorEnv
-    return kind([lambda: factory.make(kwargs.get('render_mode'))] * env_num, autoreset_mode=mode)
+    mode = gym.vector.AutoresetMode[cfg.autoreset.upper()]
+    return kind([lambda: factory.make(render_mode)] * env_num, autoreset_mode=mode)
 
 
 def _any_action(spec: EnvSpec) -> Any:

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from rlframe.data.timestep import EnvSpec
-from rlframe.model.mlp import ObsToVector, mlp
+from rlframe.model.mlp import MLP
 from rlframe.registry import MODEL_REGISTRY
 
 
@@ -32,14 +32,12 @@ class ActorCritic(nn.Module):
         self, spec: EnvSpec, encoder_hidden_size_list: Sequence[int] = (64, 64), activation: str = 'tanh'
     ) -> None:
         super().__init__()
-        reader = ObsToVector(spec.observation_space)
-        sizes = encoder_hidden_size_list
-        self.actor = nn.Sequential(reader, *mlp(reader.size, sizes, activation, int(spec.action_space.n)))
-        self.critic = nn.Sequential(reader, *mlp(reader.size, sizes, activation, 1))
-        for head, gain in ((self.actor, 0.01), (self.critic, 1.0)):
-            linear = [layer for layer in head if isinstance(layer, nn.Linear)]
-            for layer in linear:
-                nn.init.orthogonal_(layer.weight, gain if layer is linear[-1] else 2**0.5)
+        space, sizes = spec.observation_space, encoder_hidden_size_list
+        self.actor = MLP(space, sizes, activation, int(spec.action_space.n))
+        self.critic = MLP(space, sizes, activation, 1)
+        for net, gain in ((self.actor, 0.01), (self.critic, 1.0)):
+            for layer in net.layers:
+                nn.init.orthogonal_(layer.weight, gain if layer is net.layers[-1] else 2**0.5)
                 nn.init.zeros_(layer.bias)
 
     def forward(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from rlframe.data.timestep import EnvSpec
-from rlframe.model.mlp import ObsToVector, mlp
+from rlframe.model.mlp import MLP
 from rlframe.registry import MODEL_REGISTRY
 
 
@@ -34,16 +34,17 @@ class QNet(nn.Module):
         dueling: bool = True,
     ) -> None:
         super().__init__()
-        reader = ObsToVector(spec.observation_space)
-        self.encoder = nn.Sequential(reader, *mlp(reader.size, encoder_hidden_size_list, activation))
-        width = encoder_hidden_size_list[-1] if encoder_hidden_size_list else reader.size
-        self.head = nn.Linear(width, int(spec.action_space.n))
-        self.value_head = nn.Linear(width, 1) if dueling else None
+        actions = int(spec.action_space.n)
+        self.encoder = MLP(
+            spec.observation_space, encoder_hidden_size_list, activation, None if dueling else actions
+        )
+        self.advantage_head = nn.Linear(self.encoder.out_size, actions) if dueling else None
+        self.value_head = nn.Linear(self.encoder.out_size, 1) if dueling else None
 
     def forward(self, obs: torch.Tensor) -> torch.Tensor:
         """Maps observations [B, ...] to values float32 [B, A]."""
         features = self.encoder(obs)
-        value = self.head(features)
-        if self.value_head is None:
-            return value
-        return value - value.mean(1, keepdim=True) + self.value_head(features)
+        if self.advantage_head is None or self.value_head is None:
+            return features
+        advantage = self.advantage_head(features)
+        return advantage - advantage.mean(1, keepdim=True) + self.value_head(features)

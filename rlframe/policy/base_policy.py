@@ -134,6 +134,8 @@ class Policy(Configurable):
     """Names of the action spaces that it can act in, for the error message."""
     alternatives = ''
     """Policies to use for other action spaces."""
+    takes_sequences = False
+    """Whether its update can handle training samples of several env steps (``collect.unroll_len``)."""
 
     def __init__(
         self,
@@ -230,6 +232,13 @@ class Policy(Configurable):
     def get_setting_eval(self, info: Mapping[str, Any]) -> dict[str, Any]:
         """Returns arguments for the evaluator's ``forward``."""
         return {}
+
+    @classmethod
+    def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
+        if cfg.collect.unroll_len == 1 or cls.takes_sequences:
+            return []
+        message = f'{cls.__name__} learns from single env steps'
+        return [ConfigError(message, where='collect.unroll_len', got=cfg.collect.unroll_len, expected='1')]
 
     @classmethod
     def check_spec(cls, spec: EnvSpec, cfg: EasyDict) -> None:
@@ -353,7 +362,7 @@ class Policy(Configurable):
 
     def _tensor(self, column: Array) -> torch.Tensor:
         """Wraps a column on the CPU, or copies it to the device."""
-        tensor = torch.as_tensor(column)
+        tensor = torch.from_numpy(column) if isinstance(column, np.ndarray) else torch.as_tensor(column)
         return tensor if self._device.type == 'cpu' else tensor.to(self._device, non_blocking=True)
 
     def __repr__(self) -> str:

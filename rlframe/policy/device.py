@@ -45,7 +45,7 @@ def resolve_device(cfg: Any) -> torch.device:
             raise DeviceError(
                 f'no device {name!r}: torch {torch.__version__}, cuda.is_available()={torch.cuda.is_available()},'
                 f' {there} CUDA devices',
-                where='policy.device',
-                remedy="policy.device='auto' takes the CPU where there is no GPU.",
+                where='policy.device' if cuda is None else 'policy.cuda',
+                remedy="policy.device='auto', without policy.cuda, takes the CPU where there is no GPU.",
             )
     return torch.device(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from easydict import EasyDict
 
 from rlframe.data.batch import Batch
@@ -91,20 +92,20 @@ class DQNPolicy(Policy):
     @classmethod
     def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
         """Refuses combinations that mean nothing."""
-        errors = []
+        errors = super().check_config(cfg)
         if (cfg.learn.target_update_freq is None) == (cfg.learn.target_theta is None):
             errors.append(
                 ConfigError(
                     f'set one of target_update_freq ({cfg.learn.target_update_freq}) and target_theta'
                     f' ({cfg.learn.target_theta}), and the other to None',
-                    where='policy.learn.target_theta',
+                    where='learn.target_theta',
                 )
             )
         if cfg.priority_IS_weight and not cfg.priority:
             errors.append(
                 ConfigError(
                     'needs policy.priority=True',
-                    where='policy.priority_IS_weight',
+                    where='priority_IS_weight',
                     got=True,
                     expected='False',
                 )
@@ -182,9 +183,11 @@ class DQNPolicy(Policy):
     def _forward_collect(self, obs: Array, env_id: IntArray, eps: float = 0.0, **settings: Any) -> Batch:
         action = self._q_value(obs).argmax(1).numpy()
         explores = self._rng.random(len(action)) < eps
-        if explores.any():
-            action[explores] = self._rng.integers(self._action_num, size=int(explores.sum()))
-        return Batch.unchecked({'action': action + self._first_action}, len(action))
+        if count := np.count_nonzero(explores):
+            action[explores] = self._rng.integers(self._action_num, size=count)
+        if self._first_action:
+            action += self._first_action
+        return Batch.unchecked({'action': action}, len(action))
 
     def _forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         action = self._q_value(obs).argmax(1).numpy() + int(self._spec.action_space.start)  # type: ignore[attr-defined]
@@ -192,7 +195,9 @@ class DQNPolicy(Policy):
 
     def _process_transition(self, obs: Array, output: Batch, timestep: TimeStep) -> dict[str, Array]:
         rows = super()._process_transition(obs, output, timestep)
-        return rows | {'action': (rows['action'] - self._first_action).astype(self._action_dtype)}
+        action = rows['action'] - self._first_action if self._first_action else rows['action']
+        rows['action'] = action.astype(self._action_dtype)
+        return rows
 
     def get_setting_learn(self, info: Mapping[str, Any]) -> dict[str, Any]:
         self._optimizer.set_envstep(info['envstep'])

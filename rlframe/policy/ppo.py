@@ -89,7 +89,7 @@ class PPOPolicy(Policy):
         log_ratio = log_prob - rows['log_prob']
         ratio = log_ratio.exp()
         advantage = rows['advantage']
-        advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+        advantage = (advantage - advantage.mean()) / (advantage.std(correction=0) + 1e-8)
         clipped = ratio.clamp(1 - self._clip_ratio, 1 + self._clip_ratio)
         policy_loss = -torch.min(ratio * advantage, clipped * advantage).mean()
         value_loss = torch.nn.functional.mse_loss(self._model.critic(rows['obs']).squeeze(1), rows['return_'])

@@ -82,7 +82,7 @@ class Field:
             and not isinstance(value, bool)
             and not _in_range(value, self.range)
         ):
-            return self.expected()
+            return (self.check(value) if self.check and not self.range else '') or self.expected()
         return self.check(value) if self.check else ''
 
     def _has_type(self, value: Any) -> bool:

@@ -12,6 +12,7 @@ import numpy as np
 from easydict import EasyDict
 
 from rlframe.data.batch import Batch
+from rlframe.data.timestep import Array
 from rlframe.data.trajectory import TrajectoryRecorder
 from rlframe.registry import SERIAL_COLLECTOR_REGISTRY
 from rlframe.utils.field import Configurable, Field
@@ -176,16 +177,19 @@ class SerialCollector(ISerialCollector):
         """Returns the mean return of the last episodes, NaN before the first one ended."""
         return self._log.window_mean()
 
-    def _record(self, step: Step, extra: Mapping[str, Any], reserve: int) -> None:
-        """Counts a step and hands its rows to the recorder."""
+    def _record(self, step: Step, stamp: Array, level_seeds: Array | None, reserve: int) -> None:
+        """Counts a step and hands its rows, with the columns ``collect_iter`` and ``seed``, to the recorder."""
         count = len(step.done)
         self._progress.envstep += count
         self._steps_timed += count
-        self._progress.episodes += len(self._log.update(step))
+        self._progress.episodes += len(step.finished)
+        self._log.update(step)
         if count:
             rows = self._policy.process_transition(step.obs, step.output, step.timestep)
             env_id = step.timestep.env_id
-            rows.update({name: column[env_id] for name, column in extra.items()})
+            rows['collect_iter'] = stamp[:count]
+            if level_seeds is not None:
+                rows['seed'] = level_seeds[env_id]
             self._recorder.append(rows, env_id, step.done, reserve)
         if len(step.abnormal):
             self._discard(step)
@@ -238,11 +242,19 @@ class SerialCollector(ISerialCollector):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from ``state_dict()``."""
-        self._env.load_state_dict(state['env'])
+        lost = self._env.load_state_dict(state['env'])
         self._rollout.load_state_dict(state['rollout'])
         self._log.load_state_dict(state['log'])
         self._recorder.load_state_dict(state['recorder'])
         self._last_print_iter, self.discarded = state['last_print_iter'], state['discarded']
+        if len(lost):
+            self._log.forget(lost)
+            self.discarded += self._recorder.discard(lost)
+            self._logger.warning(
+                'the state of env %s cannot be saved: it begins a new episode, so that this run differs from one that was'
+                ' not interrupted. Envs with get_state() and set_state() go on where they were',
+                lost.tolist(),
+            )
 
 
 class Stopwatch:

@@ -71,6 +71,7 @@ class ISerialEvaluator(Configurable, ABC):
         self._cfg = self.resolve_config(cfg)
         self._tb_logger, self._exp_name, self._instance_name = tb_logger, exp_name, instance_name
         self._seed, self._purpose = seed, purpose
+        self._eval_freq: int = self._cfg.eval_freq
         self.stop_value: float | None = self._cfg.stop_value
         """Mean return that ends training, or None."""
         self._logger = logging.getLogger(f'rlframe.{instance_name}')
@@ -108,7 +109,7 @@ class ISerialEvaluator(Configurable, ABC):
         """Whether an evaluation is due at this iteration: the first time, then every ``eval_freq`` iterations."""
         if train_iter == self._last_eval_iter:
             return False
-        if train_iter != 0 and train_iter - max(self._last_eval_iter, 0) < self._cfg.eval_freq:
+        if train_iter != 0 and train_iter - max(self._last_eval_iter, 0) < self._eval_freq:
             return False
         self._last_eval_iter = train_iter
         return True

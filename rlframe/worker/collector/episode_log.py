@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlframe.data.timestep import IntArray
+from rlframe.data.timestep import NO_INFO, FloatArray, IntArray
 from rlframe.worker.collector.rollout import Step
 
 WINDOW = 100
 """Episodes that a windowed mean is taken over."""
 
 
-class Episode(NamedTuple):
-    """One finished episode."""
+class Episodes(NamedTuple):
+    """The episodes that one step ended."""
 
-    env_id: int
-    return_: float
-    """Undiscounted sum of rewards, or the env's own ``info['eval_episode_return']`` where it gives one."""
-    length: int
-    """Env steps."""
-    info: Mapping[str, Any]
-    """What the env said at the last step."""
+    env_id: IntArray
+    """[n]."""
+    return_: FloatArray
+    """Undiscounted sum of rewards, or the env's own ``info['eval_episode_return']`` where it gives one, [n]."""
+    length: FloatArray
+    """Env steps, [n]."""
+    info: Sequence[Mapping[str, Any]]
+    """What the envs said at the last step."""
+
+
+NO_EPISODES = Episodes(np.zeros(0, np.int64), np.zeros(0), np.zeros(0), ())
 
 
 class EpisodeLog:
@@ -37,37 +40,47 @@ class EpisodeLog:
     def __init__(self, env_num: int) -> None:
         self._return = np.zeros(env_num)
         self._length = np.zeros(env_num, np.int64)
-        self._window: deque[tuple[float, int, float]] = deque(maxlen=WINDOW)  # return, length, success
-        self._recent: list[Episode] = []  # since the last summary
+        # return, length and success of episodes, [n, 3]: the last ones up to the last summary, and all since
+        self._window: FloatArray = np.zeros((0, 3))
+        self._recent: list[FloatArray] = []
+        self._whole: IntArray | None = None  # last ids that were seen to name all envs in order
+
+    def _is_whole(self, env_id: IntArray) -> bool:
+        if len(env_id) != len(self._return) or (env_id[:-1] > env_id[1:]).any():
+            return False
+        self._whole = env_id
+        return True
 
     @property
     def lengths(self) -> IntArray:
         """Env steps of each env's running episode, [N]."""
         return self._length
 
-    def update(self, step: Step) -> list[Episode]:
+    def update(self, step: Step) -> Episodes:
         """Counts the rows of a step and returns the episodes that it ended."""
         env_id = step.timestep.env_id
-        if len(env_id) == len(self._return) and len(step.abnormal) == 0 and (env_id[:-1] < env_id[1:]).all():
+        if env_id is self._whole or self._is_whole(env_id):
             self._return += step.timestep.reward
             self._length += 1
         else:
             self._return[env_id] += step.timestep.reward
             self._length[env_id] += 1
             self.forget(step.abnormal)
-        if not step.done.any():
-            return []
-        rows = np.flatnonzero(step.done).tolist()
-        finished = [self._finish(int(env_id[row]), step.timestep.info[row]) for row in rows]
-        self.forget(env_id[rows])
-        self._recent += finished
-        self._window.extend((e.return_, e.length, float(e.info.get('is_success', np.nan))) for e in finished)
-        return finished
-
-    def _finish(self, env: int, info: Mapping[str, Any]) -> Episode:
-        own = info.get('eval_episode_return')
-        total = self._return[env] if own is None else np.asarray(own).item()
-        return Episode(env, float(total), int(self._length[env]), info)
+        ended = step.finished
+        if len(ended) == 0:
+            return NO_EPISODES
+        entries = np.empty((len(ended), 3))
+        entries[:, 0], entries[:, 1], entries[:, 2] = self._return[ended], self._length[ended], np.nan
+        infos: Sequence[Mapping[str, Any]] = ()
+        if step.timestep.info[0] is not NO_INFO:
+            infos = [step.timestep.info[row] for row in np.flatnonzero(step.done).tolist()]
+            for entry, info in zip(entries, infos, strict=True):
+                if info.get('eval_episode_return') is not None:
+                    entry[0] = np.asarray(info['eval_episode_return']).item()
+                entry[2] = np.asarray(info.get('is_success', np.nan)).item()
+        self.forget(ended)
+        self._recent.append(entries)
+        return Episodes(ended, entries[:, 0], entries[:, 1], infos or (NO_INFO,) * len(ended))
 
     def forget(self, env_id: IntArray) -> None:
         """Begins anew to count the episodes of these envs."""
@@ -76,22 +89,26 @@ class EpisodeLog:
 
     def forget_recent(self) -> None:
         """Forgets the episodes that ended since the last summary."""
-        for _ in range(min(len(self._recent), len(self._window))):
-            self._window.pop()
         self._recent = []
 
     def has_recent(self) -> bool:
         """Whether an episode ended since the last summary."""
         return bool(self._recent)
 
+    def _last(self) -> FloatArray:
+        """Returns the entries of the last ``WINDOW`` episodes, [n, 3]."""
+        return np.concatenate([self._window, *self._recent[-WINDOW:]])[-WINDOW:]
+
     def window_mean(self) -> float:
         """Returns the mean return of the last ``WINDOW`` episodes, NaN where none ended."""
-        return float(np.mean([entry[0] for entry in self._window])) if self._window else float('nan')
+        last = self._last()
+        return float(last[:, 0].mean()) if len(last) else float('nan')
 
     def summary(self) -> dict[str, float]:
         """Returns means over the window and over the episodes since the last summary, and forgets the latter."""
-        returns = np.array([episode.return_ for episode in self._recent])
-        window = np.array(self._window).reshape(-1, 3)
+        returns = np.concatenate(self._recent)[:, 0]
+        window = self._window = self._last()
+        self._recent = []
         values = {
             'rollout/ep_rew_mean': window[:, 0].mean(),
             'rollout/ep_len_mean': window[:, 1].mean(),
@@ -102,23 +119,21 @@ class EpisodeLog:
             'rollout/interval_episodes': float(len(returns)),
         }
         if not np.isnan(window[:, 2]).all():
-            values['rollout/success_rate'] = float(np.nanmean(window[:, 2]))
-        self._recent = []
+            values['rollout/success_rate'] = np.nanmean(window[:, 2])
         return {tag: float(value) for tag, value in values.items()}
 
     def state_dict(self) -> dict[str, Any]:
         """Returns a copy of all counts."""
-        recent = [(e.env_id, e.return_, e.length) for e in self._recent]
-        window = np.array(self._window, np.float64).reshape(-1, 3)
+        recent = np.concatenate(self._recent) if self._recent else np.zeros((0, 3))
         return {
             'return': self._return.copy(),
             'length': self._length.copy(),
-            'window': window,
+            'window': self._window.copy(),
             'recent': recent,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from ``state_dict()``."""
         self._return, self._length = state['return'].copy(), state['length'].copy()
-        self._window = deque(((float(r), int(n), float(s)) for r, n, s in state['window']), maxlen=WINDOW)
-        self._recent = [Episode(int(env), float(r), int(n), {}) for env, r, n in state['recent']]
+        self._window = state['window'].copy()
+        self._recent = [state['recent'].copy()] if len(state['recent']) else []

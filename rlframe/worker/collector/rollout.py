@@ -42,6 +42,8 @@ class Step(NamedTuple):
     """What came of it, [n]."""
     done: BoolArray
     """True where the episode ended, [n]; those envs have begun the next one."""
+    finished: IntArray
+    """The envs whose episode ended."""
     abnormal: IntArray
     """Envs whose step was declared void by ``info['abnormal']``: it is in no row, and they began a new episode."""
 
@@ -66,6 +68,7 @@ class Rollout:
         self, env: Env, policy: Actor, episode_seed: Callable[[IntArray], Sequence[int | None]] | None = None
     ) -> None:
         self._env, self._episode_seed = env, episode_seed
+        self._whole: IntArray | None = None  # last ids that were seen to name all envs in order
         self.policy = policy
         """Who chooses the actions; another may take over at any time."""
         self._slots: dict[
@@ -81,20 +84,28 @@ class Rollout:
         """
         env = self._env
         acting = env.ready if env_id is None else env_id
-        obs = env.obs if len(acting) == env.env_num else env.obs[acting]
+        obs = env.obs if acting is self._whole or self._is_whole(acting) else env.obs[acting]
         output = self.policy.forward(obs, acting, **settings)
         timestep = env.step(output['action'], acting)
         if timestep.env_id is not acting:
             obs, output = self._pair(acting, obs, output, timestep.env_id)
-        step = Step(obs, output, timestep, timestep.done, NO_ENV)
+        done = timestep.done
+        finished = timestep.env_id[done] if np.count_nonzero(done) else NO_ENV
+        step = Step(obs, output, timestep, done, finished, NO_ENV)
         if timestep.info and timestep.info[0] is not NO_INFO:
             step = _without_abnormal(step)
-        finished = timestep.env_id[step.done] if len(step.abnormal) == 0 else step.timestep.env_id[step.done]
-        restarting = np.concatenate([finished, step.abnormal]) if len(step.abnormal) else finished
+        restarting = np.concatenate([step.finished, step.abnormal]) if len(step.abnormal) else step.finished
         if len(restarting):
             env.reset(restarting, self._episode_seed(restarting) if self._episode_seed else None)
             self.policy.reset(restarting)
         return step
+
+    def _is_whole(self, acting: IntArray) -> bool:
+        """Whether these are all envs in order, so that their observations need no picking out."""
+        if len(acting) != self._env.env_num or (acting[:-1] > acting[1:]).any():
+            return False
+        self._whole = acting
+        return True
 
     def _pair(self, acting: IntArray, obs: Array, output: Batch, answered: IntArray) -> tuple[Array, Batch]:
         """Keeps what the acting envs were given and returns what the envs that answered had been given."""
@@ -129,4 +140,7 @@ def _without_abnormal(step: Step) -> Step:
         [info for info, keep in zip(timestep.info, normal, strict=True) if keep],
         timestep.env_id[normal],
     )
-    return Step(step.obs[normal], step.output[normal], kept, step.done[normal], timestep.env_id[~normal])
+    done = step.done[normal]
+    return Step(
+        step.obs[normal], step.output[normal], kept, done, kept.env_id[done], timestep.env_id[~normal]
+    )

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlframe.data.batch import Batch
-from rlframe.data.timestep import IntArray
+from rlframe.data.timestep import Array, IntArray
 from rlframe.registry import SERIAL_COLLECTOR_REGISTRY
 from rlframe.worker.collector.base_serial_collector import SerialCollector, Stopwatch
 
@@ -51,16 +51,15 @@ class SampleSerialCollector(SerialCollector):
             ValueError: If no number of samples is known, it is less than 1, or an on-policy one does not divide evenly.
         """
         target = self._target(n_sample)
-        extra = {'collect_iter': np.full(self._env.env_num, train_iter, np.int32)}
-        if level_seeds is not None:
-            extra['seed'] = np.asarray(level_seeds, np.int64)
+        stamp = np.full(self._env.env_num, train_iter, np.int32)
+        levels = None if level_seeds is None else np.asarray(level_seeds, np.int64)
         settings = dict(policy_kwargs or {})
         with Stopwatch(self):
             if self._attribute('on_policy', False):
-                samples = self._collect_block(target, extra, settings)
+                samples = self._collect_block(target, settings, stamp, levels)
             else:
                 while len(self._recorder) < target:
-                    self._record(self._rollout.step(**settings), extra, target)
+                    self._record(self._rollout.step(**settings), stamp, levels, target)
                 samples = self._recorder.take(target if drop_extra else None)
         if random_collect and not record_random_collect:
             self._log.forget_recent()
@@ -76,7 +75,9 @@ class SampleSerialCollector(SerialCollector):
             raise ValueError(f'collect needs n_sample >= 1, got {target}')
         return int(target)
 
-    def _collect_block(self, target: int, extra: Mapping[str, Any], settings: Mapping[str, Any]) -> Batch:
+    def _collect_block(
+        self, target: int, settings: Mapping[str, Any], stamp: Array, levels: Array | None
+    ) -> Batch:
         """Takes ``target`` fresh steps, the same number of each env, and asks the policy for their training samples."""
         steps, rest = divmod(target, self._env.env_num)
         if rest:
@@ -89,10 +90,10 @@ class SampleSerialCollector(SerialCollector):
         )  # rows of each env before its running episode, [N]
         while len(self._recorder) < target:
             step = self._rollout.step(self._behind(steps), **settings)
-            self._record(step, extra, target)
-            if step.done.any():
+            self._record(step, stamp, levels, target)
+            if len(step.finished):
                 self._episode_start = np.where(
-                    np.isin(np.arange(self._env.env_num), step.timestep.env_id[step.done]),
+                    np.isin(np.arange(self._env.env_num), step.finished),
                     self._recorder.samples_per_env(),
                     self._episode_start,
                 )

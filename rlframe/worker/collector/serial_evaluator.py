@@ -127,12 +127,12 @@ class InteractionSerialEvaluator(ISerialEvaluator):
             step = rollout.step(acting if acting is None or len(acting) < env.env_num else None, **settings)
             abnormal += len(step.abnormal)
             finished = log.update(step)
-            for episode in finished:
-                if episode.env_id in counted:
-                    monitor.update_reward(episode.env_id, episode.return_)
-                    monitor.update_info(episode.env_id, _told(episode.info))
-                    lengths[episode.env_id].append(episode.length)
-            if finished:
+            for env_id, return_, length, info in zip(*finished, strict=True):
+                if env_id in counted:
+                    monitor.update_reward(int(env_id), return_)
+                    monitor.update_info(int(env_id), _told(info))
+                    lengths[env_id].append(int(length))
+            if len(finished.env_id):
                 counted = monitor.unfinished()
             self._check_limits(log, abnormal)
         return monitor, [length for got in lengths for length in got]

@@ -10,9 +10,10 @@ from typing import Any
 
 from easydict import EasyDict
 
+from rlframe.errors import ConfigError
 from rlframe.registry import LEARNER_REGISTRY
 from rlframe.utils.checkpoint import load_checkpoint, save_checkpoint
-from rlframe.utils.field import Configurable, Field
+from rlframe.utils.field import Configurable, Field, ResolvedConfig
 from rlframe.utils.metrics import ScalarWriter
 from rlframe.utils.progress import Progress
 from rlframe.worker.learner.learner_hook import (
@@ -21,6 +22,7 @@ from rlframe.worker.learner.learner_hook import (
     add_learner_hook,
     build_learner_hook_by_cfg,
     check_hooks,
+    hook_errors,
 )
 from rlframe.worker.learner.prefetch import prefetched
 
@@ -57,6 +59,19 @@ class Monitor:
             elif values:
                 means[name] = sum(values) / len(values)
         return means
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the values noted since the last ``take_means``."""
+        import torch
+
+        return {
+            name: torch.stack(list(values)) if isinstance(values[0], torch.Tensor) else list(values)
+            for name, values in self._values.items()
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from ``state_dict()``."""
+        self._values = {name: deque(values, maxlen=MONITOR_WINDOW) for name, values in state.items()}
 
     def take_means(self) -> dict[str, float]:
         """Returns the means and begins anew."""
@@ -103,6 +118,10 @@ class BaseLearner(Configurable):
             check=check_hooks,
         ),
     )
+
+    @classmethod
+    def check_config(cls, cfg: ResolvedConfig) -> list[ConfigError]:
+        return hook_errors(cfg.hook)
 
     def __init__(
         self,
@@ -307,13 +326,13 @@ class BaseLearner(Configurable):
         self.info(f'saved {path}')
 
     def load_checkpoint(self, path: str) -> None:
-        """Loads what ``save_checkpoint`` saved: policy and counters.
+        """Loads policy and counters from what ``save_checkpoint`` or a pipeline saved.
 
         Raises:
             CheckpointError: If it is missing or damaged.
         """
         state, _ = load_checkpoint(Path(path))
-        self.load_state_dict(state['learner'])
+        self.load_state_dict(state.get('learner', state))  # a pipeline's checkpoint has both at its top
         self.info(f'loaded {path}, train_iter {self.train_iter}')
 
     def state_dict(self) -> dict[str, Any]:

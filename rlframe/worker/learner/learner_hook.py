@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from rlframe.errors import HookError
+from rlframe.errors import ConfigError, HookError
 from rlframe.registry import LEARNER_HOOK_REGISTRY, nearest
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def build_learner_hook_by_cfg(cfg: Mapping[str, Any]) -> Hooks:
     """
     hooks: Hooks = {position: [] for position in POSITIONS}
     for key, value in cfg.items():
-        if value is None or value is False or value == '':
+        if _is_none(value):
             continue
         if isinstance(value, Mapping):
             options = {name: v for name, v in value.items() if name not in ('type', 'import_names')}
@@ -145,6 +145,31 @@ def build_learner_hook_by_cfg(cfg: Mapping[str, Any]) -> Hooks:
     return hooks
 
 
+def hook_errors(cfg: Mapping[str, Any]) -> list[ConfigError]:
+    """Returns a mistake for each hook of a config section whose type is not registered or whose position does not exist."""
+    errors = []
+    for key, value in cfg.items():
+        if not isinstance(value, Mapping):
+            continue
+        try:
+            kind: Any = LEARNER_HOOK_REGISTRY.get_cls(value)
+        except ConfigError as error:
+            error.where = f'hook.{key}'
+            errors.append(error)
+            continue
+        position = value.get('position') or kind.position
+        if position not in POSITIONS:
+            message = f'no hook position {position!r}.{nearest(str(position), POSITIONS)}'
+            remedy = f'Positions: {", ".join(POSITIONS)}.'
+            errors.append(ConfigError(message, where=f'hook.{key}', remedy=remedy))
+    return errors
+
+
+def _is_none(value: Any) -> bool:
+    """Whether a config's value says "no such hook"; 0 does not, it is no frequency."""
+    return value is None or value is False or value == ''
+
+
 def check_hooks(cfg: Mapping[str, Any]) -> str:
     """Returns what is expected instead of a hook section that cannot be, else an empty string."""
     for key, value in cfg.items():
@@ -155,7 +180,7 @@ def check_hooks(cfg: Mapping[str, Any]) -> str:
             return f'a shorthand instead of {key!r}.{nearest(key, SHORTHANDS)} Shorthands: {", ".join(SHORTHANDS)}'
         elif (
             SHORTHANDS[key][3] == 'freq'
-            and value
+            and not _is_none(value)
             and (isinstance(value, bool) or not isinstance(value, int) or value < 1)
         ):
             return f'{key} to be an int >= 1 (train iterations) or False'
