@@ -352,7 +352,8 @@ def test_n_sample_and_n_episode_exclude_each_other() -> None:
     assert 'n_sample (8)' in str(both) and 'n_episode (4)' in str(both) and 'exactly one' in str(both)
     (neither,) = errors_of({'policy': {'collect': {'n_sample': None}}})
     assert 'neither' in str(neither)
-    compile_({'policy': {'collect': {'n_sample': None, 'n_episode': 4}}})
+    (episodes,) = errors_of({'policy': {'collect': {'n_sample': None, 'n_episode': 4}}})
+    assert episodes.where == 'policy.collect.n_episode' and 'n_sample set' in str(episodes)
 
 
 def test_on_policy_n_sample_is_divisible_by_the_envs() -> None:
@@ -503,7 +504,7 @@ def test_a_policy_may_choose_the_default_class_and_options_of_its_parts() -> Non
     cfg = compile_({}, {'policy': {'type': 'episodic'}})
     assert (cfg.policy.collect.collector.type, cfg.policy.collect.collector.log_freq) == ('episode', 3)
     cfg = compile_(
-        {'policy': {'collect': {'collector': {'type': 'sample'}, 'n_episode': 2}}},
+        {'policy': {'collect': {'collector': {'type': 'sample'}, 'n_sample': 2, 'n_episode': None}}},
         {'policy': {'type': 'episodic'}},
     )
     assert (cfg.policy.collect.collector.type, cfg.policy.collect.collector.log_freq) == ('sample', 3)

@@ -1,0 +1,125 @@
+"""What every registered serial collector has to do, also those of modules named in ``RLFRAME_IMPORT``.
+
+To check your own: ``RLFRAME_IMPORT=my_module pytest tests/contract/test_collector.py``.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from fakes import NUMBER, STEP, FakeBoard, ScriptedPolicy, counting_manager, envs_of, frames_of
+
+from rlframe.errors import ConfigError
+from rlframe.registry import SERIAL_COLLECTOR_REGISTRY, import_modules
+from rlframe.worker import ISerialCollector, create_serial_collector, get_serial_collector_cls
+
+
+def names() -> list[str]:
+    """Returns the collectors to check."""
+    import_modules([name for name in os.environ.get('RLFRAME_IMPORT', '').split(',') if name])
+    return SERIAL_COLLECTOR_REGISTRY.names()
+
+
+Make = Callable[..., ISerialCollector]
+
+
+@pytest.fixture(params=names())
+def make(request: pytest.FixtureRequest) -> Make:
+    """Builds the collector under test around three counting envs."""
+
+    def build(env: Any = None, policy: Any = None, **kwargs: Any) -> ISerialCollector:
+        env = env if env is not None else counting_manager(3, lengths=4)
+        policy = policy or ScriptedPolicy(n_sample=6, n_episode=3)
+        return create_serial_collector({'type': request.param}, env=env, policy=policy.collect_mode, **kwargs)
+
+    return build
+
+
+def rows_of(collected: Any) -> list[Any]:
+    """Returns single rows of samples or of episodes."""
+    return [row for entry in collected for row in (entry if isinstance(entry, list) else [entry])]
+
+
+def test_default_config_is_a_fresh_copy_and_unknown_keys_are_refused(make: Make) -> None:
+    cls = type(make())
+    cls.default_config()['collect_print_freq'] = -1
+    assert cls.default_config()['collect_print_freq'] > 0
+    with pytest.raises(ConfigError, match='collect_print_freq'):
+        cls({'collect_print_frek': 3})
+
+
+def test_rows_are_of_one_step_each_and_envstep_counts_them(make: Make) -> None:
+    env = counting_manager(3, lengths=4)
+    collector = make(env)
+    for _ in range(4):
+        for row in rows_of(collector.collect()):
+            assert row['next_obs'].tolist() == [row['obs'][NUMBER], row['obs'][1], row['obs'][STEP] + 1]
+            assert row['terminated'] == (row['next_obs'][STEP] == 4)
+    assert collector.envstep == frames_of(env) > 0
+
+
+def test_the_policy_s_settings_and_train_iter_arrive(make: Make) -> None:
+    policy = ScriptedPolicy(n_sample=6, n_episode=3)
+    collected = make(policy=policy).collect(train_iter=7, policy_kwargs={'eps': 0.25})
+    assert policy.given_settings[0] == {'eps': 0.25}
+    assert all(row['collect_iter'] == 7 for row in rows_of(collected))
+
+
+def test_reset_keeps_counters_and_takes_over_env_and_policy(make: Make) -> None:
+    collector = make()
+    collector.collect()
+    before = collector.envstep
+    collector.reset()
+    assert collector.envstep == before
+    other = counting_manager(2, lengths=3)
+    collector.reset(ScriptedPolicy(n_sample=4, n_episode=2).collect_mode, other)
+    collector.collect()
+    assert collector.envstep == before + frames_of(other)
+
+
+def test_envs_are_seeded_once_and_differently_by_seed_and_rank(make: Make) -> None:
+    seen = set()
+    for seed, rank in ((0, 0), (0, 1), (1, 0)):
+        env = counting_manager(3, lengths=4)
+        make(env, seed=seed, rank=rank).collect()
+        seeds = [e.seeds[0] for e in envs_of(env)]
+        assert None not in seeds and all(s is None for e in envs_of(env) for s in e.seeds[1:])
+        seen.update(seeds)
+    assert len(seen) == 9
+
+
+def test_metrics_are_written_with_the_env_step(make: Make) -> None:
+    board = FakeBoard()
+    collector = make(tb_logger=board)
+    for train_iter in range(0, 500, 50):
+        collector.collect(train_iter=train_iter)
+    assert 'rollout/ep_rew_mean' in board.tags() and board.last('rollout/ep_len_mean') == 4
+
+
+def test_state_can_be_saved_loaded_and_is_a_copy(make: Make) -> None:
+    collector = make()
+    collector.collect()
+    state = collector.state_dict()
+    before = copy.deepcopy(state['log'])
+    collector.collect()
+    np.testing.assert_equal(state['log'], before)
+    make().load_state_dict(state)
+
+
+def test_close_may_be_called_twice(make: Make) -> None:
+    env = counting_manager(2)
+    collector = make(env)
+    collector.close()
+    collector.close()
+    assert env.closed
+
+
+def test_unknown_types_name_the_closest() -> None:
+    assert get_serial_collector_cls({'type': 'sample'}).__name__ == 'SampleSerialCollector'
+    with pytest.raises(ConfigError, match="Did you mean 'sample'"):
+        create_serial_collector({'type': 'sampel'})

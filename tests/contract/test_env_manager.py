@@ -1,0 +1,156 @@
+"""What every registered env manager has to do, also those of modules named in ``RLFRAME_IMPORT``.
+
+To check your own: ``RLFRAME_IMPORT=my_module pytest tests/contract/test_env_manager.py``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from fakes import ScriptedPolicy
+
+from rlframe.envs import IEnvManager
+from rlframe.envs.gym_env import GymEnvFactory
+from rlframe.registry import ENV_MANAGER_REGISTRY, import_modules
+from rlframe.worker.collector.rollout import Rollout
+
+
+def names() -> list[str]:
+    """Returns the env managers to check."""
+    import_modules([name for name in os.environ.get('RLFRAME_IMPORT', '').split(',') if name])
+    return ENV_MANAGER_REGISTRY.names()
+
+
+Make = Callable[..., IEnvManager]
+
+
+@pytest.fixture(params=names())
+def make(request: pytest.FixtureRequest) -> Any:
+    """Builds the manager under test, of CartPoles where nothing else is asked for."""
+    made: list[IEnvManager] = []
+
+    def build(env_num: int = 3, env_id: Any = 'CartPole-v1', **options: Any) -> IEnvManager:
+        factory = GymEnvFactory({'env_id': env_id, **options})
+        made.append(ENV_MANAGER_REGISTRY.get(request.param).from_factory(factory, env_num))
+        return made[-1]
+
+    yield build
+    for manager in made:
+        manager.close()
+
+
+class Pushing(ScriptedPolicy):
+    """Always pushes to the right, so that CartPole ends soon."""
+
+    def forward(self, obs: Any, env_id: Any, **settings: Any) -> Any:
+        return super().forward(obs, env_id).replace(action=np.ones(len(env_id), np.int64))
+
+
+def play(manager: IEnvManager, steps: int) -> list[dict[str, Any]]:
+    """Returns all transitions of so many steps."""
+    rollout, rows = Rollout(manager, Pushing().collect_mode), []
+    for _ in range(steps):
+        step = rollout.step()
+        for i, env in enumerate(step.timestep.env_id):
+            rows.append(
+                {
+                    'env': int(env),
+                    'obs': step.obs[i].copy(),
+                    'next_obs': step.timestep.obs[i].copy(),
+                    'reward': float(step.timestep.reward[i]),
+                    'terminated': bool(step.timestep.terminated[i]),
+                    'truncated': bool(step.timestep.truncated[i]),
+                }
+            )
+    return rows
+
+
+def test_facts_are_those_of_the_env(make: Make) -> None:
+    manager = make()
+    assert manager.env_num == 3 and manager.spec.name == 'CartPole-v1'
+    assert manager.spec.observation_space.shape == (4,) and manager.spec.action_space.n == 2
+    manager.reset(seed=[1, 2, 3])
+    assert manager.obs.shape == (3, 4) and sorted(manager.ready) == [0, 1, 2]
+
+
+def test_steps_follow_each_other_and_the_last_obs_is_the_true_one(make: Make) -> None:
+    manager = make()
+    manager.reset(seed=[1, 2, 3])
+    rows = play(manager, 60)
+    ends = 0
+    for env in range(3):
+        own = [row for row in rows if row['env'] == env]
+        for row, following in zip(own, own[1:], strict=False):
+            ended = row['terminated'] or row['truncated']
+            ends += ended
+            assert row['reward'] == 1.0
+            assert np.array_equal(row['next_obs'], following['obs']) != ended
+            if ended:
+                assert abs(row['next_obs'][2]) > 0.2094 and (np.abs(following['obs']) <= 0.05).all()
+    assert ends >= 9
+
+
+def test_a_time_limit_is_a_truncation(make: Make) -> None:
+    wrappers = [dict(type='gymnasium.wrappers:TimeLimit', max_episode_steps=4)]
+    manager = make(env_id='Acrobot-v1', wrappers=wrappers)
+    manager.reset(seed=[1, 2, 3])
+    rows = play(manager, 24)
+    own = [row for row in rows if row['env'] == 0]
+    assert [row['truncated'] for row in own[:16]] == [False, False, False, True] * 4
+    assert not any(row['terminated'] for row in rows)
+
+
+def test_same_seeds_give_the_same_steps(make: Make) -> None:
+    runs = []
+    for seeds in ([1, 2, 3], [1, 2, 3], [4, 5, 6]):
+        manager = make()
+        manager.reset(seed=seeds)
+        runs.append(np.concatenate([row['next_obs'] for row in play(manager, 40)]))
+    np.testing.assert_array_equal(runs[0], runs[1])
+    assert not np.array_equal(runs[0], runs[2])
+
+
+def test_arrays_of_a_step_outlive_the_next_one(make: Make) -> None:
+    manager = make()
+    manager.reset(seed=[1, 2, 3])
+    rollout, before = Rollout(manager, Pushing().collect_mode), None
+    for _ in range(40):
+        step = rollout.step()
+        if before is not None:
+            np.testing.assert_array_equal(*before)
+        before = (step.timestep.obs, step.timestep.obs.copy())
+
+
+def test_state_goes_on_exactly_and_is_a_copy(make: Make) -> None:
+    manager, other = make(), make()
+    manager.reset(seed=[1, 2, 3])
+    other.reset(seed=[7, 8, 9])
+    for _ in range(15):
+        play(manager, 1)
+        state = manager.state_dict()
+        assert len(other.load_state_dict(state)) == 0
+        expected, got = play(manager, 12), play(other, 12)
+        assert len(expected) == len(got)
+        for one, two in zip(expected, got, strict=True):
+            for name, value in one.items():
+                np.testing.assert_array_equal(value, two[name])
+
+
+def test_closed_envs_are_launched_again(make: Make) -> None:
+    manager = make()
+    manager.close()
+    manager.close()
+    assert manager.closed
+    manager.launch()
+    manager.reset(seed=[1, 2, 3])
+    assert not manager.closed and len(play(manager, 3)) == 9
+
+
+def test_one_env_is_enough(make: Make) -> None:
+    manager = make(1)
+    manager.reset(seed=[1])
+    assert len(play(manager, 30)) >= 27

@@ -1,0 +1,108 @@
+"""What every registered serial evaluator has to do, also those of modules named in ``RLFRAME_IMPORT``.
+
+To check your own: ``RLFRAME_IMPORT=my_module pytest tests/contract/test_evaluator.py``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from fakes import FakeBoard, ScriptedPolicy, counting_manager
+
+from rlframe.errors import ConfigError
+from rlframe.registry import SERIAL_EVALUATOR_REGISTRY, import_modules
+from rlframe.worker import ISerialEvaluator, create_serial_evaluator
+
+
+def names() -> list[str]:
+    """Returns the evaluators to check."""
+    import_modules([name for name in os.environ.get('RLFRAME_IMPORT', '').split(',') if name])
+    return SERIAL_EVALUATOR_REGISTRY.names()
+
+
+Make = Callable[..., ISerialEvaluator]
+
+
+@pytest.fixture(params=names())
+def make(request: pytest.FixtureRequest) -> Make:
+    """Builds the evaluator under test around two envs whose return is 3."""
+
+    def build(reward: Any = lambda *place: 1.0, board: Any = None, **cfg: Any) -> ISerialEvaluator:
+        return create_serial_evaluator(
+            {'type': request.param, 'n_episode': 4} | cfg,
+            env=counting_manager(2, lengths=3, reward=reward),
+            policy=ScriptedPolicy().eval_mode,
+            tb_logger=board,
+        )
+
+    return build
+
+
+def test_unknown_keys_are_refused(make: Make) -> None:
+    assert type(make()).default_config()['eval_freq'] > 0
+    with pytest.raises(ConfigError, match='Did you mean eval_freq'):
+        make(eval_frek=3)
+
+
+def test_should_eval_asks_first_and_then_every_eval_freq(make: Make) -> None:
+    evaluator = make(eval_freq=1000)
+    asked = [evaluator.should_eval(i) for i in (0, 0, 1, 999, 1000, 1001)]
+    assert asked == [True, False, False, False, True, False]
+
+
+def test_best_is_strictly_greater_and_the_stop_rule_needs_training(make: Make) -> None:
+    saved: list[str] = []
+    evaluator = make(stop_value=3.0)
+    assert evaluator.eval(saved.append, train_iter=0, envstep=0)[0] is False
+    stop, info = evaluator.eval(saved.append, train_iter=5, envstep=50)
+    assert stop is True and saved == ['ckpt_best.pth.tar']
+    assert info['eval_episode_return'] == [3.0] * 4
+    assert evaluator.best == evaluator.latest == 3.0
+    assert len(evaluator.eval(n_episode=2)[1]['eval_episode_return']) == 2
+
+
+def test_submit_and_poll_give_what_eval_gives(make: Make) -> None:
+    evaluator = make(stop_value=3.0)
+    evaluator.submit(None, 5, 50)
+    (result,) = evaluator.poll()
+    assert result.stop and (result.train_iter, result.envstep) == (5, 50) and not evaluator.poll()
+
+
+def test_scores_are_written_at_the_env_step(make: Make) -> None:
+    board = FakeBoard()
+    make(board=board).eval(train_iter=5, envstep=50)
+    assert board.last('eval/mean_reward') == 3.0 and {step for _, _, step in board.scalars} == {50}
+
+
+def test_global_randomness_is_left_alone(make: Make) -> None:
+    evaluator = make(reward=lambda *place: np.random.random())  # noqa: NPY002
+    np.random.seed(0)  # noqa: NPY002
+    expected = np.random.random(3)  # noqa: NPY002
+    np.random.seed(0)  # noqa: NPY002
+    evaluator.eval()
+    np.testing.assert_array_equal(np.random.random(3), expected)  # noqa: NPY002
+
+
+def test_state_and_reset_keep_the_best(make: Make) -> None:
+    evaluator, other = make(), make()
+    evaluator.should_eval(0)
+    evaluator.eval(train_iter=5)
+    evaluator.reset(ScriptedPolicy().eval_mode, counting_manager(1, lengths=2, reward=lambda *p: 0.0))
+    other.load_state_dict(evaluator.state_dict())
+    assert evaluator.best == other.best == 3.0 and not other.should_eval(0)
+
+
+def test_close_may_be_called_twice(make: Make) -> None:
+    evaluator = make()
+    evaluator.close()
+    evaluator.close()
+
+
+def test_the_type_defaults_to_interaction() -> None:
+    assert type(create_serial_evaluator({})).__name__ == 'InteractionSerialEvaluator'
+    with pytest.raises(ConfigError, match="Did you mean 'interaction'"):
+        create_serial_evaluator({'type': 'interactoin'})

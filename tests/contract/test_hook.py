@@ -1,0 +1,59 @@
+"""What every registered learner hook has to do, also those of modules named in ``RLFRAME_IMPORT``.
+
+To check your own: ``RLFRAME_IMPORT=my_module pytest tests/contract/test_hook.py``.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes import FakeBoard, ScriptedPolicy
+
+from rlframe.registry import LEARNER_HOOK_REGISTRY, import_modules
+from rlframe.worker import BaseLearner, LearnerHook, build_learner_hook_by_cfg
+
+POSITIONS = ('before_run', 'after_run', 'before_iter', 'after_iter')
+
+
+def names() -> list[str]:
+    """Returns the hooks to check."""
+    import_modules([name for name in os.environ.get('RLFRAME_IMPORT', '').split(',') if name])
+    return LEARNER_HOOK_REGISTRY.names()
+
+
+@pytest.fixture(params=names())
+def name(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def test_is_a_documented_learner_hook_with_a_place_of_its_own(name: str) -> None:
+    cls = LEARNER_HOOK_REGISTRY.get(name)
+    assert issubclass(cls, LearnerHook) and inspect.getdoc(cls)
+    hook = cls()
+    assert hook.position in POSITIONS and hook.priority >= 0 and hook.name
+
+
+@pytest.mark.parametrize('position', POSITIONS)
+def test_runs_at_any_position_of_a_run(name: str, position: str, tmp_path: Path) -> None:
+    hooks = {'load_ckpt_before_run': None, 'log_show_after_iter': None, 'save_ckpt_after_iter': None}
+    hooks |= {'save_ckpt_after_run': False, 'mine': {'type': name, 'position': position, 'priority': 7}}
+    policy = ScriptedPolicy({'total_loss': 1.0, 'cur_lr': 0.1}, batch_size=2)
+    learner = BaseLearner(
+        {'hook': hooks, 'train_iterations': 3}, policy.learn_mode, FakeBoard(), exp_name=str(tmp_path / 'run')
+    )
+    assert [hook.name for hook in learner.hooks[position]] == ['mine']
+    learner.get_data = lambda size: {}
+    learner.start()
+    assert learner.train_iter == 3
+
+
+def test_options_come_from_the_config(name: str) -> None:
+    def only(cfg: dict[str, Any]) -> LearnerHook:
+        return next(hook for own in build_learner_hook_by_cfg({'mine': cfg}).values() for hook in own)
+
+    direct, unpacked = only({'type': name, 'option': 3}), only({'type': name, 'ext_args': {'option': 3}})
+    assert direct.option == unpacked.option == 3 and direct.name == 'mine'

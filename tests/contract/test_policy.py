@@ -1,0 +1,160 @@
+"""What every registered policy has to do, also those of modules named in ``RLFRAME_IMPORT``.
+
+To check your own: ``RLFRAME_IMPORT=my_module pytest tests/contract/test_policy.py``.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from fakes import IdentityEnv
+
+from rlframe.data import Batch, EnvSpec
+from rlframe.envs import BaseEnvManager
+from rlframe.errors import ConfigError, DeviceError, IncompatibleError
+from rlframe.policy import CollectMode, CommandMode, EvalMode, LearnMode, Policy, create_policy
+from rlframe.registry import POLICY_REGISTRY, import_modules
+from rlframe.worker import SampleSerialCollector
+
+
+def names() -> list[str]:
+    """Returns the policies to check."""
+    import_modules([name for name in os.environ.get('RLFRAME_IMPORT', '').split(',') if name])
+    return POLICY_REGISTRY.names()
+
+
+SPECS = {
+    'Discrete': EnvSpec(IdentityEnv.observation_space, IdentityEnv.action_space, name='Identity'),
+    'Box': EnvSpec(IdentityEnv.observation_space, gymnasium.spaces.Box(-2, 1, (2,), np.float32), name='Box'),
+}
+Make = Callable[..., Policy]
+
+
+def spec_for(name: str) -> EnvSpec:
+    """Returns a spec that the policy can act in."""
+    supported = POLICY_REGISTRY.get(name).supported_actions.split(', ')
+    return SPECS[supported[0]]
+
+
+@pytest.fixture(params=names())
+def name(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def make(name: str) -> Make:
+    """Builds the policy under test."""
+
+    def build(spec: EnvSpec | None = None, seed: int = 0, cfg: Any = None, **kwargs: Any) -> Policy:
+        torch.manual_seed(seed)
+        options = {'type': name, 'device': 'cpu'} | (cfg or {})
+        return create_policy(options, spec or spec_for(name), seed=seed, **kwargs)
+
+    return build
+
+
+def collected(policy: Policy, rows: int = 64) -> Batch:
+    """Returns training samples of the toy env."""
+    if type(policy._spec.action_space).__name__ != 'Discrete':
+        pytest.skip('there is no toy env with continuous actions yet')
+    settings = policy.command_mode.get_setting_collect({'envstep': 0})
+    collector = SampleSerialCollector({}, BaseEnvManager([IdentityEnv] * 4), policy.collect_mode)
+    return collector.collect(rows, policy_kwargs=settings)
+
+
+def train(policy: Policy, data: Batch) -> list[dict[str, Any]]:
+    answer = policy.learn_mode.forward(data)
+    if isinstance(answer, Mapping):
+        return [dict(answer)]
+    return [dict(update() if callable(update) else update) for update in answer]
+
+
+def test_faces_are_the_named_tuples_of_their_users(make: Make) -> None:
+    policy = make()
+    assert isinstance(policy.learn_mode, LearnMode) and isinstance(policy.collect_mode, CollectMode)
+    assert isinstance(policy.eval_mode, EvalMode) and isinstance(policy.command_mode, CommandMode)
+
+
+def test_a_face_alone_can_be_had(make: Make) -> None:
+    policy = make(enable_field=('eval',))
+    obs = np.stack([policy._spec.observation_space.sample() for _ in range(5)])
+    action = policy.eval_mode.forward(obs, np.arange(5))['action']
+    assert all(policy._spec.action_space.contains(a) for a in action)
+    policy = make(enable_field=('collect',))
+    policy.collect_mode.forward(obs, np.arange(5))
+
+
+def test_training_changes_the_model_and_reports_finite_variables(make: Make) -> None:
+    policy = make()
+    before = copy.deepcopy(policy.collect_mode.state_dict())['model']
+    for variables in train(policy, collected(policy)):
+        assert set(policy.learn_mode.monitor_vars()) <= set(variables)
+        assert all(np.isfinite(float(variables[name])) for name in policy.learn_mode.monitor_vars())
+    after = policy.collect_mode.state_dict()['model']
+    assert any(not torch.equal(before[key], after[key]) for key in before)
+
+
+def test_same_seed_same_actions_and_weights_and_state_continues(make: Make) -> None:
+    policy, other, loaded = make(), make(), make(seed=9)
+    data = collected(policy)
+    other_data = collected(other)
+    np.testing.assert_array_equal(data['action'], other_data['action'])
+    train(policy, data), train(other, other_data)
+    loaded.learn_mode.load_state_dict(copy.deepcopy(policy.learn_mode.state_dict()))
+    again = collected(policy)
+    for twin in (other, loaded):
+        rows = collected(twin)
+        np.testing.assert_array_equal(rows['action'], again['action'])
+        train(twin, rows)
+    train(policy, again)
+    for twin in (other, loaded):
+        for key, tensor in policy.collect_mode.state_dict()['model'].items():
+            assert torch.equal(tensor, twin.collect_mode.state_dict()['model'][key])
+
+
+def test_evaluation_draws_nothing(make: Make) -> None:
+    policy = make()
+    obs = np.stack([policy._spec.observation_space.sample() for _ in range(20)])
+    state = copy.deepcopy(policy.learn_mode.state_dict()['rng'])
+    torch_state = torch.get_rng_state()
+    first = policy.eval_mode.forward(obs, np.arange(20))['action']
+    np.testing.assert_array_equal(first, policy.eval_mode.forward(obs, np.arange(20))['action'])
+    assert state == policy.learn_mode.state_dict()['rng'] and torch.equal(torch_state, torch.get_rng_state())
+
+
+def test_attributes_are_read_and_set_and_unknown_ones_refused(make: Make) -> None:
+    mode = make().collect_mode
+    assert mode.get_attribute('unroll_len') == 1
+    mode.set_attribute('unroll_len', 3)
+    assert mode.get_attribute('unroll_len') == 3
+    with pytest.raises(AttributeError, match='no_such_thing'):
+        mode.get_attribute('no_such_thing')
+
+
+def test_wrong_sizes_spaces_devices_and_keys_are_refused(make: Make, name: str) -> None:
+    for key in ('obs_shape', 'action_shape'):
+        with pytest.raises(ConfigError, match=f'policy.model.{key}.*Leave it out'):
+            make(cfg={'model': {key: [17, 3]}})
+    with pytest.raises(ConfigError, match='batch_size'):
+        make(cfg={'learn': {'batchsize': 3}})
+    supported = POLICY_REGISTRY.get(name).supported_actions.split(', ')
+    for kind in set(SPECS) - set(supported):
+        with pytest.raises(IncompatibleError, match='Supported'):
+            make(SPECS[kind])
+    with pytest.raises(DeviceError, match='cuda.is_available'):
+        make(cfg={'device': 'cuda:99'})
+
+
+def test_resetting_some_or_all_envs_is_possible(make: Make) -> None:
+    policy = make()
+    for face in (policy.learn_mode, policy.collect_mode, policy.eval_mode):
+        face.reset(None)
+        face.reset(np.array([1, 0]))
+    assert type(policy).__name__ in policy.learn_mode.info()

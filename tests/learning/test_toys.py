@@ -1,0 +1,81 @@
+"""Each policy learns a toy env in seconds, and a time limit is not the end of the world."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from fakes import config_pair
+
+from rlframe import config
+from rlframe.pipeline import SerialPipeline
+
+
+@pytest.fixture(autouse=True)
+def in_tmp(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def run(**sections: Any) -> SerialPipeline:
+    main, create = config_pair(**sections)
+    with SerialPipeline(config.compile_config(main, create, seed=0)) as pipeline:
+        pipeline.run()
+    return pipeline
+
+
+DQN = dict(
+    learn=dict(batch_size=32, learning_rate=3e-3, target_update_freq=50),
+    other=dict(eps=dict(type='linear', start=1.0, end=0.05, decay=1500)),
+    policy_=dict(discount_factor=0.5),
+)
+PPO = dict(policy='ppo', learn=dict(batch_size=64, learning_rate=3e-3), collect=dict(n_sample=128))
+TOYS = {
+    'dqn': DQN,
+    'dqn advanced': DQN
+    | dict(
+        buffer=dict(type='advanced'),
+        policy_=dict(discount_factor=0.5, priority=True, priority_IS_weight=True, nstep=2),
+    ),
+    'ppo': PPO,
+    'ppo vector': PPO | dict(manager='gym_vector', manager_=dict(mode='sync')),
+}
+
+
+@pytest.mark.parametrize('name', TOYS)
+def test_policy_learns_to_name_the_class_it_sees(name: str) -> None:
+    pipeline = run(
+        env_id='fakes:IdentityEnv',
+        env=dict(stop_value=7.9, n_evaluator_episode=10),
+        evaluator=dict(eval_freq=100),
+        max_env_step=12_000,
+        **TOYS[name],
+    )
+    assert pipeline.stopped and pipeline.evaluator.best >= 7.9, 'the best possible return is 8'
+
+
+@pytest.mark.parametrize(('ending', 'value'), [('truncated', 10.0), ('terminated', None)])
+@pytest.mark.parametrize('nstep', [1, 3])
+def test_value_of_endless_reward_1_is_10_behind_a_time_limit_and_less_before_an_end(
+    ending: str, value: float | None, nstep: int
+) -> None:
+    pipeline = run(
+        env_id='fakes:OneStateEnv',
+        env=dict(kwargs=dict(ending=ending)),
+        learn=dict(batch_size=64, learning_rate=1e-2, target_update_freq=10, update_per_collect=8),
+        model=dict(encoder_hidden_size_list=[]),
+        policy_=dict(discount_factor=0.9, nstep=nstep),
+        other=dict(eps=0.5),
+        max_train_iter=2500,
+    )
+    with torch.no_grad():
+        q = pipeline.policy._model(torch.ones(1, 1)).numpy()
+    if value is not None:
+        np.testing.assert_allclose(q, value, atol=0.5)
+        return
+    # One state cannot tell the steps apart: V = 1 + 0.9 * 0.8 * V where only every fifth step is the last.
+    rewards = [sum(0.9**k for k in range(min(nstep, left))) for left in (5, 4, 3, 2, 1)]
+    goes_on = sum(left > nstep for left in (5, 4, 3, 2, 1)) / 5
+    np.testing.assert_allclose(q, np.mean(rewards) / (1 - goes_on * 0.9**nstep), atol=0.4)

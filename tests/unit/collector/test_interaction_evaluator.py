@@ -1,0 +1,215 @@
+"""An evaluation is the mean over exactly the first quota episodes, repeatable, and it always ends."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from fakes import (
+    FakeBoard,
+    IdentityEnv,
+    ScriptedPolicy,
+    ShuffledEnvManager,
+    counting_manager,
+    envs_of,
+)
+
+from rlframe.envs import BaseEnvManager
+from rlframe.envs.gym_env import GymEnvFactory
+from rlframe.envs.vector_env import GymVectorEnvManager
+from rlframe.errors import EnvContractError
+from rlframe.utils.seed import EVALUATE, SCORE, env_seed
+from rlframe.worker import InteractionSerialEvaluator
+
+
+def make(manager: Any, board: Any = None, policy: Any = None, seed: int = 0, purpose: str = EVALUATE, **cfg: Any) -> Any:
+    policy = policy or ScriptedPolicy()
+    return InteractionSerialEvaluator(
+        {'n_episode': 4} | cfg, manager, policy.eval_mode, board, seed=seed, purpose=purpose
+    )
+
+
+@pytest.mark.parametrize('shuffled', [False, True])
+def test_mean_is_over_exactly_the_first_quota_episodes_of_lengths_1_to_1000(shuffled: bool) -> None:
+    lengths = np.random.default_rng(0).permutation(np.r_[1, 1000, np.geomspace(1, 1000, 30).astype(int)])
+    per_env = lengths.reshape(8, 4)
+    manager = counting_manager(
+        8,
+        lengths=[lambda episode, own=own: int(own[episode % 4]) for own in per_env],
+        reward=lambda n, e, s: 1.0,
+    )
+    manager = ShuffledEnvManager(manager, 1) if shuffled else manager
+    evaluator = make(manager)
+    for n_episode, quotas in ((8, [1] * 8), (19, [3, 3, 3, 2, 2, 2, 2, 2]), (3, [1, 1, 1, 0, 0, 0, 0, 0])):
+        first = [envs_of(manager)[i].episode + 1 for i in range(8)]
+        expected = [int(per_env[i][(first[i] + k) % 4]) for i in range(8) for k in range(quotas[i])]
+        _, info = evaluator.eval(n_episode=n_episode)
+        assert info['eval_episode_return'] == info['eval_episode_len'] == expected
+        assert evaluator.latest == np.mean(expected)
+
+
+def test_an_env_beyond_its_quota_is_not_stepped_and_one_that_must_be_does_not_count() -> None:
+    manager = counting_manager(2, lengths=[lambda e: 2, lambda e: 50], reward=lambda n, e, s: 1.0 + n)
+    _, info = make(manager).eval(n_episode=2)
+    assert info['eval_episode_return'] == [2.0, 100.0] and envs_of(manager)[0].frames == 2
+    factory = GymEnvFactory({'env_id': 'CartPole-v1'})
+    vector = GymVectorEnvManager.from_factory(factory, 3, {'mode': 'sync'})
+    _, info = make(vector).eval(n_episode=3)
+    _, alone = make(BaseEnvManager.from_factory(factory, 3)).eval(n_episode=3)
+    assert info == alone
+
+
+def test_should_eval_is_true_first_and_then_every_eval_freq_iterations() -> None:
+    evaluator = make(counting_manager(1), eval_freq=1000)
+    asked = [evaluator.should_eval(train_iter) for train_iter in (0, 0, 1, 999, 1000, 1001)]
+    assert asked == [True, False, False, False, True, False]
+    assert evaluator.should_eval(2500) and not evaluator.should_eval(3499) and evaluator.should_eval(3500)
+
+
+def test_best_is_saved_when_strictly_greater_and_survives_reset_and_loading() -> None:
+    manager, saved, score = counting_manager(2, lengths=1, reward=lambda *place: score), [], 1.0
+    evaluator = make(manager)
+    for score, expected in ((1.0, 1), (1.0, 1), (0.5, 1), (1.5, 2)):  # noqa: B007
+        evaluator.eval(saved.append, train_iter=5)
+        assert saved == ['ckpt_best.pth.tar'] * expected
+    evaluator.reset()
+    other = make(manager)
+    other.load_state_dict(evaluator.state_dict())
+    for each in (evaluator, other):
+        assert each.best == 1.5
+        each.eval(saved.append, train_iter=6)
+        assert len(saved) == 2
+
+
+def test_stop_value_ends_training_but_not_before_it_began() -> None:
+    for stop_value, train_iter, stops in ((3.0, 1, True), (3.0, 0, False), (3.1, 1, False), (None, 1, False)):
+        evaluator = make(counting_manager(2, lengths=3, reward=lambda *p: 1.0), stop_value=stop_value)
+        assert evaluator.eval(train_iter=train_iter)[0] is stops
+
+
+def test_submit_and_poll_are_eval_in_two_halves() -> None:
+    evaluator = make(counting_manager(2, lengths=3, reward=lambda *p: 1.0), stop_value=1.0)
+    evaluator.submit(None, 7, 70)
+    (result,) = evaluator.poll()
+    assert (result.stop, result.train_iter, result.envstep) == (True, 7, 70) and evaluator.poll() == []
+    assert result.info['eval_episode_return'] == [3.0] * 4
+
+
+def test_every_evaluation_plays_the_same_episodes_and_none_twice() -> None:
+    manager = BaseEnvManager([IdentityEnv] * 3)
+    evaluator = make(manager, seed=5)
+    runs = [evaluator.eval(n_episode=7)[1]['eval_episode_return'] for _ in range(3)]
+    assert runs[0] == runs[1] == runs[2]
+    counting = counting_manager(3, lengths=2)
+    make(counting, seed=5).eval(n_episode=7)
+    seeds = [seed for env in envs_of(counting) for seed in env.seeds]
+    assert len(set(seeds)) == len(seeds) and None not in seeds
+    assert envs_of(counting)[1].seeds[:2] == [env_seed(5, 0, k, EVALUATE) for k in (1, 4)]
+    score = counting_manager(3, lengths=2)
+    make(score, seed=5, purpose=SCORE).eval(n_episode=7)
+    assert not set(seeds) & {seed for env in envs_of(score) for seed in env.seeds}
+
+
+def test_global_randomness_is_left_alone() -> None:
+    class Drawing(ScriptedPolicy):
+        def forward(self, obs: Any, env_id: Any, **settings: Any) -> Any:
+            random.random(), np.random.random(), torch.rand(1)  # noqa: NPY002
+            return super().forward(obs, env_id)
+
+    def draws() -> tuple[float, float, float]:
+        return random.random(), float(np.random.random()), float(torch.rand(1))  # noqa: NPY002
+
+    evaluator = make(counting_manager(2), policy=Drawing())
+    random.seed(1), np.random.seed(1), torch.manual_seed(1)  # noqa: NPY002
+    expected = [draws(), draws()]
+    random.seed(1), np.random.seed(1), torch.manual_seed(1)  # noqa: NPY002
+    first = draws()
+    evaluator.eval()
+    assert [first, draws()] == expected
+
+
+def test_an_abnormal_episode_is_played_again_and_does_not_count() -> None:
+    manager = counting_manager(
+        2, lengths=4, reward=lambda n, e, s: 1.0, info=lambda n, e, s, d: {'abnormal': e in (0, 2) and s == 2}
+    )
+    _, info = make(manager).eval(n_episode=4)
+    assert info['eval_episode_return'] == [4.0] * 4 and info['eval_episode_len'] == [4] * 4
+
+
+@pytest.mark.parametrize('shuffled', [False, True])
+def test_an_always_abnormal_or_never_ending_env_is_an_error_and_no_hang(shuffled: bool) -> None:
+    def manager(**options: Any) -> Any:
+        inner = counting_manager(2, **options)
+        return ShuffledEnvManager(inner) if shuffled else inner
+
+    void = manager(info=lambda n, e, s, d: {'abnormal': n == 1})
+    with pytest.raises(EnvContractError, match='1[12] episodes of one evaluation were declared abnormal'):
+        make(void, max_abnormal=10).eval()
+    with pytest.raises(EnvContractError, match='env 1: an episode of more than 30 env steps.*TimeLimit'):
+        make(manager(lengths=[lambda e: 3, lambda e: 10**9]), max_episode_len=30).eval()
+
+
+def test_what_episodes_told_is_returned_with_means() -> None:
+    board = FakeBoard()
+    manager = counting_manager(
+        2,
+        lengths=3,
+        info=lambda n, e, s, d: {'is_success': n == 1, 'episode_info': {'goals': n + e}} if d else {},
+    )
+    _, info = make(manager, board).eval(train_iter=3, envstep=30)
+    assert info['is_success'] == [0.0, 0.0, 1.0, 1.0] and info['is_success_mean'] == 0.5
+    assert info['goals'] == [0, 1, 1, 2] and info['goals_mean'] == 1.0
+    assert board.last('eval/success_rate') == 0.5 and board.last('eval/episodes') == 4
+    assert board.last('eval/mean_ep_length') == 3
+    returns = info['eval_episode_return']
+    assert board.last('eval/max_reward') == max(returns) and board.last('eval/min_reward') == min(returns)
+    assert {step for _, _, step in board.scalars} == {30}
+
+
+def test_figures_are_drawn_into_the_folder(tmp_path: Path) -> None:
+    pytest.importorskip('matplotlib')
+    make(counting_manager(2), figure_path=str(tmp_path / 'figures')).eval(envstep=12)
+    assert [path.name for path in (tmp_path / 'figures').iterdir()] == ['eval_000000012.png']
+
+
+def test_videos_come_at_their_frequency_and_when_forced() -> None:
+    board = FakeBoard()
+    evaluator = make(counting_manager(2, lengths=3), board, render={'render_freq': 10})
+    for train_iter in (0, 5, 10, 15):
+        evaluator.eval(train_iter=train_iter, envstep=100 + train_iter)
+    assert [step for _, _, step in board.videos] == [100, 110]
+    evaluator.eval(train_iter=16, envstep=116, force_render=True)
+    tag, video, _ = board.videos[-1]
+    assert tag == 'eval/video' and video.shape == (4, 3, 3, 4, 6) and video.dtype == np.uint8
+    assert (video[:, :, 0, 0, 0] % 10 == [0, 1, 2]).all(), 'the pictures that the policy acted on'
+    by_envstep = make(counting_manager(2), board, render={'render_freq': 50, 'mode': 'envstep'})
+    for envstep in (1000, 1040, 1050):
+        by_envstep.eval(train_iter=1, envstep=envstep)
+    assert [step for _, _, step in board.videos[-2:]] == [1000, 1050]
+
+
+def test_policy_settings_are_passed_on_and_missing_parts_are_named() -> None:
+    policy = ScriptedPolicy()
+    make(counting_manager(2), policy=policy).eval(policy_kwargs={'greed': 1})
+    assert policy.given_settings[0] == {'greed': 1}
+    for evaluator in (
+        InteractionSerialEvaluator({'n_episode': 2}),
+        InteractionSerialEvaluator({}, counting_manager(1), policy.eval_mode),
+    ):
+        with pytest.raises(ValueError, match='needs an env, a policy and n_episode'):
+            evaluator.eval()
+    with pytest.raises(ValueError, match='needs a policy'):
+        InteractionSerialEvaluator({}).reset_policy()
+
+
+def test_closing_twice_closes_the_envs() -> None:
+    manager = counting_manager(2)
+    evaluator = make(manager)
+    evaluator.close()
+    evaluator.close()
+    assert manager.closed
+    InteractionSerialEvaluator({}).close()

@@ -1,0 +1,335 @@
+"""Nothing that was stepped is lost, nothing stale is returned, and every column is of its own step."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from fakes import (
+    EPISODE,
+    NUMBER,
+    STEP,
+    FakeBoard,
+    ScriptedPolicy,
+    ShuffledEnvManager,
+    counting_manager,
+    envs_of,
+    frames_of,
+)
+from test_rollout import assert_paired
+
+from rlframe.data import Batch
+from rlframe.envs.gym_env import GymEnvFactory
+from rlframe.envs.vector_env import GymVectorEnvManager
+from rlframe.worker import SampleSerialCollector, to_tensor_transitions
+
+
+def make(
+    env_num: int = 3, cfg: Any = None, env: dict[str, Any] | None = None, board: Any = None, **facts: Any
+) -> tuple[SampleSerialCollector, ScriptedPolicy, Any]:
+    manager, policy = counting_manager(env_num, **(env or {})), ScriptedPolicy(**facts)
+    return SampleSerialCollector(cfg or {}, manager, policy.collect_mode, board), policy, manager
+
+
+def test_frames_stepped_are_returned_or_carried_in_1000_random_cases() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(1000):
+        env_num, nstep = int(rng.integers(1, 6)), int(rng.integers(1, 5))
+        lengths = [int(n) for n in rng.integers(1, 8, size=3)]
+        collector, _, manager = make(
+            env_num, None, {'lengths': lengths}, nstep=nstep, discount_factor=0.9, n_sample=3
+        )
+        returned = 0
+        for _ in range(2):
+            n_sample = int(rng.integers(1, 12))
+            drop_extra = bool(rng.random() < 0.7)
+            rows = collector.collect(n_sample, drop_extra=drop_extra)
+            assert len(rows) == n_sample if drop_extra else len(rows) >= n_sample
+            returned += len(rows)
+            assert frames_of(manager) == collector.envstep == returned + collector.carried
+            if drop_extra is False:
+                assert collector.carried <= env_num * (nstep - 1)
+
+
+def test_rows_come_in_time_order_without_gap_over_many_calls() -> None:
+    for nstep in (1, 3):
+        collector, _, _ = make(4, None, {'lengths': [3, 5, 1]}, nstep=nstep, discount_factor=0.5)
+        rows = Batch.cat([collector.collect(n) for n in (1, 7, 2, 30, 9)])
+        for env in range(4):
+            own = rows['obs'][rows['obs'][:, NUMBER] == env]
+            begun = [own[own[:, EPISODE] == e][:, STEP].tolist() for e in range(int(own[-1, EPISODE]) + 1)]
+            assert all(steps == list(range(len(steps))) for steps in begun)
+            assert [len(steps) for steps in begun[:-1]] == ([3, 5] + [1] * 20)[: len(begun) - 1]
+
+
+def test_next_obs_of_a_truncated_env_is_its_last_obs() -> None:
+    for ending in ('terminated', 'truncated'):
+        collector, _, _ = make(3, None, {'lengths': 4, 'ending': ending})
+        rows = collector.collect(36)
+        assert_paired(rows)
+        last = rows['next_obs'][:, STEP] == 4
+        np.testing.assert_array_equal(rows[ending], last)
+        assert not rows['terminated' if ending == 'truncated' else 'truncated'].any()
+
+
+def test_obs_and_next_obs_alias_nothing_of_the_manager() -> None:
+    for shuffled in (False, True):
+        manager = counting_manager(3, lengths=4)
+        manager = ShuffledEnvManager(manager) if shuffled else manager
+        inner = getattr(manager, 'inner', manager)
+        collector = SampleSerialCollector({}, manager, ScriptedPolicy().collect_mode)
+        taken, copies = [], []
+        for _ in range(5):
+            taken.append(collector.collect(6))
+            copies.append(copy.deepcopy(taken[-1]))
+            for name in ('obs', 'next_obs', 'told'):
+                for own in (manager.obs, *inner._sets):
+                    assert not np.shares_memory(taken[-1][name], own)
+        for batch, frozen in zip(taken, copies, strict=True):
+            for name, column in batch.items():
+                np.testing.assert_array_equal(column, frozen[name])
+            batch['obs'][:] = -1
+        assert_paired(collector.collect(9))
+
+
+def test_on_policy_takes_exactly_t_steps_of_each_env_and_nothing_stale() -> None:
+    collector, policy, manager = make(4, None, {'lengths': [3, 5]}, on_policy=True, n_sample=20)
+    for call in range(5):
+        rows = collector.collect(train_iter=call)
+        assert len(rows) == 20 and collector.carried == 0
+        block = policy.blocks[-1]
+        assert block['reward'].shape == (5, 4) and 'mask' not in block
+        assert (block['collect_iter'] == call).all()
+        assert_paired(block)
+        np.testing.assert_array_equal(block['env_id'], np.arange(4)[None].repeat(5, 0))
+        same_episode = block['obs'][1:, :, EPISODE] == block['obs'][:-1, :, EPISODE]
+        np.testing.assert_array_equal(same_episode, ~block['terminated'][:-1])
+    assert frames_of(manager) == collector.envstep == 100
+
+
+def test_on_policy_with_envs_that_answer_in_random_order_is_exact_too() -> None:
+    manager = ShuffledEnvManager(counting_manager(4, lengths=[3, 5]), 5)
+    policy = ScriptedPolicy(on_policy=True)
+    collector = SampleSerialCollector({}, manager, policy.collect_mode)
+    for _ in range(4):
+        assert len(collector.collect(24)) == 24 and collector.carried == 0
+        block = policy.blocks[-1]
+        assert block['reward'].shape == (6, 4)
+        assert_paired(block)
+        at = block['obs'][:, :, EPISODE] * 10 + block['obs'][:, :, STEP]
+        assert (np.diff(at, axis=0) > 0).all(), 'in time order'
+
+
+def test_on_policy_n_sample_must_divide_and_n_sample_must_be_known() -> None:
+    collector, _, _ = make(4, on_policy=True)
+    with pytest.raises(ValueError, match='n_sample=10 is not divisible by 4 envs; 8 and 12 are'):
+        collector.collect(10)
+    for n_sample in (None, 0, -3):
+        with pytest.raises(ValueError, match='n_sample >= 1'):
+            collector.collect(n_sample)
+    with pytest.raises(ValueError, match='needs an env and a policy'):
+        SampleSerialCollector({}).collect(4)
+    with pytest.raises(ValueError, match='needs a policy'):
+        SampleSerialCollector({}).reset_policy()
+
+
+def abnormal_at(*places: tuple[int, int, int]) -> dict[str, Any]:
+    return {'info': lambda n, e, s, done: {'abnormal': (n, e, s) in places}}
+
+
+@pytest.mark.parametrize('nstep', [1, 3])
+def test_an_abnormal_step_is_dropped_counted_and_its_env_restarted(nstep: int, caplog: Any) -> None:
+    bad = abnormal_at((1, 0, 4), (0, 2, 1), (2, 2, 1))
+    collector, policy, manager = make(3, None, {'lengths': 6} | bad, nstep=nstep, discount_factor=1.0)
+    rows = Batch.cat([collector.collect(13) for _ in range(5)])
+    assert frames_of(manager) == len(rows) + collector.carried + collector.discarded
+    assert collector.discarded == 3 + min(3, nstep - 1)
+    assert not ((rows['obs'] == [1, 0, 3]).all(1)).any(), 'the void step is in no row'
+    assert [1] in policy.resets and [0, 2] in policy.resets
+    assert 'abnormal step of env [1]' in caplog.text
+    if nstep == 3:
+        assert (rows['next_obs'][:, EPISODE] == rows['obs'][:, EPISODE]).all(), 'no window crosses'
+    episodes = rows['obs'][rows['obs'][:, NUMBER] == 1][:, EPISODE]
+    assert (np.diff(episodes) >= 0).all() and episodes.max() >= 2
+
+
+def test_an_abnormal_episode_leaves_no_row_of_its_own_in_an_on_policy_block() -> None:
+    collector, policy, manager = make(
+        3, None, {'lengths': 4} | abnormal_at((1, 1, 3)), on_policy=True, n_sample=30
+    )
+    assert len(collector.collect()) == 30
+    block = policy.blocks[-1]
+    assert 'mask' not in block and collector.discarded == 3
+    assert_paired(block)
+    episodes = block['obs'][:, 1, EPISODE].tolist()
+    assert episodes == [0] * 4 + [2] * 4 + [3] * 2, 'whole of the first, nothing of the void one'
+    assert block['obs'][:, 0, EPISODE].tolist() == [0] * 4 + [1] * 4 + [2] * 2
+    assert frames_of(manager) == 30 + collector.discarded
+    assert len(collector.collect()) == 30
+
+
+def test_level_seeds_become_a_column() -> None:
+    collector, _, _ = make(3)
+    rows = collector.collect(10, level_seeds=[7, 8, 9])
+    np.testing.assert_array_equal(rows['seed'], rows['env_id'] + 7)
+
+
+def test_collect_iter_is_that_of_the_call_in_which_a_row_was_stepped() -> None:
+    collector, _, _ = make(4)
+    first, second = collector.collect(6, train_iter=10), collector.collect(6, train_iter=20)
+    assert first['collect_iter'].tolist() == [10] * 6
+    assert second['collect_iter'].tolist() == [10] * 2 + [20] * 4
+    collector, _, _ = make(1, None, {'lengths': 9}, nstep=3, discount_factor=1.0)
+    collector.collect(1, train_iter=1)
+    assert collector.collect(3, train_iter=2)['collect_iter'].tolist() == [1, 1, 2]
+
+
+def test_sequences_are_what_unroll_len_asks_for() -> None:
+    collector, _, manager = make(2, None, {'lengths': 5}, unroll_len=3)
+    rows = collector.collect(8)
+    assert rows['obs'].shape == (8, 3, 3) and rows['mask'].sum(1).tolist() == [3, 3, 2, 2] * 2
+    assert frames_of(manager) == rows['mask'].sum()
+
+
+def test_counters_survive_reset_and_reset_counters_zeroes_them() -> None:
+    collector, policy, manager = make(2, None, {'lengths': 3})
+    collector.collect(10)
+    collector.reset()
+    assert collector.envstep == 10 and policy.resets[-1] is None
+    assert [env.step_number for env in envs_of(manager)] == [0, 0]
+    collector.reset(ScriptedPolicy(n_sample=4).collect_mode, counting_manager(3))
+    assert len(collector.collect()) == 4 and collector.envstep == 16
+    collector.reset_counters()
+    assert collector.envstep == 0
+    collector.envstep = 50
+    collector.collect(3)
+    assert collector.envstep == 53 - 1 + 0 or collector.envstep == 53
+
+
+def test_another_policy_goes_on_where_the_last_one_stopped() -> None:
+    collector, _, _ = make(2, None, {'lengths': 50})
+    collector.collect(5)
+    collector.reset_policy(ScriptedPolicy().collect_mode)
+    rows = collector.collect(5)
+    assert rows['obs'][:, STEP].tolist() == [2, 3, 3, 4, 4] and (rows['obs'][:, EPISODE] == 0).all()
+
+
+def test_random_collection_is_logged_only_where_wanted() -> None:
+    for record, expected in ((False, False), (True, True)):
+        board = FakeBoard()
+        collector, _, _ = make(2, {'collect_print_freq': 1}, {'lengths': 2}, board)
+        collector.collect(20, train_iter=1, random_collect=True, record_random_collect=record)
+        assert ('rollout/ep_rew_mean' in board.tags()) == expected
+        assert np.isnan(collector.mean_return()) != expected
+        collector.collect(20, train_iter=2)
+        assert board.last('rollout/interval_episodes') == 10
+
+
+def test_records_come_every_so_many_iterations_with_the_episodes_since() -> None:
+    board = FakeBoard()
+    collector, _, _ = make(
+        2,
+        {'collect_print_freq': 10},
+        {'lengths': 4, 'reward': lambda n, e, s: n, 'info': lambda n, e, s, d: {'is_success': n == 1}},
+        board,
+    )
+    for train_iter in range(25):
+        collector.collect(8, train_iter=train_iter)
+    steps = [step for tag, _, step in board.scalars if tag == 'rollout/ep_rew_mean']
+    assert steps == [88, 168]
+    assert board.last('rollout/ep_rew_mean') == 2.0 and board.last('rollout/ep_len_mean') == 4
+    assert board.last('rollout/interval_episodes') == 20 and board.last('rollout/success_rate') == 0.5
+    assert board.last('rollout/interval_rew_std') == 2.0 and board.last('time/collect_fps') > 0
+    assert collector.mean_return() == 2.0
+
+
+def test_an_env_s_own_episode_return_replaces_the_sum() -> None:
+    collector, _, _ = make(
+        2, None, {'lengths': 3, 'info': lambda n, e, s, d: {'eval_episode_return': np.array([5.5])} if d else {}}
+    )
+    collector.collect(12)
+    assert collector.mean_return() == 5.5
+
+
+def test_closing_twice_closes_the_envs_and_no_writer() -> None:
+    collector, _, manager = make(2)
+    envs = envs_of(manager)
+    collector.close()
+    collector.close()
+    assert all(env.is_closed for env in envs) and manager.closed
+
+
+def test_to_tensor_transitions_keeps_each_obs_once() -> None:
+    rows = [{'obs': np.full(2, i, np.float64), 'next_obs': np.full(2, i + 1.0), 'done': False} for i in range(3)]
+    shared = to_tensor_transitions(rows)
+    assert shared[0]['next_obs'] is shared[1]['obs'] and shared[1]['next_obs'] is shared[2]['obs']
+    assert shared[2]['next_obs'].tolist() == [3, 3] and shared[0]['obs'].dtype == torch.float32
+    apart = to_tensor_transitions(rows, shallow_copy_next_obs=False)
+    assert apart[0]['next_obs'] is not apart[1]['obs'] and apart[0]['next_obs'].tolist() == [1, 1]
+    assert isinstance(rows[0]['obs'], np.ndarray) and shared[0]['done'] is False
+    batch = to_tensor_transitions(Batch.from_rows(rows))
+    assert isinstance(batch, Batch) and batch['obs'].dtype == torch.float32
+
+
+def test_a_loaded_collector_goes_on_where_its_envs_are() -> None:
+    for nstep in (1, 3):
+        collector, _, manager = make(3, None, {'lengths': [4, 2, 5]}, nstep=nstep, discount_factor=0.5)
+        collector.collect(11)
+        state = copy.deepcopy({k: v for k, v in collector.state_dict().items() if k != 'env'})
+        twin = copy.deepcopy(manager._envs), manager.obs.copy(), manager._steps.copy()
+        expected = [collector.collect(7) for _ in range(3)]
+        other, _, fresh = make(3, None, {'lengths': [4, 2, 5]}, nstep=nstep, discount_factor=0.5)
+        fresh._envs, fresh.obs, fresh._steps = twin
+        fresh.load_state_dict = lambda state: np.zeros(0, np.int64)
+        other.load_state_dict(state | {'env': {}})
+        for rows in expected:
+            got = other.collect(7)
+            for name, column in rows.items():
+                np.testing.assert_array_equal(got[name], column)
+        assert other.mean_return() == collector.mean_return()
+
+
+@pytest.mark.parametrize('nstep', [1, 3])
+def test_envs_whose_state_cannot_be_had_begin_new_episodes_and_no_row_is_mixed(
+    nstep: int, caplog: Any
+) -> None:
+    def build() -> SampleSerialCollector:
+        return make(3, None, {'lengths': lambda episode: 100}, nstep=nstep, discount_factor=1.0)[0]
+
+    collector = build()
+    collector.collect(10)
+    other = build()
+    other.load_state_dict(collector.state_dict())
+    assert 'env [0, 1, 2] cannot be saved' in caplog.text and other.discarded == 3 * (nstep - 1)
+    assert other.carried == len(other._recorder) == 2
+    new = other.collect(11)[2:]
+    np.testing.assert_array_equal(new['obs'][:3, STEP], 0)
+    np.testing.assert_array_equal(new['obs'][:, EPISODE], new['next_obs'][:, EPISODE])
+    span = new['next_obs'][:, STEP] - new['obs'][:, STEP]
+    assert ((span >= 1) & (span <= nstep)).all()
+
+
+def test_a_loaded_collector_of_a_vector_env_goes_on_exactly() -> None:
+    for cfg in (
+        {'mode': 'native'},
+        *({'mode': 'sync', 'autoreset': kind} for kind in ('next_step', 'same_step', 'disabled')),
+    ):
+
+        def build(cfg: dict[str, str] = cfg) -> SampleSerialCollector:
+            manager = GymVectorEnvManager.from_factory(GymEnvFactory({'env_id': 'CartPole-v1'}), 3, cfg)
+            return SampleSerialCollector({}, manager, ScriptedPolicy(nstep=2).collect_mode)
+
+        collector = build()
+        for _ in range(12):
+            collector.collect(4)
+            state = copy.deepcopy(collector.state_dict())
+            other = build()
+            other.load_state_dict(state)
+            assert other.discarded == 0
+            expected = collector.collect(25)
+            got = other.collect(25)
+            for name, column in expected.items():
+                np.testing.assert_array_equal(got[name], column, err_msg=f'{cfg} {name}')

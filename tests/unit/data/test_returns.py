@@ -1,0 +1,106 @@
+"""Returns and advantages equal sums that are written out step by step, for any terminations and truncations."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlframe.data.returns import discounted_return, gae, n_step_return
+
+
+@st.composite
+def blocks(draw: st.DrawFn) -> dict[str, np.ndarray]:
+    """A [T, N] block of rewards and values with random terminations and truncations."""
+    steps, envs = draw(st.integers(1, 9)), draw(st.integers(1, 3))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    share = draw(st.sampled_from([0.0, 0.2, 0.6]))
+    terminated = rng.random((steps, envs)) < share
+    truncated = ~terminated & (rng.random((steps, envs)) < share)
+    return {
+        'reward': rng.normal(size=(steps, envs)),
+        'value': rng.normal(size=(steps, envs)),
+        'next_value': np.where(terminated, 0.0, rng.normal(size=(steps, envs))),
+        'done': terminated | truncated,
+    }
+
+
+FACTORS = st.sampled_from([0.0, 0.5, 0.97, 1.0])
+
+
+@settings(max_examples=80, deadline=None)
+@given(blocks(), FACTORS, st.integers(1, 12))
+def test_n_step_return_equals_the_sum_written_out(
+    block: dict[str, np.ndarray], gamma: float, nstep: int
+) -> None:
+    reward, done, bootstrap = block['reward'], block['done'], block['next_value']
+    got = n_step_return(reward, done, bootstrap, gamma, nstep)
+    for t, n in np.ndindex(reward.shape):
+        total = 0.0
+        for k in range(nstep):
+            total += gamma**k * reward[t + k, n]
+            if done[t + k, n] or k == nstep - 1 or t + k == len(reward) - 1:
+                total += gamma ** (k + 1) * bootstrap[t + k, n]
+                break
+        assert got[t, n] == pytest.approx(total)
+
+
+@settings(max_examples=80, deadline=None)
+@given(blocks(), FACTORS)
+def test_discounted_return_equals_the_sum_written_out(block: dict[str, np.ndarray], gamma: float) -> None:
+    reward, done, bootstrap = block['reward'], block['done'], block['next_value']
+    got = discounted_return(reward, done, bootstrap, gamma)
+    for t, n in np.ndindex(reward.shape):
+        end = next((s for s in range(t, len(reward)) if done[s, n]), len(reward) - 1)
+        total = sum(gamma ** (s - t) * reward[s, n] for s in range(t, end + 1))
+        assert got[t, n] == pytest.approx(total + gamma ** (end - t + 1) * bootstrap[end, n])
+
+
+@settings(max_examples=80, deadline=None)
+@given(blocks(), FACTORS, FACTORS)
+def test_gae_equals_the_sum_of_td_errors_within_the_episode(
+    block: dict[str, np.ndarray], gamma: float, lambda_: float
+) -> None:
+    reward, value, next_value, done = (block[k] for k in ('reward', 'value', 'next_value', 'done'))
+    got = gae(reward, value, next_value, done, gamma, lambda_)
+    delta = reward + gamma * next_value - value
+    for t, n in np.ndindex(reward.shape):
+        total = 0.0
+        for s in range(t, len(reward)):
+            total += (gamma * lambda_) ** (s - t) * delta[s, n]
+            if done[s, n]:
+                break
+        assert got[t, n] == pytest.approx(total)
+
+
+@settings(max_examples=30, deadline=None)
+@given(blocks(), FACTORS)
+def test_gae_with_lambda_1_is_return_minus_value_and_with_0_the_td_error(
+    block: dict[str, np.ndarray], gamma: float
+) -> None:
+    reward, next_value, done = block['reward'], block['next_value'], block['done']
+    value = np.concatenate([block['value'][:1], next_value[:-1]])
+    value[1:][done[:-1]] = 0.7  # the first value of the next episode
+    follows = np.concatenate([value[1:], next_value[-1:]])
+    follows[done] = next_value[done]
+    np.testing.assert_allclose(
+        gae(reward, value, follows, done, gamma, 1.0),
+        discounted_return(reward, done, follows, gamma) - value,
+        atol=1e-12,
+    )
+    np.testing.assert_allclose(
+        gae(reward, value, follows, done, gamma, 0.0), n_step_return(reward, done, follows, gamma, 1) - value
+    )
+
+
+def test_other_shapes_and_a_window_of_nothing_are_refused() -> None:
+    ones = np.ones((3, 2))
+    with pytest.raises(ValueError, match='shapes must agree'):
+        n_step_return(ones, ones[:2] > 2, ones, 0.9, 2)
+    with pytest.raises(ValueError, match='shapes must agree'):
+        discounted_return(ones, ones > 2, ones[:, :1], 0.9)
+    with pytest.raises(ValueError, match='shapes must agree'):
+        gae(ones, ones, ones[:1], ones > 2, 0.9, 0.9)
+    with pytest.raises(ValueError, match='nstep must be >= 1'):
+        n_step_return(ones, ones > 2, ones, 0.9, 0)

@@ -1,0 +1,69 @@
+"""Every form of ``env_id`` makes its env, and what cannot be made says what to write instead."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import pytest
+from fakes import CountingEnv
+
+from rlframe.envs.gym_env import GymEnvFactory
+from rlframe.errors import ConfigError, EnvError, MissingDependencyError
+
+
+def make(env_id: Any, **more: Any) -> gymnasium.Env:
+    return GymEnvFactory({'env_id': env_id, **more}).make()
+
+
+def test_ids_classes_factories_and_modules_are_understood() -> None:
+    assert make('CartPole-v1').spec.id == 'CartPole-v1'
+    assert make('gymnasium.envs:CartPole-v1').spec.id == 'CartPole-v1'
+    assert isinstance(make('fakes:CountingEnv', kwargs={'number': 4}), CountingEnv)
+    assert make(CountingEnv, kwargs={'number': 4}).number == 4
+    assert make(lambda number: CountingEnv(number + 1), kwargs={'number': 4}).number == 5
+    assert make('FrozenLake-v1', kwargs={'map_name': '8x8'}).observation_space.n == 64
+
+
+def test_an_unknown_id_names_the_nearest_one() -> None:
+    with pytest.raises(EnvError, match="Did you mean 'CartPole-v1'"):
+        make('CartPol-v1')
+    with pytest.raises(EnvError, match='cannot make'):
+        make('CartPole-v1', kwargs={'no_such_option': 1})
+    with pytest.raises(EnvError, match="no module named 'no_such_module'"):
+        make('no_such_module:Env')
+    with pytest.raises(EnvError, match='gymnasium.Env'):
+        make(lambda: 3)
+    with pytest.raises(ConfigError, match='a class or a factory'):
+        make(3)
+
+
+@pytest.mark.parametrize(('env_id', 'extra'), [('ALE/NoSuchGame-v5', 'atari'), ('MinAtar/NoSuchGame-v1', 'minatar')])
+def test_a_missing_package_names_the_extra_that_brings_it(env_id: str, extra: str) -> None:
+    with pytest.raises((MissingDependencyError, EnvError)) as caught:
+        make(env_id)
+    if isinstance(caught.value, MissingDependencyError):
+        assert f'rlframe[{extra}]' in str(caught.value)
+
+
+def test_wrappers_are_put_on_innermost_first() -> None:
+    env = make(
+        'CartPole-v1',
+        wrappers=[
+            'FlattenObservation',
+            dict(type='gymnasium.wrappers:TimeLimit', max_episode_steps=7),
+            gymnasium.wrappers.RecordEpisodeStatistics,
+        ],
+    )
+    names = [type(env).__name__, type(env.env).__name__, type(env.env.env).__name__]
+    assert names == ['RecordEpisodeStatistics', 'TimeLimit', 'FlattenObservation']
+    with pytest.raises(ConfigError, match="no wrapper 'TimeLimits' in gymnasium.wrappers"):
+        make('CartPole-v1', wrappers=['TimeLimits'])
+    with pytest.raises(ConfigError, match='module:Class'):
+        make('CartPole-v1', wrappers=[3])
+
+
+def test_the_spec_tells_spaces_threshold_and_time_limit() -> None:
+    spec = GymEnvFactory({'env_id': 'CartPole-v1'}).spec
+    assert (spec.name, spec.reward_threshold, spec.max_episode_steps) == ('CartPole-v1', 475.0, 500)
+    assert GymEnvFactory({'env_id': CountingEnv}).spec.name == 'CountingEnv'

@@ -1,0 +1,172 @@
+"""A vector env gives the transitions that its envs give one by one, whatever its way of beginning the next episode."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from fakes import CountingEnv, IdentityEnv, ScriptedPolicy, config_pair, counted_reward, envs_of
+
+from rlframe.envs import BaseEnvManager
+from rlframe.envs.gym_env import GymEnvFactory
+from rlframe.envs.vector_env import GymVectorEnvManager
+from rlframe.errors import EnvContractError, NonFiniteError
+from rlframe.utils.seed import COLLECT, env_seed
+from rlframe.worker import SampleSerialCollector
+from rlframe.worker.collector.rollout import Rollout
+
+LENGTHS = [[3, 1, 4], [5, 2, 2], [2, 6, 1]]
+
+
+class NumberedFactory(GymEnvFactory):
+    """Makes CountingEnvs numbered in the order of making, with lengths and endings of their own."""
+
+    made = 0
+
+    def make(self, render_mode: str | None = None) -> CountingEnv:
+        number, self.made = self.made % 3, self.made + 1
+        return counting(number)
+
+
+def counting(number: int) -> CountingEnv:
+    return CountingEnv(
+        number,
+        LENGTHS[number],
+        lambda episode: 'truncated' if (number + episode) % 2 else 'terminated',
+        lambda n, e, s, done: {'is_success': (n + e) % 2 == 0, 'place': {'step': s}} if done else {},
+    )
+
+
+def transitions(manager: Any, steps: int) -> dict[tuple[int, ...], Any]:
+    """Returns every transition of so many steps, by the obs that it begins with."""
+    manager.reset(seed=[1, 2, 3])
+    rollout, found = Rollout(manager, ScriptedPolicy().collect_mode), {}
+    for _ in range(steps):
+        step = rollout.step()
+        for i, env in enumerate(step.timestep.env_id):
+            at = tuple(int(x) for x in step.obs[i])
+            assert at[0] == env and at not in found
+            told = {k: v for k, v in dict(step.timestep.info[i]).items()}
+            found[at] = (
+                step.timestep.obs[i].tolist(),
+                float(step.timestep.reward[i]),
+                bool(step.timestep.terminated[i]),
+                bool(step.timestep.truncated[i]),
+                (bool(told['is_success']), int(told['place']['step'])) if step.done[i] else None,
+            )
+    return found
+
+
+@pytest.mark.parametrize('mode', ['sync', 'async'])
+@pytest.mark.parametrize('autoreset', ['next_step', 'same_step', 'disabled'])
+def test_every_autoreset_mode_gives_the_transitions_of_single_envs(mode: str, autoreset: str) -> None:
+    if mode == 'async':
+        envs = [partial(counting, i) for i in range(3)]
+        import gymnasium as gym
+
+        kind = gym.vector.AutoresetMode[autoreset.upper()]
+        manager = GymVectorEnvManager(
+            gym.vector.AsyncVectorEnv(envs, context='fork', autoreset_mode=kind), {'autoreset': autoreset}
+        )
+    else:
+        factory = NumberedFactory({'env_id': CountingEnv})
+        manager = GymVectorEnvManager.from_factory(factory, 3, {'mode': mode, 'autoreset': autoreset})
+    try:
+        got = transitions(manager, 14)
+    finally:
+        manager.close()
+    single = transitions(BaseEnvManager([partial(counting, i) for i in range(3)]), 14)
+    shared = got.keys() & single.keys()
+    assert len(shared) >= 24 and all(got[key] == single[key] for key in shared)
+    assert got.keys() <= single.keys() if autoreset == 'next_step' else got.keys() == single.keys()
+
+
+def test_native_cartpole_yields_no_junk_row() -> None:
+    factory = GymEnvFactory({'env_id': 'CartPole-v1'})
+    manager = GymVectorEnvManager.from_factory(factory, 5)
+    assert type(manager._env.unwrapped).__name__ == 'CartPoleVectorEnv'
+    rng = np.random.default_rng(0)
+
+    class Random(ScriptedPolicy):
+        def forward(self, obs: Any, env_id: Any, **settings: Any) -> Any:
+            return super().forward(obs, env_id).replace(action=rng.integers(2, size=len(env_id)))
+
+    collector = SampleSerialCollector({}, manager, Random(n_sample=700).collect_mode)
+    rows = collector.collect()
+    ends = 0
+    for env in range(5):
+        own = rows[rows['env_id'] == env]
+        done = own['terminated'] | own['truncated']
+        same = (own['next_obs'][:-1] == own['obs'][1:]).all(1)
+        np.testing.assert_array_equal(same, ~done[:-1])
+        assert (own['reward'] == 1).all()
+        assert (np.abs(own['obs'][1:][done[:-1]]) <= 0.05).all(), 'episodes begin at a first obs'
+        assert (np.abs(own['next_obs'][done][:, [0, 2]]) > [2.4, 0.2094]).any(1).all(), 'true last obs'
+        ends += int(done.sum())
+    assert ends > 15 and collector.envstep == 700 + collector.carried
+
+
+def test_env_i_is_seeded_once_with_f_of_seed_rank_and_i() -> None:
+    for manager in (
+        BaseEnvManager([partial(CountingEnv, i, 3) for i in range(3)]),
+        GymVectorEnvManager.from_factory(
+            NumberedFactory({'env_id': CountingEnv}), 3, {'mode': 'sync', 'autoreset': 'disabled'}
+        ),
+    ):
+        collector = SampleSerialCollector({}, manager, ScriptedPolicy().collect_mode, seed=11, rank=2)
+        collector.collect(40)
+        envs = envs_of(manager) if isinstance(manager, BaseEnvManager) else manager._env.envs
+        for i, env in enumerate(envs):
+            seeds = [seed for seed in env.seeds if seed is not None]
+            assert seeds == [env_seed(11, 2, i, COLLECT)] and env.seeds[0] == seeds[0]
+    assert len({env_seed(s, r, i) for s in range(3) for r in range(3) for i in range(8)}) == 72
+
+
+def test_reset_seeds_give_the_same_episodes_as_single_envs() -> None:
+    single = BaseEnvManager([IdentityEnv] * 3)
+    single.reset(seed=[4, 5, 6])
+    together = GymVectorEnvManager.from_factory(GymEnvFactory({'env_id': IdentityEnv}), 3, {'mode': 'sync'})
+    together.reset(seed=[4, 5, 6])
+    for _ in range(8):
+        np.testing.assert_array_equal(single.obs, together.obs)
+        single.step(np.zeros(3, np.int64), single.ready)
+        together.step(np.zeros(3, np.int64), together.ready)
+
+
+def test_a_nan_in_a_vector_env_names_env_episode_and_step() -> None:
+    bad = lambda n, e, s: float('nan') if (n, e, s) == (1, 1, 2) else 0.0  # noqa: E731
+    factory = GymEnvFactory({'env_id': CountingEnv})
+    factory.made = 0
+
+    def make(render_mode: Any = None) -> CountingEnv:
+        factory.made += 1
+        return CountingEnv((factory.made - 1) % 2, 3, reward=bad)
+
+    factory.make = make
+    manager = GymVectorEnvManager.from_factory(factory, 2, {'mode': 'sync', 'autoreset': 'same_step'})
+    manager.reset()
+    rollout = Rollout(manager, ScriptedPolicy().collect_mode)
+    with pytest.raises((NonFiniteError, EnvContractError), match='env 1, episode 2, step 2: reward is nan'):
+        for _ in range(8):
+            rollout.step()
+
+
+def test_closed_managers_say_so_and_launch_again() -> None:
+    factory = GymEnvFactory({'env_id': IdentityEnv})
+    for manager in (
+        BaseEnvManager.from_factory(factory, 2),
+        GymVectorEnvManager.from_factory(factory, 2, {'mode': 'sync'}),
+    ):
+        manager.close()
+        manager.close()
+        assert manager.closed
+        manager.reset(seed=[1, 2])
+        assert not manager.closed and manager.obs.shape == (2, 4)
+        manager.close()
+
+
+def test_counted_rewards_are_exact() -> None:
+    assert float(np.float32(counted_reward(15, 90, 900))) == counted_reward(15, 90, 900)
+    assert config_pair()[0]['env']['env_id'] == 'CartPole-v1'

@@ -1,0 +1,230 @@
+"""Hooks run at their position, in order of priority; shorthands, custom forms and registration all give the same hooks."""
+
+from __future__ import annotations
+
+import math
+import traceback
+from typing import Any
+
+import pytest
+from fakes import ScriptedPolicy
+
+from rlframe.errors import ConfigError, HookError
+from rlframe.registry import LEARNER_HOOK_REGISTRY
+from rlframe.worker import (
+    BaseLearner,
+    LearnerHook,
+    add_learner_hook,
+    build_learner_hook_by_cfg,
+    merge_hooks,
+    register_learner_hook,
+)
+
+NO_HOOKS = {
+    'load_ckpt_before_run': None,
+    'log_show_after_iter': None,
+    'save_ckpt_after_iter': None,
+    'save_ckpt_after_run': None,
+}
+
+
+class Note(LearnerHook):
+    """Writes its name, position and the iteration into ``notes``."""
+
+    position = 'after_iter'
+
+    def __init__(self, notes: list[Any], *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.notes = notes
+
+    def __call__(self, learner: BaseLearner) -> None:
+        self.notes.append((self.name, self.position, learner.train_iter))
+
+
+@pytest.fixture
+def registry(monkeypatch: Any) -> Any:
+    """Gives back what was registered during the test."""
+    monkeypatch.setattr(LEARNER_HOOK_REGISTRY, '_classes', dict(LEARNER_HOOK_REGISTRY._classes))
+    return LEARNER_HOOK_REGISTRY
+
+
+def names(hooks: dict[str, list[LearnerHook]]) -> dict[str, list[str]]:
+    return {position: [hook.name for hook in own] for position, own in hooks.items() if own}
+
+
+def learner_with(*hooks: LearnerHook, updates: Any = None, **cfg: Any) -> BaseLearner:
+    learner = BaseLearner({'hook': NO_HOOKS} | cfg, ScriptedPolicy(updates).learn_mode)
+    for hook in hooks:
+        learner.register_hook(hook)
+    return learner
+
+
+def test_defaults_are_the_four_known_hooks() -> None:
+    hooks = BaseLearner({}, ScriptedPolicy().learn_mode).hooks
+    assert names(hooks) == {
+        'after_iter': ['log_show_after_iter', 'save_ckpt_after_iter'],
+        'after_run': ['save_ckpt_after_run'],
+    }
+    show, save = hooks['after_iter']
+    assert (show.freq, show.priority, save.freq, save.priority) == (100, 20, 10000, 20)
+    assert hooks['after_run'][0].priority == 20
+
+
+def test_order_is_by_priority_and_stable() -> None:
+    cfg = {
+        'save_ckpt_after_iter': 5,
+        'mine': {'type': 'log_show', 'priority': 15},
+        'log_show_after_iter': 7,
+        'log_reduce_after_iter': True,
+        'late': {'type': 'save_ckpt'},
+    }
+    assert names(build_learner_hook_by_cfg(cfg))['after_iter'] == [
+        'log_reduce_after_iter',
+        'mine',
+        'save_ckpt_after_iter',
+        'log_show_after_iter',
+        'late',
+    ]
+
+
+@pytest.mark.parametrize('nothing', [None, False, ''])
+@pytest.mark.parametrize('key', list(NO_HOOKS))
+def test_none_and_false_remove_a_default_hook(nothing: Any, key: str) -> None:
+    hooks = BaseLearner({'hook': {key: nothing}}, ScriptedPolicy().learn_mode).hooks
+    assert key not in [hook.name for own in hooks.values() for hook in own]
+    assert sum(map(len, hooks.values())) == (3 if key == 'load_ckpt_before_run' else 2)
+
+
+def test_custom_form_gives_name_position_priority_and_options() -> None:
+    (hook,) = build_learner_hook_by_cfg(
+        {'often': {'type': 'save_ckpt', 'position': 'before_iter', 'priority': 3, 'ext_args': {'freq': 7}}}
+    )['before_iter']
+    assert (hook.name, hook.priority, hook.freq) == ('often', 3, 7)
+    (hook,) = build_learner_hook_by_cfg({'x': {'type': 'save_ckpt', 'name': 'y', 'freq': 9}})['after_iter']
+    assert (hook.name, hook.freq) == ('y', 9)
+    assert repr(hook) == 'y(after_iter, priority 20)'
+
+
+def test_unknown_shorthands_types_positions_and_priorities_are_refused() -> None:
+    with pytest.raises(HookError, match="Did you mean 'log_show_after_iter'"):
+        build_learner_hook_by_cfg({'log_show_after_itr': 3})
+    with pytest.raises(ConfigError, match="Did you mean 'log_show'"):
+        build_learner_hook_by_cfg({'x': {'type': 'log_shaw'}})
+    with pytest.raises(HookError, match="Did you mean 'after_iter'"):
+        Note([], position='after_itr')
+    for priority in (-1, 1.5):
+        with pytest.raises(HookError, match='an int >= 0'):
+            Note([], 'x', priority)
+    for bad in ({'log_show_after_iter': 0}, {'log_show_after_iter': True}, {'mine': {'freq': 3}}, {'mine': 3}):
+        with pytest.raises(ConfigError, match='hook'):
+            BaseLearner({'hook': bad})
+
+
+def test_registering_works_as_decorator_and_as_function(registry: Any) -> None:
+    @register_learner_hook('noted')
+    class Noted(LearnerHook):
+        position = 'before_run'
+
+        def __call__(self, learner: BaseLearner) -> None: ...
+
+    class Other(Noted):
+        priority = 5
+
+    assert register_learner_hook('other', Other) is Other
+    hooks = build_learner_hook_by_cfg({'a': {'type': 'noted'}, 'b': {'type': 'other'}})
+    assert [type(hook) for hook in hooks['before_run']] == [Other, Noted]
+    for wrong in (3, dict):
+        with pytest.raises(HookError, match='subclass of LearnerHook'):
+            register_learner_hook('wrong', wrong)
+
+
+def test_hooks_of_all_positions_run_around_every_iteration() -> None:
+    notes: list[Any] = []
+    hooks = [
+        Note(notes, f'{position}{priority}', priority, position=position)
+        for priority in (30, 10)
+        for position in ('before_run', 'after_run', 'before_iter', 'after_iter')
+    ]
+    learner = learner_with(*hooks, train_iterations=2)
+    learner.get_data = lambda size: {}
+    learner.policy.set_attribute('batch_size', 4)
+    learner.start()
+    expected = [('before_run', 0), ('before_iter', 0), ('after_iter', 1), ('before_iter', 1), ('after_iter', 2)]
+    expected += [('after_run', 2)]
+    assert notes == [(f'{p}{n}', p, i) for p, i in expected for n in (10, 30)]
+
+
+def test_several_updates_of_one_batch_have_hooks_and_counters_each() -> None:
+    notes: list[Any] = []
+
+    def updates(data: Any) -> Any:
+        for i in range(3):
+            yield lambda i=i: notes.append(('update', i)) or {'total_loss': float(i)}
+
+    learner = learner_with(Note(notes, 'b', position='before_iter'), Note(notes, 'a'), updates=updates)
+    assert [out['total_loss'] for out in learner.train({})] == [0.0, 1.0, 2.0]
+    assert notes == [
+        entry
+        for i in range(3)
+        for entry in (('b', 'before_iter', i), ('update', i), ('a', 'after_iter', i + 1))
+    ]
+    assert learner.train_iter == learner.last_iter == 3
+    learner = learner_with(updates=[{'total_loss': 1.0}, {'total_loss': 2.0}])
+    assert len(learner.train({})) == 2 and learner.train_iter == 2
+
+
+class Boom(Exception):
+    """An exception of the user's own."""
+
+
+class Fails(LearnerHook):
+    position, priority = 'after_iter', 5
+
+    def __call__(self, learner: BaseLearner) -> None:
+        raise Boom('inside')
+
+
+def test_an_exception_in_a_hook_keeps_its_type_and_names_hook_and_iteration() -> None:
+    learner = learner_with(Fails('my_hook'))
+    with pytest.raises(Boom, match='^inside') as caught:
+        learner.train({})
+    assert caught.value.__notes__ == ['raised in the hook my_hook(after_iter, priority 5) at train_iter 1']
+    assert 'in __call__' in ''.join(traceback.format_exception(caught.value))
+
+
+def test_add_and_merge_keep_order() -> None:
+    notes: list[Any] = []
+    one, two = build_learner_hook_by_cfg({}), build_learner_hook_by_cfg({})
+    add_learner_hook(one, Note(notes, 'a', 20))
+    add_learner_hook(two, Note(notes, 'b', 20))
+    add_learner_hook(two, Note(notes, 'c', 10))
+    assert names(merge_hooks(one, two)) == {'after_iter': ['c', 'a', 'b']}
+    assert names(one) == {'after_iter': ['a']}
+    with pytest.raises(HookError, match='cannot be merged'):
+        merge_hooks(one, {'after_iter': []})
+
+
+def test_an_unknown_position_is_refused() -> None:
+    with pytest.raises(ValueError, match='no hook position'):
+        learner_with().call_hook('after_epoch')
+
+
+def test_the_stop_on_nan_hook_of_the_design_works_as_written(registry: Any) -> None:
+    @register_learner_hook('stop_on_nan')
+    class StopOnNanHook(LearnerHook):
+        """Fails at the first non-finite training variable instead of training on garbage."""
+
+        position, priority = 'after_iter', 10  # lower runs earlier
+
+        def __call__(self, learner: BaseLearner) -> None:
+            bad = [name for name, value in learner.log_buffer['scalar'].items() if not math.isfinite(value)]
+            if bad:
+                raise FloatingPointError(f'non-finite {bad} at train_iter {learner.train_iter}')
+
+    losses = iter([1.0, 2.0, math.nan])
+    cfg = {'hook': NO_HOOKS | {'nan': {'type': 'stop_on_nan'}}}
+    learner = BaseLearner(cfg, ScriptedPolicy(lambda data: {'total_loss': next(losses)}).learn_mode)
+    learner.train({})
+    learner.train({})
+    with pytest.raises(FloatingPointError, match=r"non-finite \['total_loss'\] at train_iter 3"):
+        learner.train({})

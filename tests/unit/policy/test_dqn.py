@@ -1,0 +1,290 @@
+"""DQN's target, loss, priorities, target updates and exploration equal what their formulas say."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from rlframe.data import Batch, EnvSpec, TimeStep
+from rlframe.data.timestep import IntArray
+from rlframe.errors import ConfigError, DeviceError, IncompatibleError
+from rlframe.model.q_net import QNet
+from rlframe.policy import create_policy
+from rlframe.policy.dqn import DQNPolicy
+from rlframe.policy.schedule import linear_decay
+from rlframe.registry import POLICY_REGISTRY
+
+BOX = gymnasium.spaces.Box(-1, 1, (3,), np.float32)
+GAMMA = 0.9
+
+
+def spec_of(actions: int = 4, start: int = 0, obs: Any = BOX) -> EnvSpec:
+    return EnvSpec(obs, gymnasium.spaces.Discrete(actions, start=start), name='Toy-v0')
+
+
+def make(spec: EnvSpec | None = None, seed: int = 0, **cfg: Any) -> DQNPolicy:
+    torch.manual_seed(seed)
+    base = {'cuda': False, 'discount_factor': GAMMA, 'model': {'encoder_hidden_size_list': [8]}}
+    return create_policy({'type': 'dqn', **base, **cfg}, spec or spec_of(), seed=seed)
+
+
+def batch_of(size: int = 6, seed: int = 0, actions: int = 4, **more: Any) -> Batch:
+    rng = np.random.default_rng(seed)
+    return Batch(
+        obs=rng.normal(size=(size, 3)).astype(np.float32),
+        next_obs=rng.normal(size=(size, 3)).astype(np.float32),
+        action=rng.integers(actions, size=size).astype(np.uint8),
+        reward=rng.normal(size=size).astype(np.float32),
+        terminated=np.arange(size) % 3 == 0,
+        truncated=np.arange(size) % 3 == 1,
+        **more,
+    )
+
+
+def expected_target(policy: DQNPolicy, data: Batch, double: bool) -> list[float]:
+    """The target of each row, one by one."""
+    targets = []
+    for i, row in enumerate(data):
+        with torch.no_grad():
+            obs = torch.from_numpy(row['next_obs'])[None]
+            target_q, online_q = policy._target_model(obs)[0], policy._model(obs)[0]
+        best = int(online_q.argmax()) if double else int(target_q.argmax())
+        gamma = float(data['value_gamma'][i]) if 'value_gamma' in data else GAMMA
+        targets.append(float(row['reward']) + (0 if row['terminated'] else gamma * float(target_q[best])))
+    return targets
+
+
+def apart(policy: DQNPolicy) -> DQNPolicy:
+    """Makes the target network different from the online one."""
+    with torch.no_grad():
+        for parameter in policy._target_model.parameters():
+            parameter.add_(torch.randn_like(parameter))
+    return policy
+
+
+@pytest.mark.parametrize(
+    ('double', 'dueling', 'nstep', 'weighted'), list(itertools.product([True, False], repeat=4))
+)
+def test_loss_target_and_priority_equal_the_formula(
+    double: bool, dueling: bool, nstep: bool, weighted: bool
+) -> None:
+    policy = apart(
+        make(
+            double=double,
+            priority=weighted,
+            priority_IS_weight=weighted,
+            model={'encoder_hidden_size_list': [8], 'dueling': dueling},
+        )
+    )
+    more: dict[str, Any] = {}
+    if nstep:
+        more['value_gamma'] = np.array([0.9, 0.81, 0.729, 0.9, 0.5, 0.0], np.float32)
+    if weighted:
+        more['IS'] = np.array([1, 0.5, 0.25, 1, 0.1, 0.7], np.float32)
+    data = batch_of(**more)
+    targets = expected_target(policy, data, double)
+    with torch.no_grad():
+        values = [
+            float(policy._model(torch.from_numpy(row['obs'])[None])[0, int(row['action'])]) for row in data
+        ]
+    errors = np.array(targets) - values
+    metrics = policy.learn_mode.forward(data)
+    weights = more['IS'] if weighted else np.ones(6)
+    assert float(metrics['total_loss']) == pytest.approx(np.mean(weights * errors**2), rel=1e-5)
+    assert float(metrics['target_q_value']) == pytest.approx(np.mean(targets), rel=1e-5)
+    assert float(metrics['q_value']) == pytest.approx(np.mean(values), rel=1e-5)
+    assert set(metrics) - {'priority'} == set(policy.learn_mode.monitor_vars())
+    if weighted:
+        np.testing.assert_allclose(metrics['priority'], np.abs(errors), rtol=1e-5)
+    else:
+        assert 'priority' not in metrics
+
+
+def test_the_gradient_goes_through_the_online_network_only() -> None:
+    policy = apart(make())
+    before = copy.deepcopy(policy._target_model.state_dict())
+    old = copy.deepcopy(policy._model.state_dict())
+    data = batch_of()
+    reference = copy.deepcopy(policy._model)
+    targets = torch.tensor(expected_target(policy, data, True))
+    value = reference(torch.from_numpy(data['obs']))[range(6), data['action'].astype(int)]
+    (targets - value).square().mean().backward()
+    policy.learn_mode.forward(data)
+    assert all(torch.equal(before[name], tensor) for name, tensor in policy._target_model.state_dict().items())
+    for (name, parameter), other in zip(policy._model.named_parameters(), reference.parameters(), strict=True):
+        torch.testing.assert_close(parameter.grad, other.grad)
+        moved = (parameter.detach() - old[name])[other.grad.abs() > 1e-6]
+        torch.testing.assert_close(moved.abs(), torch.full_like(moved, 1e-3), rtol=0.02, atol=1e-6)
+
+
+def same(one: nn.Module, other: nn.Module) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
+
+
+def test_hard_update_every_so_many_iterations() -> None:
+    policy = make(learn={'target_update_freq': 3})
+    equal = []
+    for _ in range(7):
+        policy.learn_mode.forward(batch_of())
+        equal.append(same(policy._target_model, policy._model))
+    assert equal == [False, False, True, False, False, True, False]
+
+
+def test_soft_update_moves_by_a_share_every_iteration() -> None:
+    policy = apart(make(learn={'target_update_freq': None, 'target_theta': 0.25}))
+    before = [p.clone() for p in policy._target_model.parameters()]
+    policy.learn_mode.forward(batch_of())
+    for old, new, online in zip(
+        before, policy._target_model.parameters(), policy._model.parameters(), strict=True
+    ):
+        torch.testing.assert_close(new, 0.75 * old + 0.25 * online)
+    for learn in ({'target_theta': 0.1}, {'target_update_freq': None}):
+        with pytest.raises(ConfigError, match='set one of target_update_freq'):
+            make(learn=learn)
+    with pytest.raises(ConfigError, match=r'needs policy\.priority=True'):
+        make(priority_IS_weight=True)
+
+
+def test_dueling_adds_value_and_centred_advantage() -> None:
+    net = QNet(spec_of(), [8], dueling=True)
+    obs = torch.randn(5, 3)
+    value = net.value_head(net.encoder(obs))
+    torch.testing.assert_close(net(obs).mean(1, keepdim=True), value)
+    torch.nn.init.zeros_(net.value_head.weight), torch.nn.init.constant_(net.value_head.bias, 3.0)
+    assert float(net(obs).detach().std()) > 0
+    torch.testing.assert_close(net(obs).mean(1), torch.full((5,), 3.0))
+    assert QNet(spec_of(), [], dueling=False)(obs).shape == (5, 4)
+    one_hot = QNet(spec_of(obs=gymnasium.spaces.Discrete(3, start=1)), [])
+    assert one_hot(torch.tensor([1, 2, 3])).shape == (3, 4)
+
+
+def test_epsilon_is_the_share_of_uniform_actions() -> None:
+    policy = make()
+    obs = np.tile(np.array([0.3, -0.2, 0.9], np.float32), (40_000, 1))
+    ids = np.arange(len(obs))
+    greedy = policy.collect_mode.forward(obs, ids, eps=0.0)['action']
+    assert len(set(greedy)) == 1 and (policy.eval_mode.forward(obs, ids)['action'] == greedy).all()
+    mixed = policy.collect_mode.forward(obs, ids, eps=0.4)['action']
+    counts = np.bincount(mixed, minlength=4) / len(obs)
+    expected = np.full(4, 0.1)
+    expected[greedy[0]] = 0.7
+    np.testing.assert_allclose(counts, expected, atol=0.01)
+    uniform = policy.collect_mode.forward(obs, ids, eps=1.0)['action']
+    np.testing.assert_allclose(np.bincount(uniform) / len(obs), 0.25, atol=0.01)
+
+
+def test_epsilon_and_learning_rate_follow_their_schedules() -> None:
+    eps = {'type': 'linear', 'start': 1.0, 'end': 0.1, 'decay': 100}
+    rate = {'type': 'linear', 'start': 1e-2, 'end': 1e-3, 'decay': 100}
+    policy = make(other={'eps': eps}, learn={'learning_rate': rate})
+    for envstep, share in ((0, 1.0), (50, 0.55), (100, 0.1), (10**6, 0.1)):
+        assert policy.command_mode.get_setting_collect({'envstep': envstep}) == {'eps': pytest.approx(share)}
+        policy.command_mode.get_setting_learn({'envstep': envstep})
+        metrics = policy.learn_mode.forward(batch_of())
+        assert metrics['cur_lr'] == pytest.approx(share / 100)
+
+
+@pytest.mark.parametrize(('actions', 'start', 'dtype'), [(4, 0, np.uint8), (3, 5, np.uint8), (300, -1, np.uint16)])
+def test_actions_are_the_env_s_and_are_stored_small_from_0(actions: int, start: int, dtype: Any) -> None:
+    spec = spec_of(actions, start)
+    policy = make(spec)
+    obs = np.zeros((50, 3), np.float32)
+    output = policy.collect_mode.forward(obs, np.arange(50), eps=1.0)
+    assert all(spec.action_space.contains(action) for action in output['action'])
+    assert all(spec.action_space.contains(a) for a in policy.eval_mode.forward(obs, np.arange(50))['action'])
+    flags = np.zeros(50, bool)
+    step = TimeStep(obs, np.zeros(50, np.float32), flags, flags, (), np.arange(50))
+    rows = policy.collect_mode.process_transition(obs, output, step)
+    assert rows['action'].dtype == dtype
+    np.testing.assert_array_equal(rows['action'].astype(int) + start, output['action'])
+
+
+def test_state_continues_identically() -> None:
+    policy = make(priority=True, learn={'target_update_freq': 3})
+    for i in range(4):
+        policy.learn_mode.forward(batch_of(seed=i))
+    state = copy.deepcopy(policy.learn_mode.state_dict())
+    other = make(seed=1, priority=True, learn={'target_update_freq': 3})
+    other.learn_mode.load_state_dict(state)
+    ids, obs = np.arange(100), np.zeros((100, 3), np.float32)
+    for i in range(5):
+        one, two = (p.learn_mode.forward(batch_of(seed=10 + i)) for p in (policy, other))
+        assert float(one['total_loss']) == float(two['total_loss'])
+        one, two = (p.collect_mode.forward(obs, ids, eps=0.5)['action'] for p in (policy, other))
+        np.testing.assert_array_equal(one, two)
+    assert same(policy._target_model, other._target_model)
+
+
+def test_weights_of_another_network_are_refused_with_both_shapes() -> None:
+    other = make(model={'encoder_hidden_size_list': [9]})
+    with pytest.raises(IncompatibleError, match=r'\[8, 3\] here, \[9, 3\] there'):
+        make().collect_mode.load_state_dict(other.collect_mode.state_dict())
+
+
+def test_a_continuous_action_space_is_refused_with_alternatives() -> None:
+    pendulum = gymnasium.make('Pendulum-v1')
+    spec = EnvSpec(pendulum.observation_space, pendulum.action_space, name='Pendulum-v1')
+    with pytest.raises(IncompatibleError) as caught:
+        make(spec)
+    for word in ('DQNPolicy', 'Pendulum-v1', 'Box(-2.0, 2.0', 'Supported: Discrete', 'sac', 'td3', 'ddpg'):
+        assert word in str(caught.value)
+
+
+@pytest.mark.parametrize(('key', 'value', 'real'), [('obs_shape', 5, '[3]'), ('obs_shape', [2, 2], '[3]'), ('action_shape', 7, '[4]')])
+def test_a_size_that_is_not_the_env_s_is_refused_with_both(key: str, value: Any, real: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        make(model={key: value})
+    for word in (f'policy.model.{key}', repr(value), real, 'Leave it out'):
+        assert word in str(caught.value)
+    make(model={'obs_shape': 3, 'action_shape': 4})
+    with pytest.raises(ConfigError, match='needs the spec'):
+        DQNPolicy({})
+
+
+def test_devices_that_are_not_there_and_contradictions_are_refused() -> None:
+    assert make(device='cpu', cuda=None)._device == torch.device('cpu')
+    if not torch.cuda.is_available():
+        for cfg in ({'cuda': True}, {'device': 'cuda', 'cuda': None}, {'device': 'cuda:3', 'cuda': None}):
+            with pytest.raises(DeviceError) as caught:
+                make(**cfg)
+            for word in (torch.__version__, 'cuda.is_available()=False', "device='auto'"):
+                assert word in str(caught.value)
+        assert make(device='auto', cuda=None)._device.type == 'cpu'
+    with pytest.raises(ConfigError, match='contradicts'):
+        make(device='cpu', cuda=True)
+    with pytest.raises(ConfigError, match="'cuda:1'"):
+        make(device='gpu', cuda=None)
+
+
+def test_the_boltzmann_policy_of_the_design_works_as_written(monkeypatch: Any) -> None:
+    monkeypatch.setattr(POLICY_REGISTRY, '_classes', dict(POLICY_REGISTRY._classes))
+
+    @POLICY_REGISTRY.register('boltzmann_dqn')
+    class BoltzmannDQNPolicy(DQNPolicy):
+        """DQN that explores by sampling ``softmax(Q / temperature)`` instead of epsilon-greedy."""
+
+        config = dict(other=dict(temperature=dict(start=1.0, end=0.1, decay=10000)))  # decay in env steps
+
+        def get_setting_collect(self, info: dict) -> dict:
+            return {'temperature': linear_decay(info['envstep'], **self._cfg.other.temperature)}
+
+        def _forward_collect(self, obs: Any, env_id: IntArray, temperature: float) -> Batch:
+            logit = self._q_value(obs) / temperature  # [N, A]
+            action = torch.distributions.Categorical(logits=logit).sample()  # [N]
+            return Batch(action=action.numpy())
+
+    cfg = {'type': 'boltzmann_dqn', 'cuda': False, 'other': {'temperature': {'end': 0.2}}}
+    policy = create_policy(cfg, spec_of())
+    settings = policy.command_mode.get_setting_collect({'envstep': 5000})
+    assert settings == {'temperature': pytest.approx(0.6)}
+    obs = np.random.default_rng(0).normal(size=(200, 3)).astype(np.float32)
+    assert len(set(policy.collect_mode.forward(obs, np.arange(200), temperature=50.0)['action'])) == 4
+    cold = policy.collect_mode.forward(obs, np.arange(200), temperature=1e-6)['action']
+    np.testing.assert_array_equal(cold, policy.eval_mode.forward(obs, np.arange(200))['action'])

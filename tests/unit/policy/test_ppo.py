@@ -1,0 +1,199 @@
+"""PPO's samples, loss and updates equal what their formulas say, with every kind of episode end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+
+from rlframe.data import Batch, EnvSpec, TimeStep
+from rlframe.errors import IncompatibleError
+from rlframe.policy import create_policy
+from rlframe.policy.ppo import PPOPolicy
+
+GAMMA, LAMBDA = 0.9, 0.7
+SPEC = EnvSpec(gymnasium.spaces.Box(-9, 9, (3,), np.float32), gymnasium.spaces.Discrete(4, start=2), name='Toy')
+
+
+def make(seed: int = 0, learn: dict[str, Any] | None = None, **cfg: Any) -> PPOPolicy:
+    torch.manual_seed(seed)
+    collect = {'discount_factor': GAMMA, 'gae_lambda': LAMBDA, 'n_sample': 8}
+    base = {'type': 'ppo', 'cuda': False, 'collect': collect, 'learn': learn or {}}
+    return create_policy(base | cfg, SPEC, seed=seed)
+
+
+def block_of(steps: int = 7, envs: int = 3, seed: int = 0, ragged: bool = False) -> Batch:
+    rng = np.random.default_rng(seed)
+    obs = rng.normal(size=(steps + 1, envs, 3)).astype(np.float32)
+    terminated = rng.random((steps, envs)) < 0.2
+    truncated = ~terminated & (rng.random((steps, envs)) < 0.2)
+    next_obs = obs[1:].copy()
+    ended = terminated | truncated
+    next_obs[ended] = rng.normal(size=(int(ended.sum()), 3))  # the true last obs, not the next first one
+    columns = {
+        'obs': obs[:-1],
+        'next_obs': next_obs,
+        'action': rng.integers(4, size=(steps, envs)),
+        'logit': rng.normal(size=(steps, envs, 4)).astype(np.float32),
+        'reward': rng.normal(size=(steps, envs)).astype(np.float32),
+        'terminated': terminated,
+        'truncated': truncated,
+        'collect_iter': np.full((steps, envs), 3, np.int32),
+    }
+    if ragged:
+        mask = np.arange(steps)[:, None] < np.array([steps, steps - 2, steps - 5])[:envs]
+        for column in columns.values():
+            column[~mask] = 0
+        columns['mask'] = mask
+    return Batch(columns)
+
+
+@pytest.mark.parametrize('ragged', [False, True])
+@pytest.mark.parametrize('seed', range(6))
+def test_advantages_and_returns_equal_the_sum_written_out(seed: int, ragged: bool) -> None:
+    policy, block = make(seed), block_of(seed=seed, ragged=ragged)
+    samples = policy.collect_mode.get_train_sample(block)
+
+    def value(obs: np.ndarray) -> float:
+        with torch.no_grad():
+            return float(policy._model.critic(torch.from_numpy(obs)[None]))
+
+    expected = []
+    mask = block['mask'] if ragged else np.ones((7, 3), bool)
+    for t, n in zip(*np.nonzero(mask), strict=True):
+        advantage, k = 0.0, t
+        while True:
+            bootstrap = 0.0 if block['terminated'][k, n] else value(block['next_obs'][k, n])
+            delta = block['reward'][k, n] + GAMMA * bootstrap - value(block['obs'][k, n])
+            advantage += (GAMMA * LAMBDA) ** (k - t) * delta
+            ended = block['terminated'][k, n] or block['truncated'][k, n]
+            k += 1
+            if ended or k == 7 or not mask[k, n]:
+                break
+        logit = block['logit'][t, n].astype(float)
+        log_prob = logit[block['action'][t, n]] - np.log(np.exp(logit).sum())
+        expected.append((advantage, advantage + value(block['obs'][t, n]), log_prob))
+    assert len(samples) == mask.sum()
+    got = np.stack([samples['advantage'], samples['return_'], samples['log_prob']], axis=1)
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(samples['obs'], block['obs'][mask])
+    assert samples['collect_iter'].tolist() == [3] * int(mask.sum())
+
+
+def samples_of(size: int, seed: int = 0) -> Batch:
+    rng = np.random.default_rng(seed)
+    return Batch(
+        obs=rng.normal(size=(size, 3)).astype(np.float32),
+        action=rng.integers(4, size=size),
+        log_prob=np.log(rng.uniform(0.05, 0.6, size)).astype(np.float32),
+        advantage=rng.normal(size=size).astype(np.float32),
+        return_=rng.normal(size=size).astype(np.float32),
+    )
+
+
+def test_loss_equals_the_clipped_objective_written_out_row_by_row() -> None:
+    learn = {'epoch_per_collect': 1, 'batch_size': 100, 'value_weight': 0.3, 'entropy_weight': 0.02}
+    policy, data = make(learn=learn), samples_of(20)
+    with torch.no_grad():
+        logit = policy._model.actor(torch.from_numpy(data['obs'])).numpy().astype(float)
+        value = policy._model.critic(torch.from_numpy(data['obs'])).numpy()[:, 0].astype(float)
+    probs = np.exp(logit) / np.exp(logit).sum(1, keepdims=True)
+    ratios = probs[np.arange(20), data['action']] / np.exp(data['log_prob'])
+    assert (np.abs(ratios - 1) > 0.2).any() and (np.abs(ratios - 1) < 0.2).any()
+    (update,) = list(policy.learn_mode.forward(data))
+    metrics = update()
+    advantage = data['advantage'].astype(float)
+    scaled = (advantage - advantage.mean()) / advantage.std()
+    terms = []
+    for ratio, a in zip(ratios, scaled, strict=True):
+        terms.append(min(ratio * a, min(max(ratio, 0.8), 1.2) * a))
+    entropy = -(probs * np.log(probs)).sum(1).mean()
+    value_loss = np.mean((value - data['return_']) ** 2)
+    assert float(metrics['policy_loss']) == pytest.approx(-np.mean(terms), rel=1e-4)
+    assert float(metrics['value_loss']) == pytest.approx(value_loss, rel=1e-4)
+    assert float(metrics['entropy']) == pytest.approx(entropy, rel=1e-4)
+    assert float(metrics['clip_fraction']) == pytest.approx(np.mean(np.abs(ratios - 1) > 0.2))
+    assert float(metrics['approx_kl']) == pytest.approx(np.mean(ratios - 1 - np.log(ratios)), rel=1e-3)
+    total = float(metrics['policy_loss']) + 0.3 * value_loss - 0.02 * entropy
+    assert float(metrics['total_loss']) == pytest.approx(total, rel=1e-4)
+    assert set(metrics) == set(policy.learn_mode.monitor_vars())
+
+
+def test_a_clipped_ratio_has_no_gradient() -> None:
+    policy = make(learn={'epoch_per_collect': 1, 'batch_size': 9, 'value_weight': 0.0, 'entropy_weight': 0.0})
+    data = samples_of(2)
+    with torch.no_grad():
+        log_probs = torch.log_softmax(policy._model.actor(torch.from_numpy(data['obs'])), 1)
+    own = log_probs[range(2), data['action']].numpy()
+    for shift, clipped in ((1.0, True), (0.0, False)):
+        rows = data.replace(
+            log_prob=own - np.array([shift, -shift], np.float32), advantage=np.array([1, -1], np.float32)
+        )
+        for update in policy.learn_mode.forward(rows):
+            update()
+        grads = torch.cat([p.grad.flatten() for p in policy._model.actor.parameters()])
+        assert (float(grads.abs().max()) == 0.0) == clipped
+
+
+def test_every_epoch_visits_every_sample_once_in_an_order_of_its_own() -> None:
+    policy, seen = make(learn={'epoch_per_collect': 3, 'batch_size': 8}), []
+    data = samples_of(21).replace(advantage=np.arange(21, dtype=np.float32))
+    policy._update = lambda rows: seen.append(rows['advantage'].int().tolist()) or {}
+    for update in policy.learn_mode.forward(data):
+        update()
+    assert [len(batch) for batch in seen] == [8, 8, 5] * 3
+    epochs = [sum(seen[i : i + 3], []) for i in (0, 3, 6)]
+    assert all(sorted(epoch) == list(range(21)) for epoch in epochs)
+    assert epochs[0] != epochs[1] != epochs[2]
+
+
+def test_a_last_batch_of_a_single_sample_does_no_harm() -> None:
+    policy = make(learn={'epoch_per_collect': 2, 'batch_size': 8})
+    for update in policy.learn_mode.forward(samples_of(17)):
+        assert all(np.isfinite(float(value)) for value in update().values())
+    assert all(torch.isfinite(p).all() for p in policy._model.parameters())
+
+
+def test_actions_are_drawn_from_the_softmax_and_recorded_with_their_logits() -> None:
+    policy = make()
+    with torch.no_grad():
+        last = [m for m in policy._model.actor.modules() if isinstance(m, torch.nn.Linear)][-1]
+        last.bias.copy_(torch.tensor([0.0, 1.0, 2.0, -1.0]))
+    count = 40_000
+    obs = np.zeros((count, 3), np.float32)
+    output = policy.collect_mode.forward(obs, np.arange(count))
+    probs = np.exp(output['logit'][0]) / np.exp(output['logit'][0]).sum()
+    np.testing.assert_allclose(np.bincount(output['action'] - 2, minlength=4) / count, probs, atol=0.01)
+    assert all(SPEC.action_space.contains(a) for a in output['action'][:50])
+    assert (policy.eval_mode.forward(obs, np.arange(count))['action'] == 2 + probs.argmax()).all()
+    flags = np.zeros(count, bool)
+    step = TimeStep(obs, np.zeros(count, np.float32), flags, flags, (), np.arange(count))
+    rows = policy.collect_mode.process_transition(obs, output, step)
+    np.testing.assert_array_equal(rows['action'], output['action'] - 2)
+    assert rows['logit'] is output['logit']
+
+
+def test_learning_rate_follows_its_schedule_and_state_continues_identically() -> None:
+    rate = {'type': 'cosine', 'start': 1e-2, 'end': 0.0, 'decay': 100}
+    learn = {'learning_rate': rate, 'epoch_per_collect': 2, 'batch_size': 8}
+    policy, other = make(learn=learn), make(1, learn=learn)
+    policy.command_mode.get_setting_learn({'envstep': 50})
+    metrics = [update() for update in policy.learn_mode.forward(samples_of(20))]
+    assert metrics[0]['cur_lr'] == pytest.approx(5e-3)
+    other.learn_mode.load_state_dict(policy.learn_mode.state_dict())
+    other.command_mode.get_setting_learn({'envstep': 50})
+    one, two = ([float(u()['total_loss']) for u in p.learn_mode.forward(samples_of(20, 1))] for p in (policy, other))
+    assert one == two
+    obs = np.zeros((50, 3), np.float32)
+    np.testing.assert_array_equal(
+        policy.collect_mode.forward(obs, np.arange(50))['action'],
+        other.collect_mode.forward(obs, np.arange(50))['action'],
+    )
+
+
+def test_a_continuous_action_space_is_refused() -> None:
+    with pytest.raises(IncompatibleError, match='PPOPolicy cannot act in Toy'):
+        create_policy({'type': 'ppo'}, SPEC.__class__(SPEC.observation_space, SPEC.observation_space, name='Toy'))

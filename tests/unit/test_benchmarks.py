@@ -1,0 +1,179 @@
+"""The benchmark report: ratios, spreads, verdicts and tables, on figures that nobody measured."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+BENCHMARKS = Path(__file__).parents[2] / 'benchmarks'
+
+
+@pytest.fixture
+def report(monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    return importlib.import_module('report')
+
+
+@pytest.fixture
+def cases(report):
+    return importlib.import_module('cases')
+
+
+@pytest.fixture
+def make_case(cases):
+    def make(measure='seconds', goals=()):
+        return cases.Case(
+            name='c',
+            title='W1 fabricated',
+            script='s.py',
+            side='w1',
+            measure=measure,
+            peers=('a', 'b'),
+            goals=goals,
+            sizes=(1,),
+        )
+
+    return make
+
+
+@pytest.fixture
+def make_records(report):
+    def make(measure='seconds', **sides):
+        return [
+            report.Record('c', side, i, {measure: value, 'env_steps': 800, 'updates': 40 + i})
+            for side, values in sides.items()
+            for i, value in values.items()
+        ]
+
+    return make
+
+
+def test_spread_is_median_and_extremes(report):
+    assert report.spread([3.0, 1.0, 10.0]) == (3.0, 1.0, 10.0)
+    assert report.spread([1.0, 2.0]).median == 1.5
+
+
+def test_less_seconds_than_the_peer_is_a_ratio_above_one(report, make_case, make_records):
+    records = make_records(rlframe={1: 2.0, 2: 4.0}, a={1: 3.0, 2: 4.0})
+    assert report.ratios(records, make_case(), 'a') == [1.5, 1.0]
+
+
+def test_more_steps_a_second_than_the_peer_is_a_ratio_above_one(report, make_case, make_records):
+    records = make_records('env_steps_per_s', rlframe={1: 30.0}, a={1: 10.0})
+    assert report.ratios(records, make_case('env_steps_per_s'), 'a') == [3.0]
+
+
+def test_a_ratio_compares_runs_of_one_round_only(report, make_case, make_records):
+    records = make_records(rlframe={1: 1.0, 2: 100.0, 3: 1.0}, a={2: 200.0, 3: 5.0, 4: 9.0})
+    assert report.ratios(records, make_case(), 'a') == [2.0, 5.0]
+
+
+def test_the_ratio_shown_is_the_median_of_ratios_not_the_ratio_of_medians(report, make_case, make_records):
+    records = make_records(rlframe={1: 1.0, 2: 2.0, 3: 10.0}, a={1: 4.0, 2: 2.0, 3: 30.0})
+    line = report.rows(records, make_case(), {})[1]
+    assert line.ratio == (3.0, 1.0, 4.0)
+    assert line.value == (4.0, 2.0, 30.0)
+
+
+def test_a_goal_against_a_peer_is_met_from_its_ratio_on(report, cases, make_case, make_records):
+    case = make_case(goals=(cases.Goal('a', 1.5), cases.Goal('b', 1.5)))
+    records = make_records(rlframe={1: 2.0}, a={1: 3.0}, b={1: 2.9})
+    own, a, b = report.rows(records, case, {})
+    assert (own.verdict, a.verdict, b.verdict) == ('', 'met', 'missed')
+    assert a.goal == '>= 1.5x'
+
+
+def test_a_goal_of_its_own_is_met_up_to_its_value(report, cases, make_case, make_records):
+    case = make_case('us_cycle', (cases.Goal(at_most=60),))
+    assert report.rows(make_records('us_cycle', rlframe={1: 60.0}), case, {})[0].verdict == 'met'
+    missed = report.rows(make_records('us_cycle', rlframe={1: 61.0}), case, {})[0]
+    assert (missed.verdict, missed.goal) == ('missed', '<= 60 us a cycle')
+
+
+def test_a_smoke_test_judges_nothing(report, cases, make_case, make_records):
+    case = make_case(goals=(cases.Goal('a', 1.5),))
+    lines = report.rows(make_records(rlframe={1: 1.0}, a={1: 1.0}), case, {}, judged=False)
+    assert [line.verdict + line.goal for line in lines] == ['', '']
+
+
+def test_a_peer_that_did_not_run_is_listed_with_the_reason(report, make_case, make_records):
+    lines = report.rows(make_records(rlframe={1: 1.0}, a={1: 1.0}), make_case(), {'b': 'b is not installed'})
+    assert report.cells(lines[2])[:2] == ['b', 'b is not installed']
+
+
+def test_work_tells_the_range_of_counts(report, make_case, make_records):
+    records = make_records(rlframe={1: 1.0, 2: 1.0})
+    assert report.work_text(records, make_case(), 'rlframe') == '800 env steps, 41 to 42 updates'
+
+
+def test_both_tables_hold_the_same_figures(report, cases, make_case, make_records):
+    case = make_case(goals=(cases.Goal('a', 1.5),))
+    lines = report.rows(make_records(rlframe={1: 2.0, 2: 1.5}, a={1: 12345.0, 2: 3.0}), case, {})
+    console = Console(width=200)
+    with console.capture() as capture:
+        console.print(report.rich_table(case, lines))
+    text, document = capture.get(), report.markdown_table(lines)
+    for figure in ('1.75', '6,174', '1.5 to 2', '3087.25x', '2.00 to 6,172', '>= 1.5x', 'met'):
+        assert figure.replace('6,172', '6172.50') in text
+        assert figure.replace('6,172', '6172.50') in document
+    assert 'W1 fabricated (seconds)' in text
+
+
+def test_the_document_names_machine_command_workload_and_goals(report, cases, make_case, make_records):
+    case = make_case(goals=(cases.Goal('a', 1.5),))
+    lines = report.rows(make_records(rlframe={1: 2.0}, a={1: 3.0}), case, {})
+    document = report.markdown([(case, lines)], {'processor': 'abacus'}, 'python benchmarks/run.py', 1)
+    for part in ('| processor | abacus |', '`python benchmarks/run.py`', '## W1', 'W1 fabricated', '| met |'):
+        assert part in document
+    assert all(line.count('|') == 9 for line in document.splitlines() if line.startswith(('| side', '| a')))
+
+
+def test_every_case_names_halves_that_exist_and_goals_of_its_peers(cases):
+    for case in cases.CASES:
+        source = (BENCHMARKS / 'peers' / case.script).read_text(encoding='utf-8')
+        assert all(f'def {peer}(' in source for peer in case.peers)
+        assert {goal.peer for goal in case.goals} <= {'', *case.peers}
+        assert case.workload in cases.WORKLOADS
+
+
+def test_every_goal_is_either_a_ratio_or_a_value(cases):
+    goals = [goal for case in cases.CASES for goal in case.goals]
+    assert all(bool(goal.peer) == (goal.at_least > 0) == (goal.at_most == 0) for goal in goals)
+
+
+@pytest.mark.slow
+def test_the_command_runs_both_sides_and_shows_a_ratio():
+    options = ['--quick', '--workloads', 'w2', '--repeats', '1', '--peers', 'raw', '--no-write']
+    before = sorted(BENCHMARKS.parent.glob('docs/*')), sorted(BENCHMARKS.glob('*.json'))
+    answer = subprocess.run(
+        [sys.executable, str(BENCHMARKS / 'run.py'), *options], capture_output=True, text=True, check=False
+    )
+    assert answer.returncode == 0, answer.stderr
+    assert 'W2 collect, 8 envs (transitions/s)' in answer.stdout
+    assert 'w2-8 round 1/1: raw' in answer.stderr
+    assert 'tianshou' not in answer.stdout
+    assert (sorted(BENCHMARKS.parent.glob('docs/*')), sorted(BENCHMARKS.glob('*.json'))) == before
+
+
+@pytest.mark.slow
+def test_rlframes_half_of_dqn_updates_as_often_as_the_hand_written_one():
+    counts = []
+    for script in ([BENCHMARKS / 'rlframe_side.py', 'w1'], [BENCHMARKS / 'peers' / 'w1_dqn.py', 'limit']):
+        command = [sys.executable, *map(str, script), '160']
+        answer = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, 'PYTHONPATH': str(BENCHMARKS.parent), 'OMP_NUM_THREADS': '1'},
+        )
+        measured = json.loads(answer.stdout.splitlines()[-1])
+        counts.append((measured['env_steps'], measured['updates']))
+    assert counts == [(160, 65), (160, 65)]

@@ -1,0 +1,304 @@
+"""A run that is saved and loaded goes on as if it had not been interrupted, and runs repeat with their seed."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from fakes import config_pair
+
+from rlframe import config
+from rlframe.errors import (
+    BufferUnderflowError,
+    CheckpointCorruptError,
+    CheckpointMismatchError,
+    CheckpointNotFoundError,
+    ConfigError,
+    IncompatibleError,
+    ResourceError,
+)
+from rlframe.pipeline import SerialPipeline, serial_pipeline
+
+
+@pytest.fixture(autouse=True)
+def in_tmp(tmp_path: Path, monkeypatch: Any) -> Path:
+    """Lets every run folder be made in a folder that is deleted."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+PRIORITIES = dict(
+    buffer=dict(type='advanced'), policy_=dict(priority=True, priority_IS_weight=True, nstep=3)
+)
+CASES = {
+    'dqn naive': dict(),
+    'dqn advanced': PRIORITIES,
+    'dqn soft target, random start': dict(
+        learn=dict(target_update_freq=None, target_theta=0.05, batch_size=16), policy_=dict(random_collect_size=20)
+    ),
+    'ppo': dict(policy='ppo'),
+    'dqn native vector': dict(manager='gym_vector'),
+    'ppo native vector': dict(policy='ppo', manager='gym_vector'),
+    'dqn sync vector': dict(manager='gym_vector', manager_=dict(mode='sync'), policy_=dict(nstep=2)),
+    'dqn sync vector same step': dict(manager='gym_vector', manager_=dict(mode='sync', autoreset='same_step')),
+    'dqn frozen lake': dict(env_id='FrozenLake-v1'),
+}
+
+
+def start(seed: int = 3, overrides: Any = (), **sections: Any) -> SerialPipeline:
+    main, create = config_pair(**sections)
+    return SerialPipeline(config.compile_config(main, create, seed=seed, overrides=list(overrides)))
+
+
+def records(pipeline: SerialPipeline) -> list[dict[str, Any]]:
+    """Returns the metrics but for those of time."""
+    pipeline.writer.flush()
+    lines = (pipeline.folder / 'metrics.jsonl').read_text().splitlines()
+    return [
+        {k: v for k, v in json.loads(line).items() if not k.startswith('time')} for line in lines
+    ]
+
+
+def assert_same_tree(one: Any, other: Any, path: str = '') -> None:
+    if isinstance(one, dict):
+        assert one.keys() == other.keys(), path
+        for name in one:
+            assert_same_tree(one[name], other[name], f'{path}.{name}')
+    elif isinstance(one, list | tuple):
+        assert len(one) == len(other), path
+        for i, pair in enumerate(zip(one, other, strict=True)):
+            assert_same_tree(*pair, f'{path}.{i}')
+    elif isinstance(one, torch.Tensor):
+        assert torch.equal(one, other), path
+    elif isinstance(one, np.ndarray):
+        np.testing.assert_array_equal(one, other, err_msg=path)
+    else:
+        assert one == other or (one != one and other != other), f'{path}: {one} != {other}'
+
+
+def full_state(pipeline: SerialPipeline) -> dict[str, Any]:
+    """Returns all that the next rounds depend on."""
+    progress = pipeline.progress.state_dict() | {'wall_time': 0}
+    buffer = {} if pipeline.replay_buffer is None else pipeline.replay_buffer.state_dict()
+    buffer.pop('control', None)  # throughput, measured by the clock
+    return {
+        'progress': progress,
+        'policy': pipeline.policy.learn_mode.state_dict(),
+        'collector': pipeline.collector.state_dict(),
+        'buffer': buffer,
+        'monitor': pipeline.learner.monitor.state_dict(),
+        'evaluator': pipeline.evaluator.state_dict(),
+        'torch': torch.get_rng_state(),
+        'numpy': np.random.get_state()[1],  # noqa: NPY002
+    }
+
+
+@pytest.mark.parametrize('name', CASES)
+def test_2n_steps_equal_n_steps_saved_loaded_and_n_steps(name: str, in_tmp: Path) -> None:
+    rounds = 17 if name.startswith('dqn') else 5
+    with start(**dict(CASES[name])) as whole:
+        for _ in range(2 * rounds):
+            whole.step()
+        expected, lines = full_state(whole), records(whole)
+    assert whole.progress.train_iter > rounds
+    with start(**dict(CASES[name])) as first:
+        for _ in range(rounds):
+            first.step()
+        first.save_checkpoint(in_tmp / 'saved')
+        first_lines = records(first)
+    with start(seed=3, **dict(CASES[name])) as second:
+        second.load_checkpoint(in_tmp / 'saved')
+        for _ in range(rounds):
+            second.step()
+        assert_same_tree(expected, full_state(second))
+        assert first_lines + records(second) == lines
+
+
+def test_same_seed_same_numbers_and_another_seed_others() -> None:
+    runs = []
+    for seed in (1, 1, 2):
+        with start(seed, evaluator=dict(eval_freq=10)) as pipeline:
+            for _ in range(20):
+                pipeline.step()
+            runs.append((records(pipeline), full_state(pipeline)))
+    assert runs[0][0] == runs[1][0] and len(runs[0][0]) > 5
+    assert_same_tree(runs[0][1], runs[1][1])
+    assert runs[0][0] != runs[2][0]
+
+
+@pytest.mark.parametrize('policy', ['dqn', 'ppo'])
+def test_evaluating_or_not_does_not_change_training(policy: str) -> None:
+    states = []
+    for evaluates in (True, False):
+        with start(policy=policy, evaluator=dict(eval_freq=2)) as pipeline:
+            if not evaluates:
+                pipeline.evaluator.should_eval = lambda train_iter: False
+            for _ in range(10):
+                pipeline.step()
+            assert np.isnan(pipeline.evaluator.latest) != evaluates
+            states.append({k: v for k, v in full_state(pipeline).items() if k != 'evaluator'})
+    assert_same_tree(*states)
+
+
+def test_run_ends_at_its_budgets_and_at_the_stop_value() -> None:
+    with start(max_env_step=100) as pipeline:
+        pipeline.run()
+        assert 100 <= pipeline.progress.envstep < 120 and not pipeline.stopped
+    with start(max_train_iter=9, evaluator=dict(eval_freq=5)) as pipeline:
+        pipeline.run()
+        assert pipeline.progress.train_iter >= 9
+    with start(env=dict(stop_value=1.0)) as pipeline:
+        pipeline.run()
+        assert pipeline.stopped and pipeline.result()['stopped'] and pipeline.progress.train_iter >= 20
+    with start() as pipeline:
+        pipeline.run(after_step=lambda p: p.progress.envstep >= 48)
+        assert 48 <= pipeline.progress.envstep <= 60
+        assert (pipeline.folder / 'ckpt' / 'latest' / 'manifest.json').is_file()
+
+
+def test_every_result_has_the_same_keys() -> None:
+    with start() as pipeline:
+        keys = [set(pipeline.step()) for _ in range(12)]
+    assert all(each == keys[0] for each in keys)
+
+
+def test_init_from_loads_weights_into_both_networks_and_nothing_else(in_tmp: Path) -> None:
+    with start() as pipeline:
+        for _ in range(10):
+            pipeline.step()
+        weights = pipeline.policy.collect_mode.state_dict()['model']
+        pipeline.save_checkpoint(in_tmp / 'saved')
+    for place in ('saved', str(in_tmp)) if (in_tmp / 'latest').exists() else ('saved',):
+        with start(seed=8, overrides=[f'policy.init_from={in_tmp / place}']) as other:
+            assert_same_tree(weights, other.policy.collect_mode.state_dict()['model'])
+            assert_same_tree(weights, other.policy.learn_mode.state_dict()['target_model'])
+            assert other.progress.envstep == other.replay_buffer.count() == 0
+
+
+def test_load_ckpt_before_run_takes_a_checkpoint_of_a_pipeline(in_tmp: Path) -> None:
+    with start() as pipeline:
+        for _ in range(10):
+            pipeline.step()
+        pipeline.save_checkpoint(in_tmp / 'saved')
+        weights, train_iter = pipeline.policy.collect_mode.state_dict()['model'], pipeline.progress.train_iter
+    hook = dict(load_ckpt_before_run=str(in_tmp / 'saved'))
+    with start(seed=8, learn=dict(batch_size=16, learner=dict(hook=hook))) as other:
+        other.learner.call_hook('before_run')
+        assert_same_tree(weights, other.policy.collect_mode.state_dict()['model'])
+        assert other.progress.train_iter == train_iter
+
+
+def test_a_missing_checkpoint_is_named(in_tmp: Path) -> None:
+    with pytest.raises(CheckpointNotFoundError, match='nowhere: no such file'):
+        start(overrides=[f'policy.init_from={in_tmp / "nowhere"}'])
+    (in_tmp / 'empty').mkdir()
+    with start() as pipeline, pytest.raises(CheckpointNotFoundError, match=r'no manifest\.json'):
+        pipeline.load_checkpoint(in_tmp / 'empty')
+
+
+FAILING = [
+    (dict(env_id='CartPol-v1'), ConfigError),
+    (dict(env_id='Pendulum-v1'), IncompatibleError),
+    (dict(model=dict(obs_shape=7)), ConfigError),
+    (dict(policy_=dict(init_from='nowhere')), CheckpointNotFoundError),
+    (dict(other=dict(replay_buffer=dict(replay_buffer_size=10**13))), ResourceError),
+]
+
+
+@pytest.mark.parametrize(('sections', 'error'), FAILING)
+def test_a_failing_config_leaves_no_run_folder(
+    sections: dict[str, Any], error: type[Exception], in_tmp: Path
+) -> None:
+    handlers = list(logging.getLogger('rlframe').handlers)
+    with pytest.raises(error):
+        start(**sections)
+    assert list(in_tmp.iterdir()) == [] and logging.getLogger('rlframe').handlers == handlers
+
+
+def test_a_cut_and_a_changed_checkpoint_are_named(in_tmp: Path) -> None:
+    with start() as pipeline:
+        pipeline.step()
+        for name, spoil, words in (
+            ('tensors.safetensors', lambda b: b[:-5], 'cut or changed'),
+            ('tensors.safetensors', lambda b: b[:-1] + bytes([b[-1] ^ 1]), 'SHA-256'),
+            ('state.json', lambda b: b.replace(b'1', b'2', 1), 'SHA-256'),
+            ('state.json', None, 'missing'),
+            ('manifest.json', lambda b: b[:40], 'manifest cannot be read'),
+        ):
+            path = pipeline.save_checkpoint(in_tmp / 'saved')
+            if spoil is None:
+                (path / name).unlink()
+            else:
+                (path / name).write_bytes(spoil((path / name).read_bytes()))
+            with pytest.raises(CheckpointCorruptError, match=words) as caught:
+                pipeline.load_checkpoint(path)
+            assert str(path / name) in str(caught.value)
+
+
+def test_a_checkpoint_of_another_policy_or_env_is_refused(in_tmp: Path) -> None:
+    with start() as pipeline:
+        pipeline.save_checkpoint(in_tmp / 'saved')
+        pipeline.step()
+        best = pipeline.folder / 'ckpt' / 'best'
+        with pytest.raises(CheckpointMismatchError, match='policy only'):
+            pipeline.load_checkpoint(best)
+    with start(policy='ppo') as other, pytest.raises(CheckpointMismatchError, match="'dqn' there, 'ppo' here"):
+        other.load_checkpoint(in_tmp / 'saved')
+    with start(env_id='MountainCar-v0') as other, pytest.raises(CheckpointMismatchError, match='MountainCar-v0'):
+        other.load_checkpoint(in_tmp / 'saved')
+
+
+def test_keys_that_nothing_read_are_reported(caplog: Any) -> None:
+    with start(max_env_step=64, learn=dict(batch_size=16, update_per_collect=2)) as pipeline:
+        pipeline.run()
+    assert 'nothing read it' not in caplog.text
+    with start(max_env_step=64, overrides=['policy.learn.learner.train_iterations=5']) as pipeline:
+        pipeline.run()
+    assert 'policy.learn.learner.train_iterations was set but nothing read it' in caplog.text
+
+
+def test_cleanup_closes_envs_logs_and_files_and_may_be_called_twice() -> None:
+    before = list(logging.getLogger('rlframe').handlers)
+    pipeline = start()
+    envs = pipeline.collector._env, pipeline.evaluator._env
+    pipeline.step()
+    pipeline.cleanup()
+    pipeline.cleanup()
+    assert all(env.closed for env in envs) and logging.getLogger('rlframe').handlers == before
+    with pytest.raises(ValueError, match='closed'):
+        pipeline.writer.write({'a': 1}, 0)
+
+
+def test_reset_config_starts_over_in_a_folder_of_its_own() -> None:
+    with start() as pipeline:
+        pipeline.step()
+        folder = pipeline.folder
+        main, create = config_pair(learn=dict(batch_size=8))
+        assert pipeline.reset_config(config.compile_config(main, create, seed=3))
+        assert pipeline.folder != folder and pipeline.progress.envstep == 0
+        assert pipeline.cfg.policy.learn.batch_size == 8 and pipeline.step()['envstep'] >= 8
+
+
+def test_too_little_data_for_an_update_ends_with_an_error(monkeypatch: Any) -> None:
+    monkeypatch.setattr('rlframe.pipeline.MAX_IDLE_ROUNDS', 3)
+    with start() as pipeline, pytest.raises(BufferUnderflowError, match='still holds 0 of the 16'):
+        pipeline.replay_buffer.count = lambda: 0
+        for _ in range(5):
+            pipeline.step()
+
+
+def test_the_run_folder_tells_its_story_and_the_resolved_config_runs_again() -> None:
+    with start(max_env_step=64) as pipeline:
+        pipeline.run()
+        names = {path.name for path in pipeline.folder.iterdir()}
+        lines = records(pipeline)
+    assert {'total_config.py', 'metrics.jsonl', 'log.txt', 'ckpt'} <= names
+    policy = serial_pipeline(str(pipeline.folder / 'total_config.py'), seed=3, max_env_step=64)
+    assert_same_tree(policy.collect_mode.state_dict(), pipeline.policy.collect_mode.state_dict())
+    again = sorted(path for path in Path().iterdir() if path.name.startswith('toy_seed3'))
+    assert len(again) == 2 and len(lines) == len((again[1] / 'metrics.jsonl').read_text().splitlines())
