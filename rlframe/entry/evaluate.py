@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import warnings
 from collections.abc import Mapping
@@ -25,6 +26,8 @@ def evaluate(args: argparse.Namespace) -> int:
         raise ConfigError('bad value', where='--episodes', got=args.episodes, expected='an int >= 1')
     if not 0 <= args.seed < 2**32:
         raise ConfigError('bad value', where='--seed', got=args.seed, expected='an int in [0, 4294967296)')
+    if args.video is not None and Path(args.video).exists() and not Path(args.video).is_dir():
+        raise ConfigError('bad value', where='--video', got=args.video, expected='a folder, not a file')
     path = find_checkpoint(args.checkpoint)
     returns, lengths = score(path, args.episodes, args.seed, args.overrides, args.video)
     result = {
@@ -91,6 +94,7 @@ def _film(cfg: Mapping[str, Any], factory: Any, policy: Any, folder: Path, seed:
     from gymnasium.error import DependencyNotInstalled
     from gymnasium.utils.save_video import save_video
 
+    os.environ.setdefault('SDL_VIDEODRIVER', 'dummy')  # pygame draws into memory; no window is looked for
     env = factory.make('rgb_array')
     obs, _ = env.reset(seed=env_seed(seed, 0, 0, SCORE))
     policy.eval_mode.reset(None)

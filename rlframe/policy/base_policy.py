@@ -155,6 +155,7 @@ class Policy(Configurable):
         self._fields = tuple(enable_field or ('learn', 'collect', 'eval'))
         self.check_spec(spec, self._cfg)
         self._device = resolve_device(self._cfg)
+        self._on_cpu = self._device.type == 'cpu'
         self._rng = component_rng(seed, 'policy', rank)
         self._model = (model if model is not None else self._create_model()).to(self._device)
         for field in self._fields:
@@ -363,7 +364,7 @@ class Policy(Configurable):
     def _tensor(self, column: Array) -> torch.Tensor:
         """Wraps a column on the CPU, or copies it to the device."""
         tensor = torch.from_numpy(column) if isinstance(column, np.ndarray) else torch.as_tensor(column)
-        return tensor if self._device.type == 'cpu' else tensor.to(self._device, non_blocking=True)
+        return tensor if self._on_cpu else tensor.to(self._device, non_blocking=True)
 
     def __repr__(self) -> str:
         size = sum(parameter.numel() for parameter in self._model.parameters())

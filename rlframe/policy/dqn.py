@@ -123,6 +123,7 @@ class DQNPolicy(Policy):
             [p.detach() for p in self._target_model.parameters()],
             [p.detach() for p in self._model.parameters()],
         )
+        self._states = list(self._target_model.state_dict().values()), list(self._model.state_dict().values())
         self._optimizer = Optimizer(self._model, self._cfg.learn)
         self._target_update_freq = self._cfg.learn.target_update_freq
         self._target_theta = self._cfg.learn.target_theta
@@ -140,9 +141,10 @@ class DQNPolicy(Policy):
         action = self._tensor(data['action']).long().unsqueeze(1)  # [B, 1]
         value = self._model(obs).gather(1, action).squeeze(1)
         target = self._target(self._tensor(data['reward']), next_obs, data)
-        td_error = target - value
-        loss = td_error.square()
-        loss = (loss * self._tensor(data['IS'])).mean() if self._weighted else loss.mean()
+        if self._weighted:
+            loss = ((target - value).square() * self._tensor(data['IS'])).mean()
+        else:
+            loss = torch.nn.functional.mse_loss(value, target)
         self._optimizer.step(loss)
         self._updates += 1
         self._update_target()
@@ -152,7 +154,7 @@ class DQNPolicy(Policy):
             'q_value': value.detach().mean(),
             'target_q_value': target.mean(),
         }
-        return {**metrics, 'priority': td_error.detach().abs()} if self._priority else metrics
+        return {**metrics, 'priority': (target - value.detach()).abs()} if self._priority else metrics
 
     def _target(self, reward: torch.Tensor, next_obs: torch.Tensor, data: Batch) -> torch.Tensor:
         """Returns the value that each transition says its action has, float32 [B]."""
@@ -173,18 +175,21 @@ class DQNPolicy(Policy):
             self.reset_targets()
 
     def reset_targets(self) -> None:
-        self._target_model.load_state_dict(self._model.state_dict())
+        torch._foreach_copy_(*self._states)
 
     def _q_value(self, obs: Array) -> torch.Tensor:
         """Returns the value of each action, float32 [n, A]."""
         with torch.inference_mode():
-            return self._model(self._tensor(obs)).cpu()
+            value: torch.Tensor = self._model(self._tensor(obs))
+            return value if self._on_cpu else value.cpu()
 
     def _forward_collect(self, obs: Array, env_id: IntArray, eps: float = 0.0, **settings: Any) -> Batch:
         action = self._q_value(obs).argmax(1).numpy()
-        explores = self._rng.random(len(action)) < eps
-        if count := np.count_nonzero(explores):
-            action[explores] = self._rng.integers(self._action_num, size=count)
+        if (
+            eps > 0
+        ):  # a number below eps is, divided by it, again uniform in [0, 1): it picks the random action too
+            draw = self._rng.random(len(action)) * (self._action_num / eps)
+            action = np.where(draw < self._action_num, draw.astype(np.int64), action)
         if self._first_action:
             action += self._first_action
         return Batch.unchecked({'action': action}, len(action))

@@ -79,9 +79,10 @@ class PPOPolicy(Policy):
             name: self._tensor(data[name]) for name in ('obs', 'action', 'log_prob', 'advantage', 'return_')
         }
         for _ in range(self._cfg.learn.epoch_per_collect):
-            order = torch.from_numpy(self._rng.permutation(len(data)))
-            for index in order.split(self._cfg.learn.batch_size):
-                yield partial(self._update, {name: column[index] for name, column in columns.items()})
+            order = torch.from_numpy(self._rng.permutation(len(data))).to(self._device)
+            parts = [column[order].split(self._cfg.learn.batch_size) for column in columns.values()]
+            for part in zip(*parts, strict=True):
+                yield partial(self._update, dict(zip(columns, part, strict=True)))
 
     def _update(self, rows: dict[str, torch.Tensor]) -> Metrics:
         log_probs = torch.log_softmax(self._model.actor(rows['obs']), 1)  # [B, A]

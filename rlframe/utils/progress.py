@@ -22,7 +22,7 @@ class Progress:
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the counters."""
-        return dataclasses.asdict(self)
+        return dict(vars(self))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from ``state_dict()``."""

@@ -87,9 +87,7 @@ def assert_takes(function: Any, names: list[str]) -> None:
     assert accepts_all or own[: len(wanted)] == wanted, f'{own} instead of {wanted}'
     if '**kwargs' in names:
         assert any(p.kind is p.VAR_KEYWORD for p in parameters)
-    more = [
-        p for p in parameters if p.name not in wanted and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-    ]
+    more = [p for p in parameters if p.name not in wanted and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     assert all(p.default is not p.empty for p in more), f'{more} have no default'
 
 

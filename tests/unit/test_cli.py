@@ -322,6 +322,7 @@ def test_run_folder_that_exists_is_refused_by_name(cwd: Path, capsys: pytest.Cap
         (['eval', '.'], ('CheckpointNotFoundError', 'manifest.json', 'found []')),
         (['eval', '.', '--episodes', '0'], ('--episodes', 'got 0', '>= 1')),
         (['eval', '.', '--seed', '-1'], ('--seed', 'got -1', '[0, 4294967296)')),
+        (['eval', '.', '--video', __file__], ('--video', __file__, 'a folder')),
     ],
 )
 def test_bad_command_line_is_refused(refused: Refused, words: list[str], told: tuple[str, ...]) -> None:

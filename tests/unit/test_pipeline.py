@@ -32,20 +32,21 @@ def in_tmp(tmp_path: Path, monkeypatch: Any) -> Path:
     return tmp_path
 
 
-PRIORITIES = dict(
-    buffer=dict(type='advanced'), policy_=dict(priority=True, priority_IS_weight=True, nstep=3)
-)
+PRIORITIES = dict(buffer=dict(type='advanced'), policy_=dict(priority=True, priority_IS_weight=True, nstep=3))
 CASES = {
     'dqn naive': dict(),
     'dqn advanced': PRIORITIES,
     'dqn soft target, random start': dict(
-        learn=dict(target_update_freq=None, target_theta=0.05, batch_size=16), policy_=dict(random_collect_size=20)
+        learn=dict(target_update_freq=None, target_theta=0.05, batch_size=16),
+        policy_=dict(random_collect_size=20),
     ),
     'ppo': dict(policy='ppo'),
     'dqn native vector': dict(manager='gym_vector'),
     'ppo native vector': dict(policy='ppo', manager='gym_vector'),
     'dqn sync vector': dict(manager='gym_vector', manager_=dict(mode='sync'), policy_=dict(nstep=2)),
-    'dqn sync vector same step': dict(manager='gym_vector', manager_=dict(mode='sync', autoreset='same_step')),
+    'dqn sync vector same step': dict(
+        manager='gym_vector', manager_=dict(mode='sync', autoreset='same_step')
+    ),
     'dqn frozen lake': dict(env_id='FrozenLake-v1'),
 }
 
@@ -59,9 +60,7 @@ def records(pipeline: SerialPipeline) -> list[dict[str, Any]]:
     """Returns the metrics but for those of time."""
     pipeline.writer.flush()
     lines = (pipeline.folder / 'metrics.jsonl').read_text().splitlines()
-    return [
-        {k: v for k, v in json.loads(line).items() if not k.startswith('time')} for line in lines
-    ]
+    return [{k: v for k, v in json.loads(line).items() if not k.startswith('time')} for line in lines]
 
 
 def assert_same_tree(one: Any, other: Any, path: str = '') -> None:
@@ -247,9 +246,15 @@ def test_a_checkpoint_of_another_policy_or_env_is_refused(in_tmp: Path) -> None:
         best = pipeline.folder / 'ckpt' / 'best'
         with pytest.raises(CheckpointMismatchError, match='policy only'):
             pipeline.load_checkpoint(best)
-    with start(policy='ppo') as other, pytest.raises(CheckpointMismatchError, match="'dqn' there, 'ppo' here"):
+    with (
+        start(policy='ppo') as other,
+        pytest.raises(CheckpointMismatchError, match="'dqn' there, 'ppo' here"),
+    ):
         other.load_checkpoint(in_tmp / 'saved')
-    with start(env_id='MountainCar-v0') as other, pytest.raises(CheckpointMismatchError, match='MountainCar-v0'):
+    with (
+        start(env_id='MountainCar-v0') as other,
+        pytest.raises(CheckpointMismatchError, match='MountainCar-v0'),
+    ):
         other.load_checkpoint(in_tmp / 'saved')
 
 

@@ -72,7 +72,9 @@ def test_video_shows_worst_median_and_best() -> None:
 def test_shorter_clips_end_with_their_last_picture() -> None:
     monitor = VectorEvalMonitor(2, 2)
     for t in range(3):
-        monitor.update_video({0: np.full((3, 2, 2), t, np.uint8)} | ({1: np.full((3, 2, 2), 9, np.uint8)} if t == 0 else {}))
+        monitor.update_video(
+            {0: np.full((3, 2, 2), t, np.uint8)} | ({1: np.full((3, 2, 2), 9, np.uint8)} if t == 0 else {})
+        )
     monitor.update_reward(0, 1.0)
     monitor.update_reward(1, 0.0)
     assert monitor.get_video()[:, :, 0, 0, 0].tolist() == [[9, 9, 9], [0, 1, 2]]

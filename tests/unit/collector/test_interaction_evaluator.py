@@ -26,7 +26,9 @@ from rlframe.utils.seed import EVALUATE, SCORE, env_seed
 from rlframe.worker import InteractionSerialEvaluator
 
 
-def make(manager: Any, board: Any = None, policy: Any = None, seed: int = 0, purpose: str = EVALUATE, **cfg: Any) -> Any:
+def make(
+    manager: Any, board: Any = None, policy: Any = None, seed: int = 0, purpose: str = EVALUATE, **cfg: Any
+) -> Any:
     policy = policy or ScriptedPolicy()
     return InteractionSerialEvaluator(
         {'n_episode': 4} | cfg, manager, policy.eval_mode, board, seed=seed, purpose=purpose

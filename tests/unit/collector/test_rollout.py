@@ -59,7 +59,9 @@ def test_finished_envs_and_their_policy_state_are_reset_once() -> None:
     assert [step.done.tolist() for step in steps] == [[False] * 3, [True] * 3]
     assert policy.resets == [[0, 1, 2]]
     assert [env.episode for env in envs_of(manager)] == [1, 1, 1]
-    assert steps[1].timestep.obs[:, EPISODE].tolist() == [0, 0, 0], 'the true last obs, not the next first one'
+    assert steps[1].timestep.obs[:, EPISODE].tolist() == [0, 0, 0], (
+        'the true last obs, not the next first one'
+    )
     assert manager.obs[:, EPISODE].tolist() == [1, 1, 1]
 
 

@@ -248,7 +248,9 @@ def test_records_come_every_so_many_iterations_with_the_episodes_since() -> None
 
 def test_an_env_s_own_episode_return_replaces_the_sum() -> None:
     collector, _, _ = make(
-        2, None, {'lengths': 3, 'info': lambda n, e, s, d: {'eval_episode_return': np.array([5.5])} if d else {}}
+        2,
+        None,
+        {'lengths': 3, 'info': lambda n, e, s, d: {'eval_episode_return': np.array([5.5])} if d else {}},
     )
     collector.collect(12)
     assert collector.mean_return() == 5.5
@@ -263,7 +265,9 @@ def test_closing_twice_closes_the_envs_and_no_writer() -> None:
 
 
 def test_to_tensor_transitions_keeps_each_obs_once() -> None:
-    rows = [{'obs': np.full(2, i, np.float64), 'next_obs': np.full(2, i + 1.0), 'done': False} for i in range(3)]
+    rows = [
+        {'obs': np.full(2, i, np.float64), 'next_obs': np.full(2, i + 1.0), 'done': False} for i in range(3)
+    ]
     shared = to_tensor_transitions(rows)
     assert shared[0]['next_obs'] is shared[1]['obs'] and shared[1]['next_obs'] is shared[2]['obs']
     assert shared[2]['next_obs'].tolist() == [3, 3] and shared[0]['obs'].dtype == torch.float32

@@ -35,9 +35,7 @@ class Source:
     def __init__(self, env_num: int) -> None:
         self.rows: list[list[dict[str, Any]]] = [[] for _ in range(env_num)]
 
-    def make(
-        self, ids: np.ndarray, terminated: np.ndarray, truncated: np.ndarray
-    ) -> dict[str, np.ndarray]:
+    def make(self, ids: np.ndarray, terminated: np.ndarray, truncated: np.ndarray) -> dict[str, np.ndarray]:
         number = np.array([len(self.rows[i]) for i in ids])
         obs = np.stack([ids, number], axis=1).astype(np.float32)
         reward = ((ids * 7 + number * number * 3) % 11).astype(np.float32)
@@ -206,7 +204,9 @@ def test_a_block_of_whole_steps_in_order_needs_no_mask_and_appends_go_on_afterwa
         assert recorder.in_order
         block = recorder.take_block()
         assert 'mask' not in block
-        np.testing.assert_array_equal(block['obs'][:, :, 1], np.arange(start, start + 4)[:, None].repeat(3, 1))
+        np.testing.assert_array_equal(
+            block['obs'][:, :, 1], np.arange(start, start + 4)[:, None].repeat(3, 1)
+        )
         assert (block['obs'][:, :, 0] == np.arange(3)).all()
 
 

@@ -73,7 +73,9 @@ def test_a_wrong_shape_and_a_nan_are_noticed_late_too() -> None:
         (changed(1, float('nan')), NonFiniteError),
     ):
         late = {'answer': lambda right: tuple(right)}
-        manager = BaseEnvManager([lambda i=i, late=late: Broken(i, lambda r: late['answer'](r)) for i in range(2)])
+        manager = BaseEnvManager(
+            [lambda i=i, late=late: Broken(i, lambda r: late['answer'](r)) for i in range(2)]
+        )
         manager.reset()
         for _ in range(20):
             manager.step(np.zeros(2, np.int64), manager.ready)

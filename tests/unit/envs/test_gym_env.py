@@ -38,7 +38,9 @@ def test_an_unknown_id_names_the_nearest_one() -> None:
         make(3)
 
 
-@pytest.mark.parametrize(('env_id', 'extra'), [('ALE/NoSuchGame-v5', 'atari'), ('MinAtar/NoSuchGame-v1', 'minatar')])
+@pytest.mark.parametrize(
+    ('env_id', 'extra'), [('ALE/NoSuchGame-v5', 'atari'), ('MinAtar/NoSuchGame-v1', 'minatar')]
+)
 def test_a_missing_package_names_the_extra_that_brings_it(env_id: str, extra: str) -> None:
     with pytest.raises((MissingDependencyError, EnvError)) as caught:
         make(env_id)

@@ -99,7 +99,10 @@ def test_priorities_are_paired_with_the_places_of_their_batch() -> None:
     assert learner.priority_info['priority'].tolist() == [0.5, 0.25]
     assert learner.priority_info['replay_buffer_idx'].tolist() == [4, 7]
     assert learner.priority_info['replay_unique_id'].tolist() == [14, 17]
-    rows = [{'replay_buffer_idx': 4, 'replay_unique_id': 'a'}, {'replay_buffer_idx': 7, 'replay_unique_id': 'b'}]
+    rows = [
+        {'replay_buffer_idx': 4, 'replay_unique_id': 'a'},
+        {'replay_buffer_idx': 7, 'replay_unique_id': 'b'},
+    ]
     learner.train(rows)
     assert learner.priority_info['replay_unique_id'] == ['a', 'b']
     assert learner.learn_info['priority_info'] is learner.priority_info

@@ -115,7 +115,12 @@ def test_unknown_shorthands_types_positions_and_priorities_are_refused() -> None
     for priority in (-1, 1.5):
         with pytest.raises(HookError, match='an int >= 0'):
             Note([], 'x', priority)
-    for bad in ({'log_show_after_iter': 0}, {'log_show_after_iter': True}, {'mine': {'freq': 3}}, {'mine': 3}):
+    for bad in (
+        {'log_show_after_iter': 0},
+        {'log_show_after_iter': True},
+        {'mine': {'freq': 3}},
+        {'mine': 3},
+    ):
         with pytest.raises(ConfigError, match='hook'):
             BaseLearner({'hook': bad})
 
@@ -149,7 +154,13 @@ def test_hooks_of_all_positions_run_around_every_iteration() -> None:
     learner.get_data = lambda size: {}
     learner.policy.set_attribute('batch_size', 4)
     learner.start()
-    expected = [('before_run', 0), ('before_iter', 0), ('after_iter', 1), ('before_iter', 1), ('after_iter', 2)]
+    expected = [
+        ('before_run', 0),
+        ('before_iter', 0),
+        ('after_iter', 1),
+        ('before_iter', 1),
+        ('after_iter', 2),
+    ]
     expected += [('after_run', 2)]
     assert notes == [(f'{p}{n}', p, i) for p, i in expected for n in (10, 30)]
 

@@ -117,8 +117,12 @@ def test_the_gradient_goes_through_the_online_network_only() -> None:
     value = reference(torch.from_numpy(data['obs']))[range(6), data['action'].astype(int)]
     (targets - value).square().mean().backward()
     policy.learn_mode.forward(data)
-    assert all(torch.equal(before[name], tensor) for name, tensor in policy._target_model.state_dict().items())
-    for (name, parameter), other in zip(policy._model.named_parameters(), reference.parameters(), strict=True):
+    assert all(
+        torch.equal(before[name], tensor) for name, tensor in policy._target_model.state_dict().items()
+    )
+    for (name, parameter), other in zip(
+        policy._model.named_parameters(), reference.parameters(), strict=True
+    ):
         torch.testing.assert_close(parameter.grad, other.grad)
         moved = (parameter.detach() - old[name])[other.grad.abs() > 1e-6]
         torch.testing.assert_close(moved.abs(), torch.full_like(moved, 1e-3), rtol=0.02, atol=1e-6)
@@ -191,7 +195,9 @@ def test_epsilon_and_learning_rate_follow_their_schedules() -> None:
         assert metrics['cur_lr'] == pytest.approx(share / 100)
 
 
-@pytest.mark.parametrize(('actions', 'start', 'dtype'), [(4, 0, np.uint8), (3, 5, np.uint8), (300, -1, np.uint16)])
+@pytest.mark.parametrize(
+    ('actions', 'start', 'dtype'), [(4, 0, np.uint8), (3, 5, np.uint8), (300, -1, np.uint16)]
+)
 def test_actions_are_the_env_s_and_are_stored_small_from_0(actions: int, start: int, dtype: Any) -> None:
     spec = spec_of(actions, start)
     policy = make(spec)
@@ -237,7 +243,10 @@ def test_a_continuous_action_space_is_refused_with_alternatives() -> None:
         assert word in str(caught.value)
 
 
-@pytest.mark.parametrize(('key', 'value', 'real'), [('obs_shape', 5, '[3]'), ('obs_shape', [2, 2], '[3]'), ('action_shape', 7, '[4]')])
+@pytest.mark.parametrize(
+    ('key', 'value', 'real'),
+    [('obs_shape', 5, '[3]'), ('obs_shape', [2, 2], '[3]'), ('action_shape', 7, '[4]')],
+)
 def test_a_size_that_is_not_the_env_s_is_refused_with_both(key: str, value: Any, real: str) -> None:
     with pytest.raises(ConfigError) as caught:
         make(model={key: value})

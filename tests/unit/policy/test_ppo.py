@@ -15,7 +15,9 @@ from rlframe.policy import create_policy
 from rlframe.policy.ppo import PPOPolicy
 
 GAMMA, LAMBDA = 0.9, 0.7
-SPEC = EnvSpec(gymnasium.spaces.Box(-9, 9, (3,), np.float32), gymnasium.spaces.Discrete(4, start=2), name='Toy')
+SPEC = EnvSpec(
+    gymnasium.spaces.Box(-9, 9, (3,), np.float32), gymnasium.spaces.Discrete(4, start=2), name='Toy'
+)
 
 
 def make(seed: int = 0, learn: dict[str, Any] | None = None, **cfg: Any) -> PPOPolicy:
@@ -185,7 +187,9 @@ def test_learning_rate_follows_its_schedule_and_state_continues_identically() ->
     assert metrics[0]['cur_lr'] == pytest.approx(5e-3)
     other.learn_mode.load_state_dict(policy.learn_mode.state_dict())
     other.command_mode.get_setting_learn({'envstep': 50})
-    one, two = ([float(u()['total_loss']) for u in p.learn_mode.forward(samples_of(20, 1))] for p in (policy, other))
+    one, two = (
+        [float(u()['total_loss']) for u in p.learn_mode.forward(samples_of(20, 1))] for p in (policy, other)
+    )
     assert one == two
     obs = np.zeros((50, 3), np.float32)
     np.testing.assert_array_equal(
@@ -196,4 +200,6 @@ def test_learning_rate_follows_its_schedule_and_state_continues_identically() ->
 
 def test_a_continuous_action_space_is_refused() -> None:
     with pytest.raises(IncompatibleError, match='PPOPolicy cannot act in Toy'):
-        create_policy({'type': 'ppo'}, SPEC.__class__(SPEC.observation_space, SPEC.observation_space, name='Toy'))
+        create_policy(
+            {'type': 'ppo'}, SPEC.__class__(SPEC.observation_space, SPEC.observation_space, name='Toy')
+        )
