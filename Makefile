@@ -3,11 +3,11 @@
 check: format lint type test
 
 format:
-	ruff format rlframe tests configs benchmarks setup.py
+	ruff format rlframe tests configs benchmarks docs setup.py
 
 lint:
-	ruff format --check rlframe tests configs benchmarks setup.py
-	ruff check rlframe tests configs benchmarks setup.py
+	ruff format --check rlframe tests configs benchmarks docs setup.py
+	ruff check rlframe tests configs benchmarks docs setup.py
 
 type:
 	mypy

@@ -5,6 +5,7 @@ To check your own: ``RLFRAME_IMPORT=my_module pytest tests/contract/test_env_man
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable
 from typing import Any
@@ -84,7 +85,7 @@ def test_steps_follow_each_other_and_the_last_obs_is_the_true_one(make: Make) ->
     ends = 0
     for env in range(3):
         own = [row for row in rows if row['env'] == env]
-        for row, following in zip(own, own[1:], strict=False):
+        for row, following in itertools.pairwise(own):
             ended = row['terminated'] or row['truncated']
             ends += ended
             assert row['reward'] == 1.0

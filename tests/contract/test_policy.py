@@ -140,7 +140,7 @@ def test_attributes_are_read_and_set_and_unknown_ones_refused(make: Make) -> Non
 
 def test_wrong_sizes_spaces_devices_and_keys_are_refused(make: Make, name: str) -> None:
     for key in ('obs_shape', 'action_shape'):
-        with pytest.raises(ConfigError, match=f'policy.model.{key}.*Leave it out'):
+        with pytest.raises(ConfigError, match=rf'policy\.model\.{key}.*Leave it out'):
             make(cfg={'model': {key: [17, 3]}})
     with pytest.raises(ConfigError, match='batch_size'):
         make(cfg={'learn': {'batchsize': 3}})
@@ -148,7 +148,7 @@ def test_wrong_sizes_spaces_devices_and_keys_are_refused(make: Make, name: str) 
     for kind in set(SPECS) - set(supported):
         with pytest.raises(IncompatibleError, match='Supported'):
             make(SPECS[kind])
-    with pytest.raises(DeviceError, match='cuda.is_available'):
+    with pytest.raises(DeviceError, match='is_available'):
         make(cfg={'device': 'cuda:99'})
 
 

@@ -149,9 +149,9 @@ def test_an_always_abnormal_or_never_ending_env_is_an_error_and_no_hang(shuffled
         return ShuffledEnvManager(inner) if shuffled else inner
 
     void = manager(info=lambda n, e, s, d: {'abnormal': n == 1})
-    with pytest.raises(EnvContractError, match='1[12] episodes of one evaluation were declared abnormal'):
+    with pytest.raises(EnvContractError, match=r'1[12] episodes of one evaluation were declared abnormal'):
         make(void, max_abnormal=10).eval()
-    with pytest.raises(EnvContractError, match='env 1: an episode of more than 30 env steps.*TimeLimit'):
+    with pytest.raises(EnvContractError, match=r'env 1: an episode of more than 30 env steps.*TimeLimit'):
         make(manager(lengths=[lambda e: 3, lambda e: 10**9]), max_episode_len=30).eval()
 
 

@@ -41,7 +41,7 @@ class Source:
         reward = ((ids * 7 + number * number * 3) % 11).astype(np.float32)
         columns = {
             'obs': obs,
-            'next_obs': obs + [0, 0.5],
+            'next_obs': obs + np.array([0, 0.5]),
             'reward': reward,
             'terminated': terminated.copy(),
             'truncated': truncated.copy(),
@@ -266,8 +266,8 @@ def test_a_loaded_recorder_goes_on_identically(
     if len(recorder):
         expected, got = recorder.take(), other.take()
         assert list(expected.keys()) == list(got.keys())
-        for name in expected.keys():
-            np.testing.assert_array_equal(got[name], expected[name])
+        for name, column in expected.items():
+            np.testing.assert_array_equal(got[name], column)
     third = make()
     third.load_state_dict(state)
     fourth = TrajectoryRecorder(env_num, nstep, GAMMA, unroll_len)

@@ -32,7 +32,7 @@ def test_an_unknown_id_names_the_nearest_one() -> None:
         make('CartPole-v1', kwargs={'no_such_option': 1})
     with pytest.raises(EnvError, match="no module named 'no_such_module'"):
         make('no_such_module:Env')
-    with pytest.raises(EnvError, match='gymnasium.Env'):
+    with pytest.raises(EnvError, match=r'gymnasium\.Env'):
         make(lambda: 3)
     with pytest.raises(ConfigError, match='a class or a factory'):
         make(3)
@@ -59,7 +59,7 @@ def test_wrappers_are_put_on_innermost_first() -> None:
     )
     names = [type(env).__name__, type(env.env).__name__, type(env.env.env).__name__]
     assert names == ['RecordEpisodeStatistics', 'TimeLimit', 'FlattenObservation']
-    with pytest.raises(ConfigError, match="no wrapper 'TimeLimits' in gymnasium.wrappers"):
+    with pytest.raises(ConfigError, match="no wrapper 'TimeLimits'"):
         make('CartPole-v1', wrappers=['TimeLimits'])
     with pytest.raises(ConfigError, match='module:Class'):
         make('CartPole-v1', wrappers=[3])

@@ -147,7 +147,7 @@ def test_every_epoch_visits_every_sample_once_in_an_order_of_its_own() -> None:
     for update in policy.learn_mode.forward(data):
         update()
     assert [len(batch) for batch in seen] == [8, 8, 5] * 3
-    epochs = [sum(seen[i : i + 3], []) for i in (0, 3, 6)]
+    epochs = [[*seen[i], *seen[i + 1], *seen[i + 2]] for i in (0, 3, 6)]
     assert all(sorted(epoch) == list(range(21)) for epoch in epochs)
     assert epochs[0] != epochs[1] != epochs[2]
 

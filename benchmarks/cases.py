@@ -1,0 +1,142 @@
+"""What is measured against whom, at which size, and which goal is set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Measure = Literal['seconds', 'us_cycle', 'env_steps_per_s']
+"""Key of a side's output that is compared; of the first two less is better, of the last one more."""
+
+DISTRIBUTIONS = {
+    'sb3': 'stable_baselines3',
+    'tianshou': 'tianshou',
+    'ding': 'DI-engine',
+    'cpprb': 'cpprb',
+}
+"""Peers that must be installed; the others are loops written by hand."""
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What rlframe is to reach."""
+
+    peer: str = ''
+    """Whom the ratio is against; empty where the goal is a value of rlframe's own."""
+    at_least: float = 0.0
+    """Smallest ratio 'rlframe is x times faster than'."""
+    at_most: float = 0.0
+    """Largest value of rlframe's own."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One workload at one size."""
+
+    name: str
+    title: str
+    script: str
+    """File of the peers' halves, below peers/."""
+    side: str
+    """Name of the workload in rlframe_side.py."""
+    measure: Measure
+    peers: tuple[str, ...]
+    goals: tuple[Goal, ...]
+    sizes: tuple[int, ...]
+    """Arguments of either half."""
+    quick_sizes: tuple[int, ...] | None = None
+    """The same for a smoke test; None leaves the case out of it."""
+
+    @property
+    def workload(self) -> str:
+        """The option of ``--workloads`` that it belongs to."""
+        return self.side.partition('_')[0]
+
+    def sizes_of(self, quick: bool) -> tuple[int, ...] | None:
+        """Returns the arguments of either half; None where the case is left out."""
+        return self.quick_sizes if quick else self.sizes
+
+
+WORKLOADS = {
+    'w1': 'DQN, CartPole-v1: 8 envs, 5 updates of 64 after each step of the 8; MLP 4-128-128-64-2, Adam, no evaluation;'
+    ' 20,000 env steps.'
+    ' Seconds of the training loop alone, metrics as each system writes them by default.',
+    'w2': 'Collection alone, CartPole-v1 under an epsilon-greedy MLP 4-128-128-64-2. Transitions per second; rows that are'
+    ' mere resets do not count. The hand-written loops raw and native only put the arrays into a list.',
+    'w3': 'Prioritized replay, full, obs float32 [4]. A cycle pushes 64, samples 256 as torch tensors with importance'
+    ' weights and updates 256 priorities. raw_uniform, without priorities, is a floor.',
+    'w4': 'PPO, CartPole-v1: 8 envs x 128 steps, 4 epochs of minibatches of 256; actor and critic MLP 64-64 tanh;'
+    ' 51,200 env steps.'
+    ' Seconds of the training loop alone.',
+}
+"""What a workload is, for the report."""
+
+
+def _collect(env_num: int, quick_steps: int) -> Case:
+    return Case(
+        name=f'w2-{env_num}',
+        title=f'W2 collect, {env_num} envs',
+        script='w2_collect.py',
+        side='w2',
+        measure='env_steps_per_s',
+        peers=('raw', 'sb3', 'tianshou', 'ding'),
+        goals=(Goal('raw', 1.1), Goal('tianshou', 4.0), Goal('ding', 4.0)),
+        sizes=(env_num, 40_000),
+        quick_sizes=(env_num, quick_steps),
+    )
+
+
+def _replay(capacity: int, goals: tuple[Goal, ...], quick: bool) -> Case:
+    return Case(
+        name=f'w3-{capacity}',
+        title=f'W3 prioritized replay, {capacity:,} transitions',
+        script='w3_buffer.py',
+        side='w3',
+        measure='us_cycle',
+        peers=('raw_uniform', 'cpprb', 'tianshou', 'ding'),
+        goals=goals,
+        sizes=(capacity, 300),
+        quick_sizes=(capacity, 20) if quick else None,
+    )
+
+
+CASES = (
+    Case(
+        name='w1',
+        title='W1 DQN',
+        script='w1_dqn.py',
+        side='w1',
+        measure='seconds',
+        peers=('limit', 'sb3', 'tianshou', 'ding'),
+        goals=(Goal('limit', 1.0), Goal('sb3', 1.25), Goal('ding', 2.2)),
+        sizes=(20_000,),
+        quick_sizes=(400,),
+    ),
+    _collect(8, 1600),
+    _collect(64, 6400),
+    Case(
+        name='w2-native-64',
+        title="W2 collect, CartPole's own vector env of 64",
+        script='w2_collect.py',
+        side='w2_native',
+        measure='env_steps_per_s',
+        peers=('native',),
+        goals=(Goal('native', 0.8),),
+        sizes=(64, 160_000),
+        quick_sizes=(64, 6400),
+    ),
+    _replay(10_000, (Goal(at_most=60),), quick=True),
+    _replay(100_000, (), quick=False),
+    _replay(1_000_000, (Goal(at_most=150),), quick=False),
+    Case(
+        name='w4',
+        title='W4 PPO',
+        script='w4_ppo.py',
+        side='w4',
+        measure='seconds',
+        peers=('limit', 'sb3', 'tianshou', 'ding'),
+        goals=(Goal('limit', 1.0), Goal('tianshou', 2.0)),
+        sizes=(51_200,),
+        quick_sizes=(2048,),
+    ),
+)

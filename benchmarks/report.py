@@ -1,0 +1,205 @@
+"""From what was measured to ratios, tables and docs/benchmarks.md. Nothing here runs anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, NamedTuple
+
+from cases import WORKLOADS, Case, Goal, Measure
+from rich.table import Table
+
+OWN = 'rlframe'
+UNITS: dict[Measure, str] = {
+    'seconds': 'seconds',
+    'us_cycle': 'us a cycle',
+    'env_steps_per_s': 'transitions/s',
+}
+HEADINGS = (
+    'side',
+    'median',
+    'min to max',
+    'rlframe is x times faster',
+    'min to max',
+    'goal',
+    'verdict',
+    'work',
+)
+
+
+class Record(NamedTuple):
+    """One run of one side."""
+
+    case: str
+    side: str
+    round: int
+    measured: Mapping[str, Any]
+    """The JSON line that it printed."""
+
+
+class Spread(NamedTuple):
+    """The middle of some numbers and how far they go."""
+
+    median: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of a table."""
+
+    side: str
+    value: Spread | None
+    """In the case's own unit; None where the side did not run."""
+    ratio: Spread | None = None
+    """How many times faster rlframe is, paired by round; None for rlframe itself."""
+    goal: str = ''
+    verdict: str = ''
+    """``met``, ``missed``, empty where there is no goal or nothing was measured."""
+    work: str = ''
+    """Counts by which one sees that the sides did the same."""
+    note: str = ''
+    """Why the side did not run."""
+
+
+def spread(values: Iterable[float]) -> Spread:
+    """Returns median, smallest and largest of some numbers, at least one."""
+    numbers = list(values)
+    return Spread(median(numbers), min(numbers), max(numbers))
+
+
+def values(records: Iterable[Record], case: Case, side: str) -> dict[int, float]:
+    """Returns what a side measured in each round."""
+    return {
+        r.round: float(r.measured[case.measure]) for r in records if (r.case, r.side) == (case.name, side)
+    }
+
+
+def ratios(records: Sequence[Record], case: Case, peer: str) -> list[float]:
+    """Returns for each round in which both ran how many times faster rlframe was than the peer."""
+    own, other = values(records, case, OWN), values(records, case, peer)
+    rounds = sorted(own.keys() & other.keys())
+    if case.measure == 'env_steps_per_s':
+        return [own[i] / other[i] for i in rounds]
+    return [other[i] / own[i] for i in rounds]
+
+
+def is_met(goal: Goal, own: Spread, ratio: Spread | None) -> bool:
+    """Whether the medians reach a goal."""
+    if goal.peer:
+        return ratio is not None and ratio.median >= goal.at_least
+    return own.median <= goal.at_most
+
+
+def rows(records: Sequence[Record], case: Case, skipped: Mapping[str, str], judged: bool = True) -> list[Row]:
+    """Returns the lines of a case's table, rlframe first.
+
+    Args:
+        records: Of all cases.
+        case: Which one.
+        skipped: Peers that did not run, and why.
+        judged: Whether the goals apply; they do not to a smoke test.
+    """
+    goals = {goal.peer: goal for goal in case.goals} if judged else {}
+    own = spread(values(records, case, OWN).values())
+    lines = []
+    for side in (OWN, *case.peers):
+        measured = values(records, case, side)
+        if not measured:
+            if side in skipped:
+                lines.append(Row(side, None, note=skipped[side]))
+            continue
+        paired = ratios(records, case, side) if side != OWN else []
+        ratio = spread(paired) if paired else None
+        goal = goals.get('' if side == OWN else side)
+        verdict = '' if goal is None else 'met' if is_met(goal, own, ratio) else 'missed'
+        text = goal_text(goal, case) if goal is not None else ''
+        lines.append(
+            Row(side, spread(measured.values()), ratio, text, verdict, work_text(records, case, side))
+        )
+    return lines
+
+
+def goal_text(goal: Goal, case: Case) -> str:
+    """Returns a goal in words."""
+    return f'>= {goal.at_least:g}x' if goal.peer else f'<= {goal.at_most:g} {UNITS[case.measure]}'
+
+
+def work_text(records: Iterable[Record], case: Case, side: str) -> str:
+    """Returns how many env steps and updates a side says it did; ranges where the rounds differ."""
+    runs = [r.measured for r in records if (r.case, r.side) == (case.name, side)]
+    parts = []
+    for name, words in (('env_steps', 'env steps'), ('updates', 'updates')):
+        counts = sorted({int(run[name]) for run in runs if name in run})
+        if counts:
+            parts.append(f'{" to ".join(f"{n:,}" for n in dict.fromkeys((counts[0], counts[-1])))} {words}')
+    return ', '.join(parts)
+
+
+def number(value: float) -> str:
+    """Returns a number with three digits, or all before the point."""
+    return f'{value:,.0f}' if abs(value) >= 100 else f'{value:.3g}'
+
+
+def cells(row: Row) -> list[str]:
+    """Returns a line as text, one for each of ``HEADINGS``."""
+    if row.value is None:
+        return [row.side, row.note, '', '', '', '', '', '']
+    ratio = row.ratio
+    return [
+        row.side,
+        number(row.value.median),
+        f'{number(row.value.low)} to {number(row.value.high)}',
+        f'{ratio.median:.2f}x' if ratio else '',
+        f'{ratio.low:.2f} to {ratio.high:.2f}' if ratio else '',
+        row.goal,
+        row.verdict,
+        row.work,
+    ]
+
+
+def rich_table(case: Case, lines: Sequence[Row]) -> Table:
+    """Returns a case's table for the terminal."""
+    table = Table(title=f'{case.title} ({UNITS[case.measure]})', title_justify='left')
+    for heading in HEADINGS:
+        table.add_column(heading, justify='left' if heading in ('side', 'work', 'verdict') else 'right')
+    styles = {'met': 'green', 'missed': 'red'}
+    for line in lines:
+        table.add_row(*cells(line), style=styles.get(line.verdict))
+    return table
+
+
+def markdown_table(lines: Sequence[Row]) -> str:
+    """Returns a case's table for the document."""
+    body = [HEADINGS, ['---'] * len(HEADINGS), *map(cells, lines)]
+    return '\n'.join('| ' + ' | '.join(line) + ' |' for line in body)
+
+
+def markdown(
+    tables: Sequence[tuple[Case, Sequence[Row]]], machine: Mapping[str, str], command: str, repeats: int
+) -> str:
+    """Returns the whole document.
+
+    Args:
+        tables: The cases that ran, with their lines.
+        machine: What it ran on, in words.
+        command: That made it.
+        repeats: Rounds of each case.
+    """
+    parts = [
+        '# Benchmarks',
+        f'Written by `{command}`; do not edit. Peers run in processes of their own, one thread each, in turns:'
+        ' rlframe, the first peer, the second, ..., and again. A ratio compares two runs of the same round;'
+        f' the table has the median of {repeats} round{"s" * (repeats > 1)}, the smallest and the largest.'
+        ' A goal is met where the median reaches it.',
+        '\n'.join(['| | |', '|---|---|', *(f'| {name} | {value} |' for name, value in machine.items())]),
+    ]
+    described = set()
+    for case, lines in tables:
+        if case.workload not in described:
+            described.add(case.workload)
+            parts += [f'## {case.workload.upper()}', WORKLOADS[case.workload]]
+        parts += [f'### {case.title}, {UNITS[case.measure]}', markdown_table(lines)]
+    return '\n\n'.join(parts) + '\n'

@@ -1,0 +1,187 @@
+"""rlframe's half of every workload, through its public components only. Prints one JSON line.
+
+usage: rlframe_side.py w1|w2|w2_native|w3|w4 [SIZE ...]
+    w1 [ENV_STEPS], w2 [ENV_NUM] [ENV_STEPS], w2_native [ENV_NUM] [ENV_STEPS], w3 [CAPACITY] [CYCLES], w4 [ENV_STEPS]
+
+The peers' halves, with the same networks, sizes and counts, are in peers/.
+"""
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from time import perf_counter
+
+import numpy as np
+import torch
+
+from rlframe.build import make_collector, make_env, make_factory, make_policy
+from rlframe.config import compile_config
+from rlframe.data import Batch
+from rlframe.pipeline import SerialPipeline
+from rlframe.registry import BUFFER_REGISTRY
+
+ENV = {'env_id': 'CartPole-v1', 'collector_env_num': 8, 'evaluator_env_num': 1, 'n_evaluator_episode': 1}
+NO_EVALUATION = {'evaluator': {'eval_freq': 10**9}}
+NO_CHECKPOINT = {'learner': {'hook': {'save_ckpt_after_iter': False, 'save_ckpt_after_run': False}}}
+PLACES = ('replay_unique_id', 'replay_buffer_idx')
+
+
+def dqn_config(env_num: int = 8, n_sample: int = 8) -> dict:
+    """The network, optimizer, schedule and buffer of W1 and W2."""
+    learn = {'update_per_collect': 5, 'batch_size': 64, 'learning_rate': 1e-3, 'target_update_freq': 100}
+    return {
+        'exp_name': 'benchmark',
+        'env': ENV | {'collector_env_num': env_num, 'stop_value': 1e9},
+        'policy': {
+            'device': 'cpu',
+            'double': False,
+            'nstep': 1,
+            'discount_factor': 0.97,
+            'model': {'encoder_hidden_size_list': [128, 128, 64], 'dueling': False},
+            'learn': learn | NO_CHECKPOINT,
+            'collect': {'n_sample': n_sample},
+            'eval': NO_EVALUATION,
+            'other': {
+                'eps': {'type': 'linear', 'start': 0.95, 'end': 0.1, 'decay': 8500},
+                'replay_buffer': {'replay_buffer_size': 20000},
+            },
+        },
+    }
+
+
+def ppo_config() -> dict:
+    """The networks, optimizer and loss of W4."""
+    learn = {
+        'epoch_per_collect': 4,
+        'batch_size': 256,
+        'learning_rate': 2.5e-4,
+        'clip_ratio': 0.2,
+        'value_weight': 0.5,
+        'entropy_weight': 0.01,
+        'grad_clip_norm': 0.5,
+    }
+    return {
+        'exp_name': 'benchmark',
+        'env': ENV | {'stop_value': 1e9},
+        'policy': {
+            'device': 'cpu',
+            'model': {'encoder_hidden_size_list': [64, 64]},
+            'learn': learn | NO_CHECKPOINT,
+            'collect': {'n_sample': 8 * 128, 'discount_factor': 0.99, 'gae_lambda': 0.95},
+            'eval': NO_EVALUATION,
+        },
+    }
+
+
+def timed_training(main_config: dict, create_config: dict, env_steps: int) -> dict:
+    """Times the training loop alone: envs, networks and the run folder exist before the clock starts."""
+    cfg = compile_config(main_config, create_config, seed=0, max_env_step=env_steps)
+    with SerialPipeline(cfg) as pipeline:
+        pipeline.evaluator.should_eval = lambda train_iter: False
+        start = perf_counter()
+        while not pipeline.finished:
+            pipeline.step()
+        seconds = perf_counter() - start
+        done = pipeline.progress
+        return {'seconds': seconds, 'env_steps': done.envstep, 'updates': done.train_iter}
+
+
+def w1(env_steps: int = 20_000) -> dict:
+    """DQN: 5 updates of 64 after every step of 8 envs."""
+    create = {'env': {'type': 'gym'}, 'policy': {'type': 'dqn'}, 'replay_buffer': {'type': 'naive'}}
+    return timed_training(dqn_config(), create, env_steps)
+
+
+def w2(env_num: int = 8, env_steps: int = 40_000, manager: str = 'base') -> dict:
+    """Collection under one epsilon-greedy network; only transitions that could be trained on are counted."""
+    create = {'env': {'type': 'gym'}, 'env_manager': {'type': manager}, 'policy': {'type': 'dqn'}}
+    cfg = compile_config(dqn_config(env_num, n_sample=env_num * 100), create, seed=0)
+    factory = make_factory(cfg)
+    env = make_env(cfg, factory, env_num)
+    collector = make_collector(cfg, env, make_policy(cfg, factory.spec))
+    collect = partial(collector.collect, policy_kwargs={'eps': 0.1})
+    collect()
+    count, start = 0, perf_counter()
+    while count < env_steps:
+        count += len(collect())
+    seconds = perf_counter() - start
+    collector.close()
+    return {
+        'env_num': env_num,
+        'env_steps': count,
+        'seconds': seconds,
+        'env_steps_per_s': count / seconds,
+    }
+
+
+def w3(capacity: int = 100_000, cycles: int = 300) -> dict:
+    """Prioritized replay: push 64, sample 256 as tensors with importance weights, update 256 priorities."""
+    rng = np.random.default_rng(0)
+    buffer = BUFFER_REGISTRY.get('advanced')({'replay_buffer_size': capacity, 'alpha': 0.6, 'beta': 0.4})
+
+    def transitions(count: int) -> Batch:
+        return Batch(
+            obs=rng.standard_normal((count, 4), np.float32),
+            next_obs=rng.standard_normal((count, 4), np.float32),
+            action=rng.integers(0, 2, count),
+            reward=rng.standard_normal(count, np.float32),
+            terminated=np.zeros(count, bool),
+        )
+
+    for _ in range(0, capacity, 10_000):
+        buffer.push(transitions(min(10_000, capacity)), 0)
+    block = transitions(64)
+
+    def push() -> None:
+        buffer.push(block, 0)
+
+    def sample_and_update() -> None:
+        batch = buffer.sample(256, 0)
+        places = {name: batch[name] for name in PLACES}
+        tensors = {
+            name: torch.from_numpy(c) for name, c in batch.items() if name not in PLACES
+        }  # as policies do
+        buffer.update({'priority': rng.random(len(tensors['IS'])), **places})
+
+    return {'capacity': capacity, **timed_cycles(push, sample_and_update, cycles)}
+
+
+def timed_cycles(push: Callable[[], None], sample_and_update: Callable[[], None], cycles: int) -> dict:
+    """Times ``cycles`` rounds, the pushes apart; the same clock as in peers/w3_buffer.py."""
+    for _ in range(20):
+        push()
+        sample_and_update()
+    push_seconds, start = 0.0, perf_counter()
+    for _ in range(cycles):
+        before = perf_counter()
+        push()
+        push_seconds += perf_counter() - before
+        sample_and_update()
+    seconds = perf_counter() - start
+    return {'us_cycle': seconds / cycles * 1e6, 'us_push': push_seconds / cycles * 1e6}
+
+
+def w4(env_steps: int = 51_200) -> dict:
+    """PPO: 8 envs x 128 steps, 4 epochs of minibatches of 256."""
+    return timed_training(ppo_config(), {'env': {'type': 'gym'}, 'policy': {'type': 'ppo'}}, env_steps)
+
+
+WORKLOADS = {'w1': w1, 'w2': w2, 'w2_native': partial(w2, manager='gym_vector'), 'w3': w3, 'w4': w4}
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    name, *sizes = sys.argv[1:]
+    start = os.getcwd()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)  # the run folder is not to be left behind
+        measured = WORKLOADS[name](*map(int, sizes))
+        os.chdir(start)
+    print(json.dumps({'peer': 'rlframe', **measured}), flush=True)
+
+
+if __name__ == '__main__':
+    main()

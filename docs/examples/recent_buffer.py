@@ -1,0 +1,31 @@
+"""A replay buffer of your own: the plain one with a sampler that prefers fresh data."""
+
+from __future__ import annotations
+
+import numpy as np
+from easydict import EasyDict
+
+from rlframe.data import IntArray
+from rlframe.registry import BUFFER_REGISTRY
+from rlframe.worker.replay_buffer import NaiveReplayBuffer, Sampler, Storage
+
+
+class GeometricAgeSampler(Sampler):
+    """Draws transitions whose age is geometric with mean ``mean_age`` transitions."""
+
+    def __init__(self, mean_age: float, rng: np.random.Generator) -> None:
+        self._mean_age, self._rng = mean_age, rng
+
+    def sample(self, size: int, storage: Storage) -> IntArray:
+        age = self._rng.geometric(1 / self._mean_age, size) - 1
+        return len(storage) - 1 - age % len(storage)  # [size], 0 is the oldest
+
+
+@BUFFER_REGISTRY.register('recent')
+class RecentReplayBuffer(NaiveReplayBuffer):
+    """Prefers fresh data: the age of a drawn transition is geometric with mean ``mean_age`` transitions."""
+
+    config = dict(mean_age=5000)
+
+    def _build_sampler(self, cfg: EasyDict) -> Sampler:
+        return GeometricAgeSampler(cfg.mean_age, self._rng)

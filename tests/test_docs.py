@@ -1,0 +1,185 @@
+"""What the documentation shows works: commands, snippets, examples, configs, and the reference of options."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import runpy
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rlframe import pipeline
+from rlframe.entry.__main__ import main
+from rlframe.registry import REGISTRIES
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / 'README.md').read_text(encoding='utf-8')
+EXAMPLES = ROOT / 'docs' / 'examples'
+SETUP = 'python3 -m venv .venv && . .venv/bin/activate && pip install -c constraints.txt -e'
+RUN = f'{SETUP} . && python -m rlframe.entry -c configs/cartpole_dqn.py'
+TEST = f"{SETUP} '.[test]' && python -m pytest -m 'not slow and not ray'"
+QUICK = ['--env-step', '200', 'env.n_evaluator_episode=2', 'env.evaluator_env_num=2']
+
+
+@pytest.fixture(autouse=True)
+def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty working directory; what examples register and import is forgotten afterwards."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, 'path', [str(EXAMPLES), *sys.path])
+    yield tmp_path
+    own = [file.stem for file in EXAMPLES.glob('*.py')]
+    for registry in REGISTRIES.values():
+        for name in [name for name, cls in registry._classes.items() if cls.__module__ in own]:
+            del registry._classes[name]
+    for name in own:
+        sys.modules.pop(name, None)
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf'^```{language}\n(.*?)^```$', README, re.MULTILINE | re.DOTALL)
+
+
+def train(config: str, *words: str) -> Path:
+    """Trains a little and returns the run folder."""
+    before = set(Path.cwd().iterdir())
+    assert main(['-c', config, *QUICK, *words]) == 0
+    (folder,) = set(Path.cwd().iterdir()) - before
+    return folder
+
+
+def score(folder: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, float]:
+    capsys.readouterr()
+    assert main(['eval', str(folder), '--episodes', '2', '--json']) == 0
+    result: dict[str, float] = json.loads(capsys.readouterr().out)
+    return result
+
+
+def test_readme_has_the_two_commands_and_ci_runs_the_second() -> None:
+    assert blocks('bash')[:2] == [RUN + '\n', TEST + '\n']
+    script = (ROOT / '.ci' / 'run').read_text(encoding='utf-8')
+    (extraction,) = re.findall(r'^command=.*$', script, re.MULTILINE)
+    shown = subprocess.run(
+        ['bash', '-euo', 'pipefail', '-c', f'{extraction}; echo "$command"'],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert shown.stdout == TEST + '\n'
+    lines = script.splitlines()
+    assert lines.index('rm -rf .venv') < lines.index('bash -euo pipefail -c "$command"')
+
+
+def test_readme_shows_the_examples_as_they_are() -> None:
+    files = {file.read_text(encoding='utf-8') for file in EXAMPLES.glob('*.py')}
+    assert set(blocks('python')) == files
+
+
+@pytest.mark.parametrize(
+    'document', ['README.md', 'CONTRIBUTING.md', 'docs/architecture.md', 'docs/results.md']
+)
+def test_links_point_to_files(document: str) -> None:
+    text = (ROOT / document).read_text(encoding='utf-8')
+    for link in re.findall(r'\]\((?!https?:)([^)#]+)\)', text):
+        assert (ROOT / document).parent.joinpath(link).exists(), link
+
+
+def test_commands_of_the_readme_work(cwd: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train('configs/cartpole_dqn.py')
+    commands = [line for block in blocks('bash')[2:] for line in block.splitlines()]
+    assert len(commands) >= 9
+    for command in commands:
+        words = shlex.split(command)
+        assert words[:3] == ['python', '-m', 'rlframe.entry'], command
+        words = [word.replace('docs/examples', str(EXAMPLES)) for word in words[3:]]
+        if words[0] == '-c':
+            words += QUICK
+        elif words[:1] == ['eval'] and '--episodes' not in words:
+            words += ['--episodes', '2']
+        capsys.readouterr()
+        assert main(words) == 0, command
+        assert capsys.readouterr().out
+    assert list((cwd / 'films').glob('*.mp4'))
+    assert {'my_run', 'cartpole_dqn_seed1', 'cartpole_extended_seed0'} <= {
+        path.name for path in cwd.iterdir()
+    }
+
+
+@pytest.mark.parametrize('file', sorted((ROOT / 'configs').glob('*.py')), ids=lambda file: file.stem)
+def test_every_config_trains_is_scored_and_can_be_repeated(
+    file: Path, cwd: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = train(str(file))
+    assert folder.name == f'{file.stem}_seed0'
+    for name in (
+        'total_config.py',
+        'config.json',
+        'metrics.jsonl',
+        'log.txt',
+        'tensorboard',
+        'ckpt/best',
+        'ckpt/latest',
+    ):
+        assert (folder / name).exists(), name
+    first = score(folder, capsys)
+    assert first['episodes'] == 2 and first['min'] <= first['mean'] <= first['max']
+    again = train(str(folder / 'total_config.py'))
+    assert again.name == f'{file.stem}_seed0_1'
+    drop = ('checkpoint',)
+    assert {k: v for k, v in score(again, capsys).items() if k not in drop} == {
+        k: v for k, v in first.items() if k not in drop
+    }
+
+
+def test_examples_train_together_and_are_scored(cwd: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = train(str(EXAMPLES / 'cartpole_extended.py'))
+    assert score(folder, capsys)['episodes'] == 2
+    log = (folder / 'log.txt').read_text(encoding='utf-8')
+    assert 'BoltzmannDQNPolicy' in log and 'nan(after_iter, priority 10)' in log
+    again = train(str(folder / 'total_config.py'))
+    assert "'mean_age': 2000" in (again / 'total_config.py').read_text(encoding='utf-8')
+
+
+def test_example_hook_stops_at_the_first_nan(cwd: Path) -> None:
+    with pytest.raises(FloatingPointError, match=r"non-finite \['total_loss'.* at train_iter \d+") as caught:
+        train(str(EXAMPLES / 'cartpole_extended.py'), 'policy.learn.learning_rate=1e30')
+    assert 'nan(after_iter, priority 10)' in str(caught.value.__notes__)
+
+
+def test_example_buffer_prefers_fresh_data() -> None:
+    import numpy as np
+    from recent_buffer import RecentReplayBuffer
+
+    buffer = RecentReplayBuffer({'mean_age': 50})
+    buffer.push([{'number': np.float32(i)} for i in range(5000)], 0)
+    numbers = np.asarray(buffer.sample(2000, 0)['number'])
+    assert numbers.max() == 4999 and 40 < 4999 - numbers.mean() < 60
+
+
+def test_example_from_python_trains(cwd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = pipeline.serial_pipeline
+    monkeypatch.setattr(
+        pipeline, 'serial_pipeline', lambda pair, **given: real(pair, **{**given, 'max_env_step': 200})
+    )
+    names = runpy.run_path(str(EXAMPLES / 'from_python.py'))
+    assert names['action'].shape == (1,) and names['action'][0] in (0, 1)
+    assert (cwd / 'from_python_seed0' / 'ckpt' / 'latest').exists()
+
+
+def test_no_example_is_left_out() -> None:
+    tested = {'boltzmann_dqn', 'stop_on_nan', 'recent_buffer', 'cartpole_extended', 'from_python'}
+    assert {file.stem for file in EXAMPLES.glob('*.py')} == tested
+
+
+def test_reference_of_options_is_up_to_date() -> None:
+    spec = importlib.util.spec_from_file_location(
+        'make_config_reference', ROOT / 'docs' / 'make_config_reference.py'
+    )
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    written = (ROOT / 'docs' / 'config.md').read_text(encoding='utf-8')
+    assert module.reference() == written, 'run: python docs/make_config_reference.py'
