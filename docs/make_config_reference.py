@@ -10,8 +10,8 @@ import inspect
 from pathlib import Path
 
 from rlframe.config import FORWARDED
-from rlframe.config_schema import TOP
-from rlframe.config_tree import ALIASES, COMPONENTS
+from rlframe.config.schema import TOP
+from rlframe.config.tree import ALIASES, COMPONENTS
 from rlframe.entry.listing import flat_fields
 from rlframe.registry import REGISTRIES
 from rlframe.utils.field import REQUIRED, Field

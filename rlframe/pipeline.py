@@ -9,8 +9,6 @@ from time import perf_counter
 from typing import Any
 
 from rlframe import build, config
-from rlframe.config_file import read_config
-from rlframe.config_writer import config_data
 from rlframe.data.batch import Batch
 from rlframe.errors import BufferUnderflowError, CheckpointMismatchError
 from rlframe.utils import checkpoint, run_folder
@@ -85,6 +83,7 @@ class SerialPipeline:
         self.stopped = False
         """Whether an evaluation reached the stop value."""
         self._warm = False
+        self._evaluated_at = -1  # train iterations at the last evaluation
         self._idle_rounds = 0
         self._requested: list[str] = []  # checkpoints to save when the round is over
 
@@ -146,9 +145,12 @@ class SerialPipeline:
             )
         return ()
 
-    def _evaluate(self) -> None:
+    def _evaluate(self, at_the_end: bool = False) -> None:
         progress = self.progress
-        if self.evaluator.should_eval(progress.train_iter):
+        if self.evaluator.should_eval(progress.train_iter) or (
+            at_the_end and self._evaluated_at != progress.train_iter
+        ):
+            self._evaluated_at = progress.train_iter
             self.evaluator.submit(self._save_best, progress.train_iter, progress.envstep)
             self._report()
         for result in self.evaluator.poll():
@@ -190,6 +192,8 @@ class SerialPipeline:
                     break
         finally:
             self.writer.flush()
+        if self.finished and not self.stopped:
+            self._evaluate(at_the_end=True)
         self.learner.call_hook('after_run')
         self.finish_round()
         for key in config.unread_user_keys(self.cfg) if self.progress.train_iter else ():
@@ -218,6 +222,12 @@ class SerialPipeline:
             checkpoint.link_checkpoint(path, 'latest')
         self._requested = []
 
+    def save_latest(self) -> None:
+        """Saves everything now, unless that has just been done; between two rounds only."""
+        if self.learner.ckpt_name != f'iteration_{self.progress.train_iter}':
+            self._request_checkpoint(f'iteration_{self.progress.train_iter}')
+        self.finish_round()
+
     def _save_best(self, name: str) -> None:
         path = self.folder / 'ckpt' / f'best_iteration_{self.progress.train_iter}'
         state = {'policy': self.policy.learn_mode.state_dict(), 'progress': self.progress.state_dict()}
@@ -229,7 +239,7 @@ class SerialPipeline:
             'env': self.factory.spec.name,
             'progress': self.progress.state_dict(),
             'score': float(self.evaluator.latest) if self.evaluator.latest == self.evaluator.latest else None,
-            'config': config_data(*config.split_config(self.cfg)),
+            'config': config.config_data(*config.split_config(self.cfg)),
         }
 
     def save_checkpoint(self, path: Path) -> Path:
@@ -244,6 +254,7 @@ class SerialPipeline:
             'evaluator': self.evaluator.state_dict(),
             'rng': global_rng_state(),
             'warm': self._warm,
+            'evaluated_at': self._evaluated_at,
             'stopped': self.stopped,
         }
         return checkpoint.save_checkpoint(Path(path), state, self._facts())
@@ -274,7 +285,7 @@ class SerialPipeline:
             self.replay_buffer.load_state_dict(state['replay_buffer'])
         self.evaluator.load_state_dict(state['evaluator'])
         set_global_rng_state(state['rng'])
-        self._warm, self.stopped = state['warm'], state['stopped']
+        self._warm, self.stopped, self._evaluated_at = state['warm'], state['stopped'], state['evaluated_at']
 
     def reset_config(self, cfg: ResolvedConfig) -> bool:
         """Starts over with another config, in a run folder of its own."""
@@ -316,7 +327,7 @@ def serial_pipeline(
     Returns:
         The trained policy.
     """
-    main, create = read_config(input_cfg) if isinstance(input_cfg, str) else input_cfg
+    main, create = config.read_config(input_cfg) if isinstance(input_cfg, str) else input_cfg
     cfg = config.compile_config(
         main,
         create,

@@ -14,6 +14,7 @@ FILES = sorted(ROOT.rglob('*.py'))
 MAY_IMPORT = {
     'registry': {'errors'},
     'errors': set(),
+    'utils': {'utils', 'errors', 'registry'},
     'data': {'data', 'utils', 'errors', 'registry'},
     'model': {'model', 'data', 'utils', 'errors', 'registry'},
     'envs': {'envs', 'data', 'utils', 'errors', 'registry'},

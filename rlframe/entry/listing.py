@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from rlframe.config_tree import COMPONENTS
+from rlframe.config.tree import COMPONENTS
 from rlframe.registry import REGISTRIES
 from rlframe.utils.field import REQUIRED, Field
 

@@ -10,7 +10,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from rlframe.config import compile_config
-from rlframe.config_file import read_config
+from rlframe.config.reader import read_config
 from rlframe.entry.stop import StopSignal
 from rlframe.errors import ConfigWarning
 from rlframe.utils.field import ResolvedConfig
@@ -51,8 +51,7 @@ def run(cfg: ResolvedConfig, folder_name: str | None = None) -> int:
 
             pipeline.run(after_step)
         if stop.received is not None:
-            pipeline.learner.save_checkpoint()
-            pipeline.finish_round()
+            pipeline.save_latest()
         _say(_last_lines(pipeline, perf_counter() - start, stop.received is not None))
         return stop.exit_code
 

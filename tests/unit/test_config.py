@@ -618,7 +618,7 @@ def test_split_and_total_config_compile_to_the_same(
 
 def test_import_needs_no_heavy_package() -> None:
     code = (
-        'import sys, rlframe.config, rlframe.config_file; '
+        'import sys, rlframe.config, rlframe.config.reader; '
         "print([m for m in ('torch', 'gymnasium', 'ray', 'numpy', 'yaml') if m in sys.modules])"
     )
     assert (

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from rlframe import config_file
-from rlframe.config_file import find_config, read_config, write_total_config
+from rlframe.config import reader
+from rlframe.config.reader import find_config, read_config
+from rlframe.config.writer import write_total_config
 from rlframe.errors import ConfigError, ConfigErrors, MissingDependencyError
 
 PAIR = """main_config = dict(exp_name="x", env=dict(env_id="CartPole-v1"))
@@ -215,7 +216,7 @@ def test_yaml_without_pyyaml_says_what_to_install(monkeypatch: pytest.MonkeyPatc
 
 def test_shipped_configs_are_found_from_any_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shipped = write('site/configs/cartpole_dqn.py', PAIR).parent.absolute()
-    monkeypatch.setattr(config_file, 'shipped_configs', lambda: shipped)
+    monkeypatch.setattr(reader, 'shipped_configs', lambda: shipped)
     assert (
         find_config('configs/cartpole_dqn.py')
         == find_config('cartpole_dqn.py')

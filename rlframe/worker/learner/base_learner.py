@@ -157,8 +157,8 @@ class BaseLearner(Configurable):
         self._envstep = -1  # of the last train(), where the counters are not shared
         self._finished = self._closed = self._hooks_shown = False
         self._loader: Iterator[Any] | None = None
-        self.ckpt_name = 'iteration_0'
-        """Name of the last checkpoint."""
+        self.ckpt_name = ''
+        """Name of the last checkpoint, empty before the first."""
         hooks = {**self._cfg.hook}
         if self.world_size > 1:
             hooks['log_reduce_after_iter'] = True

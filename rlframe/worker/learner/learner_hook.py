@@ -6,8 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from rlframe.errors import ConfigError, HookError
+from rlframe.errors import CheckpointNotFoundError, ConfigError, HookError
 from rlframe.registry import LEARNER_HOOK_REGISTRY, nearest
+from rlframe.utils.checkpoint import find_checkpoint
 
 if TYPE_CHECKING:
     from rlframe.worker.learner.base_learner import BaseLearner
@@ -146,8 +147,14 @@ def build_learner_hook_by_cfg(cfg: Mapping[str, Any]) -> Hooks:
 
 
 def hook_errors(cfg: Mapping[str, Any]) -> list[ConfigError]:
-    """Returns a mistake for each hook of a config section whose type is not registered or whose position does not exist."""
-    errors = []
+    """Returns a mistake for each hook whose type, position or checkpoint does not exist."""
+    errors: list[ConfigError] = []
+    if isinstance(path := cfg.get('load_ckpt_before_run'), str) and path:
+        try:
+            find_checkpoint(path)
+        except CheckpointNotFoundError as error:
+            message = f'{error.where}: {error.message}'
+            errors.append(CheckpointNotFoundError(message, where='hook.load_ckpt_before_run'))
     for key, value in cfg.items():
         if not isinstance(value, Mapping):
             continue

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fakes import CountingEnv, IdentityEnv, ScriptedPolicy, config_pair, counted_reward, envs_of
+from fakes import CountingEnv, IdentityEnv, ScriptedPolicy, counted_reward, envs_of
 
 from rlframe.envs import BaseEnvManager
 from rlframe.envs.gym_env import GymEnvFactory
@@ -167,6 +167,20 @@ def test_closed_managers_say_so_and_launch_again() -> None:
         manager.close()
 
 
+@pytest.mark.parametrize('autoreset', ['next_step', 'same_step', 'disabled'])
+def test_envs_whose_state_cannot_be_had_all_begin_anew_with_their_own_obs(autoreset: str) -> None:
+    def build() -> GymVectorEnvManager:
+        cfg = {'mode': 'sync', 'autoreset': autoreset}
+        return GymVectorEnvManager.from_factory(NumberedFactory({'env_id': CountingEnv}), 3, cfg)
+
+    manager, other = build(), build()
+    transitions(manager, 4)
+    other.reset(seed=[1, 2, 3])
+    other.step(np.zeros(3, np.int64), other.ready)
+    assert other.load_state_dict(manager.state_dict()).tolist() == [0, 1, 2]
+    np.testing.assert_array_equal(other.obs, [[0, 1, 0], [1, 1, 0], [2, 1, 0]])
+    assert other.ready.tolist() == [0, 1, 2]
+
+
 def test_counted_rewards_are_exact() -> None:
     assert float(np.float32(counted_reward(15, 90, 900))) == counted_reward(15, 90, 900)
-    assert config_pair()[0]['env']['env_id'] == 'CartPole-v1'

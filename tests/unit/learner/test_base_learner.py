@@ -173,10 +173,8 @@ def test_checkpoints_hold_policy_and_counters(tmp_path: Path) -> None:
     other = BaseLearner({'hook': NO_HOOKS | {'load_ckpt_before_run': path}}, other_policy.learn_mode)
     other.call_hook('before_run')
     assert (other.train_iter, other_policy.state) == (5, 5)
-    missing = BaseLearner({'hook': {'load_ckpt_before_run': str(tmp_path / 'no')}}, other_policy.learn_mode)
-    with pytest.raises(CheckpointNotFoundError, match='no such file') as caught:
-        missing.call_hook('before_run')
-    assert 'load_ckpt_before_run' in caught.value.__notes__[0]
+    with pytest.raises(CheckpointNotFoundError, match=r'hook.load_ckpt_before_run: .*no: no such file'):
+        BaseLearner({'hook': {'load_ckpt_before_run': str(tmp_path / 'no')}}, other_policy.learn_mode)
 
 
 def test_a_checkpoint_function_saves_in_the_learner_s_stead() -> None:

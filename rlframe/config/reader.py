@@ -16,8 +16,7 @@ from typing import Any
 
 from easydict import EasyDict
 
-from rlframe.config_tree import check_keys
-from rlframe.config_writer import write_total_config as write_total_config
+from rlframe.config.tree import check_keys
 from rlframe.errors import ConfigError, ConfigErrors, MissingDependencyError
 from rlframe.utils.resolved_config import to_plain
 
@@ -95,7 +94,7 @@ def shipped_configs() -> Path | None:
         installed = None
     if installed is not None and installed.is_dir():
         return installed
-    root = Path(__file__).resolve().parents[1]
+    root = Path(__file__).resolve().parents[2]
     is_checkout = (root / 'setup.py').is_file() and (root / 'configs').is_dir()
     return root / 'configs' if is_checkout else None
 

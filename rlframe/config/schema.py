@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlframe.config_tree import COMPONENTS, SECTIONS, Component, Tree, plain_type, section_at, set_path
+from rlframe.config.tree import COMPONENTS, SECTIONS, Component, Tree, plain_type, section_at, set_path
 from rlframe.errors import ConfigError, RegistryError
 from rlframe.registry import MODEL_REGISTRY, POLICY_REGISTRY, REGISTRIES, import_modules
 from rlframe.utils.field import Field, Options, as_fields, merge_fields

@@ -16,7 +16,12 @@ Known = Mapping[str, Any]
 
 def cross_errors(known: Known) -> list[ConfigError]:
     """Returns the mistakes between components."""
-    found = (_n_sample_or_n_episode(known), _divisible_n_sample(known), _batch_fits_buffer(known))
+    found = (
+        _n_sample_or_n_episode(known),
+        _divisible_n_sample(known),
+        _fits_buffer(known, 'policy.learn.batch_size', 'a batch'),
+        _fits_buffer(known, 'policy.random_collect_size', 'a random start'),
+    )
     return [error for error in found if error]
 
 
@@ -81,14 +86,14 @@ def _divisible_n_sample(known: Known) -> ConfigError | None:
     )
 
 
-def _batch_fits_buffer(known: Known) -> ConfigError | None:
+def _fits_buffer(known: Known, key: str, what: str) -> ConfigError | None:
     size_key = 'policy.other.replay_buffer.replay_buffer_size'
-    batch, size = _numbers(known, 'policy.learn.batch_size', size_key)
-    if batch is None or batch <= size:
+    count, size = _numbers(known, key, size_key)
+    if count is None or count <= size:
         return None
     return ConfigError(
-        f'a batch of {batch} cannot be drawn from a buffer that holds {size} ({size_key})',
-        where='policy.learn.batch_size',
-        got=batch,
+        f'{what} of {count} is more than the replay buffer holds: {size} ({size_key})',
+        where=key,
+        got=count,
         expected=f'at most {size}',
     )

@@ -15,21 +15,11 @@ from typing import Any
 
 from easydict import EasyDict
 
-from rlframe.config_file import read_config, write_total_config
-from rlframe.config_rules import cross_errors, cross_warnings
-from rlframe.config_schema import find_schema
-from rlframe.config_tree import COMPONENTS, Tree, section_at, set_path, user_tree
+from rlframe.config.rules import cross_errors, cross_warnings
+from rlframe.config.schema import find_schema
+from rlframe.config.tree import COMPONENTS, Tree, section_at, set_path, user_tree
 from rlframe.errors import ConfigError, ConfigErrors, ConfigWarning
 from rlframe.utils.field import REQUIRED, Field, Options, ResolvedConfig, check_values, to_plain
-
-__all__ = [
-    'FORWARDED',
-    'compile_config',
-    'read_config',
-    'split_config',
-    'unread_user_keys',
-    'write_total_config',
-]
 
 FORWARDED = {
     'policy.eval.evaluator.n_episode': 'env.n_evaluator_episode',
