@@ -385,5 +385,9 @@ class AdvancedReplayBuffer(StorageBuffer):
 
 
 def vector(values: Any, dtype: type[np.generic]) -> Array:
-    """Returns numbers as a new flat array, so that no kernel meets a read-only or strided one."""
-    return np.array(to_numpy(values), dtype).reshape(-1)
+    """Returns numbers as a flat array, a new one where a kernel would meet a read-only or strided one."""
+    values = to_numpy(values)
+    if values.dtype == dtype and values.ndim == 1 and values.flags.c_contiguous and values.flags.writeable:
+        same: Array = values
+        return same
+    return np.array(values, dtype).reshape(-1)
