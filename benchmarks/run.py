@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import date
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -181,7 +182,10 @@ def write(
     machine: Mapping[str, str],
     repeats: int,
 ) -> None:
-    command = shlex.join(['python', 'benchmarks/run.py', *sys.argv[1:]])
+    words = [
+        'PYTHON' if before == '--ding-python' else word for before, word in pairwise(['', *sys.argv[1:]])
+    ]
+    command = shlex.join(['python', 'benchmarks/run.py', *words])
     document, results = ROOT / 'docs' / 'benchmarks.md', HERE / 'results.json'
     document.parent.mkdir(exist_ok=True)
     document.write_text(markdown(tables, machine, command, repeats), encoding='utf-8')
