@@ -116,6 +116,46 @@ class CheckpointMismatchError(CheckpointError):
     """A checkpoint of another network, algorithm or env."""
 
 
+class CheckpointVersionError(CheckpointError):
+    """A checkpoint written in a format that this version cannot read."""
+
+
+class UnsafeCheckpointError(CheckpointError):
+    """A checkpoint that would run code if it were loaded."""
+
+
+class CheckpointWriteError(RLFrameError):
+    """A checkpoint that could not be written; the one before it is still there."""
+
+
+class ExperimentLockedError(ExperimentDirError):
+    """A run folder that another live process writes to."""
+
+
+class SerializationError(ConfigError):
+    """Something that cannot be handed to another process."""
+
+
+class EnvStartError(EnvError):
+    """An env whose constructor or first reset fails."""
+
+
+class EnvCrashedError(RLFrameError):
+    """An env that raised, or whose process ended, while it was used."""
+
+
+class EnvTimeoutError(EnvCrashedError, TimeoutError):
+    """An env that did not answer in time."""
+
+
+class EpisodeTooLongError(RLFrameError):
+    """An episode that goes on beyond the length that the config allows."""
+
+
+class EnvContractWarning(UserWarning):
+    """An env that keeps Gymnasium's contract only loosely."""
+
+
 class EnvContractError(RLFrameError):
     """An env that breaks Gymnasium's contract while it runs."""
 

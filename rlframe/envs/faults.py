@@ -1,0 +1,79 @@
+"""What to do about an env that fails: let the error through, put a new env in its place, or go on without it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from rlframe.errors import EnvCrashedError
+from rlframe.utils.field import Field, Options
+
+logger = logging.getLogger(__name__)
+
+FAULT_FIELDS: Options = dict(
+    on_error=Field(
+        'raise',
+        str,
+        doc="what is done about an env that raises, hangs or dies: 'raise' ends the run, 'restart' puts a new one in its"
+        " place, 'drop' goes on without it",
+        choices=('raise', 'restart', 'drop'),
+    ),
+    max_restarts=Field(10, int, '[0, inf)', 'restarts', 'of all envs together; one more fault ends the run'),
+)
+"""Options of every env manager that can outlive a fault of its envs."""
+
+SHOWN_CAUSES = 5
+"""Most causes that the error at the end of a budget names."""
+
+
+class FaultBudget:
+    """Decides about each fault, and counts them.
+
+    Args:
+        on_error: ``raise``, ``restart`` or ``drop``.
+        max_restarts: Faults of all envs together that may be outlived.
+    """
+
+    def __init__(self, on_error: str, max_restarts: int) -> None:
+        self.on_error, self.max_restarts = on_error, max_restarts
+        self.causes: list[str] = []
+        """What happened so far, oldest first."""
+
+    def handle(self, error: EnvCrashedError) -> str:
+        """Notes a fault.
+
+        Returns:
+            ``restart`` or ``drop``.
+
+        Raises:
+            EnvCrashedError: The same error where faults are to end the run; one that names the causes where there were too
+                many.
+        """
+        if self.on_error == 'raise':
+            raise error
+        self.causes.append(str(error))
+        if len(self.causes) > self.max_restarts:
+            raise EnvCrashedError(
+                f'{len(self.causes)} faults of envs, {self.max_restarts} are allowed; the last ones: '
+                + ' | '.join(self.causes[-SHOWN_CAUSES:]),
+                where='env.manager.max_restarts',
+                remedy='Mend the env, or allow more.',
+            ) from error
+        logger.warning('%s: %s', 'new env' if self.on_error == 'restart' else 'env dropped', error)
+        return self.on_error
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns what happened so far."""
+        return {'causes': list(self.causes)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from ``state_dict()``."""
+        self.causes = list(state['causes'])
+
+
+def restart_seed(seed: int | None, restarts: int) -> int | None:
+    """Returns the seed of an env's first reset after it was replaced: f(its own first seed, how often), below 2**32."""
+    return None if seed is None else int(np.random.SeedSequence([seed, restarts]).generate_state(1)[0])
