@@ -55,7 +55,7 @@ def train(config: str, *words: str) -> Path:
 
 def score(folder: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, float]:
     capsys.readouterr()
-    assert main(['eval', str(folder), '--episodes', '2', '--json']) == 0
+    assert main(['eval', str(folder), '--episodes', '2', '--json', '--allow-import']) == 0
     result: dict[str, float] = json.loads(capsys.readouterr().out)
     return result
 

@@ -96,7 +96,7 @@ class Policy(Configurable):
         on_policy=Field(
             False, bool, '', '', 'whether it learns from fresh data only, without a replay buffer'
         ),
-        cuda=Field(None, bool, '', '', "True is device='cuda', False is device='cpu'"),
+        cuda=Field(None, bool, '', '', "True is device='cuda', False is device='cpu'", may_change=True),
         device=Field(
             'auto',
             str,
@@ -104,8 +104,11 @@ class Policy(Configurable):
             '',
             "'auto' (CUDA where there is one), 'cpu', 'cuda', 'cuda:i'",
             check=check_device,
+            may_change=True,
         ),
-        init_from=Field(None, str, '', '', 'checkpoint or run folder whose weights to begin with'),
+        init_from=Field(
+            None, str, '', '', 'checkpoint or run folder whose weights to begin with', may_change=True
+        ),
         random_collect_size=Field(
             0, int, '[0, inf)', 'training samples', 'collected at random before training'
         ),

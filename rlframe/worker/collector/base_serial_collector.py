@@ -12,7 +12,7 @@ import numpy as np
 from easydict import EasyDict
 
 from rlframe.data.batch import Batch
-from rlframe.data.timestep import Array
+from rlframe.data.timestep import Array, IntArray
 from rlframe.data.trajectory import TrajectoryRecorder
 from rlframe.registry import SERIAL_COLLECTOR_REGISTRY
 from rlframe.utils.field import Configurable, Field
@@ -70,12 +70,24 @@ class SerialCollector(ISerialCollector):
             'local', str, '', '', "where envs are stepped: 'local' is this process", choices=('local',)
         ),
         deepcopy_obs=Field(
-            False, bool, '', '', 'has no effect: rows are always copied; accepted for old configs'
+            False,
+            bool,
+            '',
+            '',
+            'has no effect: rows are always copied; accepted for old configs',
+            may_change=True,
         ),
         transform_obs=Field(
-            False, bool, '', '', 'has no effect: policies convert by themselves; accepted for old configs'
+            False,
+            bool,
+            '',
+            '',
+            'has no effect: policies convert by themselves; accepted for old configs',
+            may_change=True,
         ),
-        collect_print_freq=Field(100, int, '[1, inf)', 'train iterations', 'between two records of metrics'),
+        collect_print_freq=Field(
+            100, int, '[1, inf)', 'train iterations', 'between two records of metrics', may_change=True
+        ),
     )
 
     def __init__(  # noqa: PLR0913  # six are the public signature
@@ -102,6 +114,7 @@ class SerialCollector(ISerialCollector):
         self._rollout: Any = None
         self._last_print_iter = 0
         self._seconds, self._steps_timed = 0.0, 0  # since the last record
+        self._warned_of_lost = False
         self.discarded = 0
         """Env steps thrown away because of ``info['abnormal']``."""
         if env is not None:
@@ -247,14 +260,30 @@ class SerialCollector(ISerialCollector):
         self._log.load_state_dict(state['log'])
         self._recorder.load_state_dict(state['recorder'])
         self._last_print_iter, self.discarded = state['last_print_iter'], state['discarded']
-        if len(lost):
-            self._log.forget(lost)
-            self.discarded += self._recorder.discard(lost)
+        self._forget(lost)
+
+    def settle(self) -> None:
+        """Lets each env whose state cannot be saved begin a new episode; to be called before ``state_dict``.
+
+        The episode that it leaves is thrown away and counted in ``discarded``, by the run that goes on as well as by the one
+        that is resumed, so that both stay the same.
+        """
+        lost = self._env.restart_lost()
+        if self._forget(lost) and not self._warned_of_lost:
+            self._warned_of_lost = True
             self._logger.warning(
-                'the state of env %s cannot be saved: it begins a new episode, so that this run differs from one that was'
-                ' not interrupted. Envs with get_state() and set_state() go on where they were',
+                'the state of env %s cannot be saved: at every checkpoint it begins a new episode. Envs with get_state() and'
+                ' set_state() go on where they were',
                 lost.tolist(),
             )
+
+    def _forget(self, env_id: IntArray) -> bool:
+        if not len(env_id):
+            return False
+        self._log.forget(env_id)
+        self.discarded += self._recorder.discard(env_id)
+        self._policy.reset(env_id)
+        return True
 
 
 class Stopwatch:

@@ -31,15 +31,28 @@ class InteractionSerialEvaluator(ISerialEvaluator):
     config = dict(
         render=dict(
             render_freq=Field(
-                -1, int, '[-1, inf)', 'in units of mode', 'between evaluations that are filmed; -1: none'
+                -1,
+                int,
+                '[-1, inf)',
+                'in units of mode',
+                'between evaluations that are filmed; -1: none',
+                may_change=True,
             ),
             mode=Field(
-                'train_iter', str, '', '', 'what render_freq counts', choices=('train_iter', 'envstep')
+                'train_iter',
+                str,
+                '',
+                '',
+                'what render_freq counts',
+                choices=('train_iter', 'envstep'),
+                may_change=True,
             ),
         ),
-        figure_path=Field(None, str, '', '', 'folder for a picture of the returns of each evaluation'),
+        figure_path=Field(
+            None, str, '', '', 'folder for a picture of the returns of each evaluation', may_change=True
+        ),
         max_episode_len=Field(
-            1_000_000, int, '[1, inf)', 'env steps', 'an episode that is longer is an error'
+            1_000_000, int, '[1, inf)', 'env steps', 'an episode that is longer is an error', may_change=True
         ),
         max_abnormal=Field(
             100,
@@ -47,6 +60,7 @@ class InteractionSerialEvaluator(ISerialEvaluator):
             '[0, inf)',
             'episodes',
             "thrown away for info['abnormal'] in one evaluation; more is an error",
+            may_change=True,
         ),
     )
 

@@ -95,15 +95,22 @@ class BaseLearner(Configurable):
     """
 
     config = dict(
-        train_iterations=Field(10**9, int, '[1, inf)', 'train iterations', 'that start() does'),
+        train_iterations=Field(
+            10**9, int, '[1, inf)', 'train iterations', 'that start() does', may_change=True
+        ),
         dataloader=dict(
             num_workers=Field(
-                0, int, '[0, 1]', 'threads', 'that fetch batches ahead of start(); 0 fetches in line'
+                0,
+                int,
+                '[0, 1]',
+                'threads',
+                'that fetch batches ahead of start(); 0 fetches in line',
+                may_change=True,
             )
         ),
-        log_policy=Field(True, bool, '', '', 'whether to log the network'),
-        is_multitask_pipeline=Field(False, bool, '', '', 'whether every rank logs'),
-        only_monitor_rank0=Field(True, bool, '', '', 'whether only rank 0 logs'),
+        log_policy=Field(True, bool, '', '', 'whether to log the network', may_change=True),
+        is_multitask_pipeline=Field(False, bool, '', '', 'whether every rank logs', may_change=True),
+        only_monitor_rank0=Field(True, bool, '', '', 'whether only rank 0 logs', may_change=True),
         hook=Field(
             dict(
                 load_ckpt_before_run='',
@@ -116,6 +123,7 @@ class BaseLearner(Configurable):
             '',
             'hooks, as build_learner_hook_by_cfg reads them',
             check=check_hooks,
+            may_change=True,
         ),
     )
 
