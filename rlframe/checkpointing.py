@@ -30,7 +30,6 @@ class Checkpoints:
     def __init__(self, pipeline: SerialPipeline) -> None:
         self._pipeline = pipeline
         self._requested: list[str] = []
-        self._latest: Path | None = None
 
     @property
     def folder(self) -> Path:
@@ -44,7 +43,8 @@ class Checkpoints:
     def finish_round(self) -> None:
         """Saves what was asked for during the round, as ``latest``."""
         for name in dict.fromkeys(self._requested):
-            self._publish(self.save(self.folder / name), 'latest')
+            state, facts = self._settled(name)
+            self._publish(name, 'latest', state, facts, self._buffer_state())
         self._requested = []
 
     def save_latest(self) -> None:
@@ -61,13 +61,14 @@ class Checkpoints:
             'policy': pipeline.policy.learn_mode.state_dict(),
             'progress': pipeline.progress.state_dict(),
         }
-        path = self.folder / f'best_iteration_{pipeline.progress.train_iter}'
-        self._publish(checkpoint.save_checkpoint(path, state, self._facts()), 'best')
+        self._publish(f'best_iteration_{pipeline.progress.train_iter}', 'best', state, self._facts())
 
     def save_emergency(self) -> Path:
         """Saves everything where it stands, in the middle of a round maybe; no resume takes it by itself."""
         name = f'emergency_iteration_{self._pipeline.progress.train_iter}'
-        return checkpoint.save_checkpoint(self.folder / name, self._state(), self._facts())
+        return checkpoint.save_checkpoint(
+            self.folder / name, self._state(), self._facts(), buffer=self._buffer_state()
+        )
 
     def save(self, path: Path) -> Path:
         """Writes everything that the next round depends on.
@@ -75,14 +76,32 @@ class Checkpoints:
         Envs whose state cannot be had begin a new episode, here as well as where the checkpoint is loaded, so that the run
         that goes on and the one that is resumed stay the same.
         """
-        pipeline = self._pipeline
-        pipeline.learner.ckpt_name = path.name
-        pipeline.collector.settle()
-        facts = self._facts() | {'logs': pipeline.writer.state_dict()}
-        return checkpoint.save_checkpoint(path, self._state(), facts)
+        state, facts = self._settled(path.name)
+        return checkpoint.save_checkpoint(path, state, facts, buffer=self._buffer_state())
 
-    def _publish(self, path: Path, name: str) -> None:
-        checkpoint.link_checkpoint(path, name)
+    def _settled(self, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Brings everything to where a resumed run can take over and returns the state and the facts about it."""
+        pipeline = self._pipeline
+        pipeline.learner.ckpt_name = name
+        pipeline.collector.settle()
+        return self._state(), self._facts() | {'logs': pipeline.writer.state_dict()}
+
+    def _buffer_state(self) -> dict[str, Any] | None:
+        buffer = self._pipeline.replay_buffer
+        return None if buffer is None else buffer.checkpoint_state()
+
+    def _publish(
+        self,
+        name: str,
+        link: str,
+        state: Mapping[str, Any],
+        facts: Mapping[str, Any],
+        buffer: Mapping[str, Any] | None = None,
+    ) -> None:
+        options = self._pipeline.cfg.checkpoint
+        checkpoint.publish_checkpoint(
+            self.folder / name, state, facts, name=link, buffer=buffer, options=options
+        )
 
     def _facts(self) -> dict[str, Any]:
         pipeline = self._pipeline
@@ -98,13 +117,11 @@ class Checkpoints:
 
     def _state(self) -> dict[str, Any]:
         pipeline = self._pipeline
-        buffer = pipeline.replay_buffer
         return {
             'progress': pipeline.progress.state_dict(),
             'policy': pipeline.policy.learn_mode.state_dict(),
             'monitor': pipeline.learner.monitor.state_dict(),
             'collector': pipeline.collector.state_dict(),
-            'replay_buffer': None if buffer is None else buffer.state_dict(),
             'evaluator': pipeline.evaluator.state_dict(),
             'rng': global_rng_state(),
             'round': pipeline.round_state(),
@@ -134,7 +151,7 @@ class Checkpoints:
         pipeline.collector.load_state_dict(state['collector'])
         pipeline.exact = manifest.get('exact', True)
         if pipeline.replay_buffer is not None:
-            if state['replay_buffer'] is None:
+            if state.get('replay_buffer') is None:
                 pipeline.exact = False
                 logger.warning(
                     '%s was saved without the replay buffer: the resumed run begins with an empty one and is not exact',

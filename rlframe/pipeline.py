@@ -85,6 +85,7 @@ class SerialPipeline:
         )
         """Where results go."""
         self._closers.append(run_folder.lock(self.folder))
+        checkpoint.clean_leftovers(self.folder / 'ckpt')
         if resume is not None and (origin := resume.parent.parent) != self.folder:
             copy_records(origin, self.folder)
         self._open_logs(saved[1] if saved is not None else {})

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from rlframe import config
-from rlframe.errors import CheckpointError, CheckpointNotFoundError, ConfigError
+from rlframe.errors import CheckpointError, ConfigError
 from rlframe.utils import checkpoint
+from rlframe.utils.checkpoint.files import MANIFEST
+from rlframe.utils.metrics import METRICS
 from rlframe.utils.resolved_config import ResolvedConfig
 
 logger = logging.getLogger('rlframe.resume')
@@ -67,26 +69,23 @@ def resume(
     cfg = config.compile_config(*pair, overrides=overrides, **given)
     notes = [f'changed: {line}' for line in config.check_changes(saved, cfg, str(found))]
     notes += [f'passed over a damaged checkpoint: {error}' for _, error in damaged]
-    run = found.parent.parent
-    newest, _ = checkpoint.newest_good(found.parent)
-    goes_on = (run / 'metrics.jsonl').is_file() and newest == found
-    return Resumption(cfg, found, run if goes_on else None, tuple(notes))
+    folder = found.parent.parent
+    goes_on = (folder / METRICS).is_file() and _is_newest(found)
+    return Resumption(cfg, found, folder if goes_on else None, tuple(notes))
 
 
 def _find(path: Path) -> tuple[Path, list[tuple[Path, CheckpointError]]]:
     """Returns the checkpoint meant by a path, and the newer ones of a run folder that are damaged."""
-    if (path / checkpoint.MANIFEST).is_file() or not path.is_dir():
-        return checkpoint.find_checkpoint(path), []
-    folder = path / 'ckpt' if (path / 'ckpt').is_dir() else path
-    newest, damaged = checkpoint.newest_good(folder)
-    if newest is None and damaged:
-        raise damaged[0][1]
-    if newest is None:
-        seen = sorted(entry.name for entry in path.iterdir())[:10]
-        raise CheckpointNotFoundError(
-            f'no checkpoint to go on from; found {seen}', where=str(path.absolute())
-        )
-    return newest, damaged
+    if path.is_dir() and not (path / MANIFEST).is_file():
+        return checkpoint.newest_good(path)
+    return checkpoint.find_checkpoint(path), []
+
+
+def _is_newest(found: Path) -> bool:
+    try:
+        return checkpoint.newest_good(found.parent)[0] == found
+    except CheckpointError:
+        return False
 
 
 def newest_run(cfg: ResolvedConfig, folder_name: str | None = None) -> Path | None:
@@ -104,14 +103,10 @@ def newest_run(cfg: ResolvedConfig, folder_name: str | None = None) -> Path | No
         and (folder / 'config.json').is_file()
     ]
     for folder in sorted(folders, key=lambda folder: (folder / 'config.json').stat().st_mtime, reverse=True):
-        newest, damaged = checkpoint.newest_good(folder / 'ckpt')
-        if newest is None:
-            logger.info('%s has no whole checkpoint (%d damaged)', folder, len(damaged))
-            continue
         try:
+            checkpoint.newest_good(folder)
             config.check_changes(json.loads((folder / 'config.json').read_text()), cfg, str(folder))
+            return folder
         except (ConfigError, ValueError, KeyError) as error:
-            logger.info('%s is a run of another config: %s', folder, error)
-            continue
-        return folder
+            logger.info('%s is not gone on with: %s', folder, error)
     return None

@@ -10,6 +10,7 @@ from typing import Any
 from rlframe.config.tree import COMPONENTS, SECTIONS, Component, Tree, plain_type, section_at, set_path
 from rlframe.errors import ConfigError, RegistryError
 from rlframe.registry import MODEL_REGISTRY, POLICY_REGISTRY, REGISTRIES, import_modules
+from rlframe.utils.checkpoint_options import CHECKPOINT_FIELDS
 from rlframe.utils.field import Field, Options, as_fields, merge_fields
 
 
@@ -41,6 +42,7 @@ TOP: Options = {
         'sb3', str, doc='whose names the logged scalars carry', choices=('sb3', 'di'), may_change=True
     ),
     'import_names': _import_names(),
+    'checkpoint': CHECKPOINT_FIELDS,
 }
 """Options of the run itself."""
 

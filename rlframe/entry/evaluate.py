@@ -74,7 +74,7 @@ def score(
     Returns:
         Returns and lengths of the episodes.
     """
-    state, manifest = load_checkpoint(path)
+    state, manifest = load_checkpoint(path, buffer=False)
     data = manifest['config']
     config.check_code(data, str(path), allow_import)
     with warnings.catch_warnings():

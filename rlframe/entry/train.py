@@ -105,16 +105,18 @@ def _say(text: str) -> None:
 def _launch_line(pipeline: SerialPipeline) -> str:
     """Says what the run will take."""
     from rlframe import build
+    from rlframe.utils.checkpoint import describe_cost
 
     cfg, spec = pipeline.cfg, pipeline.factory.spec
     size = build.buffer_nbytes(cfg, spec)
     memory = f'replay buffer {size / 2**20:.1f} MiB' if size else 'no replay buffer'
     envs = f'{cfg.env.collector_env_num} envs of {spec.name} ({cfg.env.manager.type})'
+    saved = describe_cost(size, cfg.checkpoint)
     device = pipeline.policy.get_attribute('device')
     goal = pipeline.evaluator.stop_value
     until = f'until an evaluation averages {goal:g}' if goal is not None else 'until a budget is spent'
     return (
-        f'{cfg.policy.type} on {envs}; {memory}; device {device}, {cfg.num_threads} torch thread(s);'
+        f'{cfg.policy.type} on {envs}; {memory}; {saved}; device {device}, {cfg.num_threads} torch thread(s);'
         f' seed {cfg.seed}; {until}'
     )
 

@@ -339,7 +339,7 @@ class BaseLearner(Configurable):
         Raises:
             CheckpointError: If it is missing or damaged.
         """
-        state, _ = load_checkpoint(Path(path))
+        state, _ = load_checkpoint(path, buffer=False)
         self.load_state_dict(state.get('learner', state))  # a pipeline's checkpoint has both at its top
         self.info(f'loaded {path}, train_iter {self.train_iter}')
 
