@@ -19,11 +19,16 @@ from rlframe.utils.field import ResolvedConfig
 from rlframe.utils.metrics import MetricWriter, copy_records, write_record
 from rlframe.utils.progress import Progress
 from rlframe.utils.seed import set_seed
+from rlframe.utils.stall import StallDetector
 
 logger = logging.getLogger('rlframe.pipeline')
 
 MAX_IDLE_ROUNDS = 10_000
 """Rounds of collection in a row without enough data for an update, after which training stops with an error."""
+
+
+class _EvaluationGivenUp(Exception):  # noqa: N818  it is no error
+    """Ends an evaluation because the run is to stop."""
 
 
 class SerialPipeline:
@@ -137,8 +142,9 @@ class SerialPipeline:
         start = perf_counter()
         if not self._warm:
             self._collect_at_random()
+        self._given_up = False
         self._evaluate()
-        if not self.stopped:
+        if not (self.stopped or self._given_up):
             settings = self.commander.step()
             data = self.collector.collect(train_iter=self.progress.train_iter, policy_kwargs=settings)
             learn_settings = self.commander.learn_settings()
@@ -171,12 +177,17 @@ class SerialPipeline:
         return ()
 
     def _evaluate(self, at_the_end: bool = False) -> None:
-        progress = self.progress
+        progress, before = self.progress, (self.evaluator.state_dict(), self._evaluated_at)
         if self.evaluator.should_eval(progress.train_iter) or (
             at_the_end and self._evaluated_at != progress.train_iter
         ):
             self._evaluated_at = progress.train_iter
-            self.evaluator.submit(self.checkpoints.save_best, progress.train_iter, progress.envstep)
+            try:
+                self.evaluator.submit(self.checkpoints.save_best, progress.train_iter, progress.envstep)
+            except _EvaluationGivenUp:  # a resumed run repeats it
+                self.evaluator.load_state_dict(before[0])
+                self._evaluated_at, self._given_up = before[1], True
+                return
             self._report()
         for result in self.evaluator.poll():
             self.stopped = self.stopped or result.stop
@@ -214,10 +225,19 @@ class SerialPipeline:
             after_step: Called after each round; training ends early when it returns True.
             interrupted: Asked during evaluations, which are given up when it returns True: a resumed run repeats them.
         """
+        stall = StallDetector(self.cfg.stall_timeout)
+
+        def on_eval_step() -> None:
+            stall.beat()
+            if interrupted is not None and interrupted():
+                raise _EvaluationGivenUp
+
+        self.evaluator.on_step, self.collector.on_step = on_eval_step, stall.beat
         try:
             self.learner.call_hook('before_run')
             while not self.finished:
                 self.step()
+                stall.beat()
                 if after_step is not None and after_step(self):
                     break
             if self.finished and not self.stopped:
@@ -228,6 +248,8 @@ class SerialPipeline:
             self._leave_crash_report(error)
             raise
         finally:
+            stall.close()
+            self.evaluator.on_step = self.collector.on_step = None
             self.writer.flush()
         for key in config.unread_user_keys(self.cfg) if self.progress.train_iter else ():
             logger.warning('%s was set but nothing read it', key)

@@ -86,7 +86,7 @@ def end_state(folder: Path) -> dict[str, Any]:
     state, _ = load_checkpoint(folder / 'ckpt' / 'latest')
     state['progress'] |= {'wall_time': 0}
     for part in ('control', 'throughput'):
-        (state['replay_buffer'] or {}).pop(part, None)
+        (state.get('replay_buffer') or {}).pop(part, None)
     return state
 
 

@@ -12,6 +12,7 @@ from rlframe.errors import ConfigError, RegistryError
 from rlframe.registry import MODEL_REGISTRY, POLICY_REGISTRY, REGISTRIES, import_modules
 from rlframe.utils.checkpoint_options import CHECKPOINT_FIELDS
 from rlframe.utils.field import Field, Options, as_fields, merge_fields
+from rlframe.utils.stall import STALL_TIMEOUT
 
 
 def _check_exp_name(name: str) -> str:
@@ -42,6 +43,7 @@ TOP: Options = {
         'sb3', str, doc='whose names the logged scalars carry', choices=('sb3', 'di'), may_change=True
     ),
     'import_names': _import_names(),
+    'stall_timeout': STALL_TIMEOUT,
     'checkpoint': CHECKPOINT_FIELDS,
 }
 """Options of the run itself."""

@@ -224,14 +224,7 @@ class BaseEnvManager(IEnvManager):
             env_state.restore(self._envs[int(i)], saved)
         lost = np.array([i for i in range(self.env_num) if str(i) not in state['envs']], np.int64)
         if len(lost):
-            self._episodes[lost] -= 1
-            self.reset(lost, [int(i) + 1000 + int(self._episodes[i]) for i in lost])
-        return lost
-
-    def restart_lost(self) -> IntArray:
-        lost = np.array([i for i, e in enumerate(self._envs) if env_state.capture(e) is None], np.int64)
-        if len(lost):
-            self.reset(lost, [int(i) + 1000 + int(self._episodes[i]) for i in lost])
+            self.reset(lost)
         return lost
 
     def close(self) -> None:

@@ -192,9 +192,6 @@ class GymVectorEnvManager(IEnvManager):
         own = self._env.unwrapped
         return [own, *own.envs] if isinstance(own, gym.vector.SyncVectorEnv) else [own]
 
-    def restart_lost(self) -> IntArray:
-        return self._all[:0]
-
     def close(self) -> None:
         env, self._env = self._env, None
         if env is not None:

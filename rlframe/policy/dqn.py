@@ -12,6 +12,7 @@ from rlframe.data.batch import Batch
 from rlframe.data.timestep import Array, IntArray, TimeStep
 from rlframe.errors import ConfigError
 from rlframe.policy.base_policy import Metrics, Policy, smallest_int
+from rlframe.policy.guard import NAN_POLICY
 from rlframe.policy.optim import Optimizer
 from rlframe.policy.schedule import check_positive_schedule, check_schedule, value_at
 from rlframe.registry import POLICY_REGISTRY
@@ -78,6 +79,7 @@ class DQNPolicy(Policy):
                 'share of a soft update after each iteration, instead',
                 may_change=True,
             ),
+            nan_policy=NAN_POLICY,
             grad_clip_norm=Field(
                 None, float, '(0, inf)', '', 'largest norm of the gradient; None: unlimited', may_change=True
             ),

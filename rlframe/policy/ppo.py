@@ -12,6 +12,7 @@ from rlframe.data.batch import Batch
 from rlframe.data.returns import gae
 from rlframe.data.timestep import Array, IntArray, TimeStep
 from rlframe.policy.base_policy import Metrics, Policy
+from rlframe.policy.guard import NAN_POLICY
 from rlframe.policy.optim import Optimizer
 from rlframe.policy.schedule import check_positive_schedule
 from rlframe.registry import POLICY_REGISTRY
@@ -67,6 +68,7 @@ class PPOPolicy(Policy):
                 'largest norm of the gradient; None: unlimited',
                 may_change=True,
             ),
+            nan_policy=NAN_POLICY,
             adam_eps=Field(1e-5, float, '(0, inf)', '', "Adam's epsilon"),
         ),
         collect=dict(
@@ -107,7 +109,7 @@ class PPOPolicy(Policy):
         entropy = -(log_probs.exp() * log_probs).sum(1).mean()
         cfg = self._cfg.learn
         loss = policy_loss + cfg.value_weight * value_loss - cfg.entropy_weight * entropy
-        self._optimizer.step(loss)
+        self._optimizer.step(loss, policy_loss=policy_loss, value_loss=value_loss, entropy=entropy)
         with torch.no_grad():
             return {
                 'cur_lr': self._optimizer.learning_rate,

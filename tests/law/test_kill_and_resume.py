@@ -59,6 +59,13 @@ def test_killed_and_resumed_run_ends_with_the_same_bits(case: str, manager: str,
     assert_same_end(straight, resumed)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize('how', ['latest', 'incremental'])
+def test_however_the_replay_buffer_is_saved_the_bits_are_the_same(how: str, tmp_path: Path) -> None:
+    words = (*CASES['dqn advanced'], *LENGTH, every(21), f'checkpoint.replay_buffer={how}')
+    assert_same_end(*killed_and_straight(tmp_path, *words))
+
+
 def test_env_without_a_state_begins_anew_at_checkpoints_in_both_runs(tmp_path: Path) -> None:
     words = (*DQN, *LENGTH, every(51), 'env.env_id=closed_env:ClosedCartPole')
     straight, resumed = killed_and_straight(tmp_path, *words)
@@ -77,13 +84,14 @@ def test_kill_lottery(tmp_path: Path) -> None:
     for draw in range(int(os.environ.get('RLFRAME_LOTTERY', '5'))):
         cwd = tmp_path / f'draw{draw}'
         cwd.mkdir()
+        how = f'checkpoint.replay_buffer={("every", "incremental", "latest")[draw % 3]}'
         for _ in range(3):
-            process = train(cwd, *words, '--resume', 'auto')
+            process = train(cwd, *words, how, '--resume', 'auto')
             time.sleep(rng.uniform(0.3 * whole, whole))
             process.kill()
             process.communicate()
             inside += bool(list(cwd.glob('*/ckpt/.tmp*')))
-        finish(train(cwd, *words, '--resume', 'auto'))
+        finish(train(cwd, *words, how, '--resume', 'auto'))
         ended = [folder for folder in cwd.iterdir() if records(folder) == records(next(straight.iterdir()))]
         assert len(ended) == 1
         assert_same_end(next(straight.iterdir()), ended[0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -19,7 +19,7 @@ from rlframe.utils.field import Configurable, Field
 from rlframe.utils.metrics import ScalarWriter, write_record
 from rlframe.utils.progress import Progress
 from rlframe.utils.seed import COLLECT, env_seed
-from rlframe.worker.collector.episode_log import EpisodeLog
+from rlframe.worker.collector.episode_log import EpisodeLog, too_long
 from rlframe.worker.collector.rollout import Rollout, Step
 
 
@@ -85,6 +85,14 @@ class SerialCollector(ISerialCollector):
             'has no effect: policies convert by themselves; accepted for old configs',
             may_change=True,
         ),
+        max_episode_len=Field(
+            1_000_000,
+            int,
+            '[1, inf)',
+            'env steps',
+            'an episode that is longer is an error',
+            may_change=True,
+        ),
         collect_print_freq=Field(
             100, int, '[1, inf)', 'train iterations', 'between two records of metrics', may_change=True
         ),
@@ -115,6 +123,8 @@ class SerialCollector(ISerialCollector):
         self._last_print_iter = 0
         self._seconds, self._steps_timed = 0.0, 0  # since the last record
         self._warned_of_lost = False
+        self.on_step: Callable[[], None] | None = None
+        """Called after each step of the envs."""
         self.discarded = 0
         """Env steps thrown away because of ``info['abnormal']``."""
         if env is not None:
@@ -192,6 +202,8 @@ class SerialCollector(ISerialCollector):
 
     def _record(self, step: Step, stamp: Array, level_seeds: Array | None, reserve: int) -> None:
         """Counts a step and hands its rows, with the columns ``collect_iter`` and ``seed``, to the recorder."""
+        if self.on_step is not None:
+            self.on_step()
         count = len(step.done)
         self._progress.envstep += count
         self._steps_timed += count
@@ -219,6 +231,12 @@ class SerialCollector(ISerialCollector):
     def _kept_samples(self, env_id: Any) -> Any:
         """Returns how many finished samples of these envs stay when their running episode is thrown away; None: all."""
         return None
+
+    def _check_lengths(self) -> None:
+        """Raises ``EpisodeTooLongError`` if a running episode is longer than the config allows."""
+        limit = self._cfg.max_episode_len
+        if self._log.lengths.max() > limit:
+            raise too_long(self._log.lengths, limit, 'policy.collect.collector')
 
     def _report(self, train_iter: int) -> None:
         """Writes a record when one is due."""

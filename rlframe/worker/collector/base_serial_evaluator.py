@@ -91,6 +91,8 @@ class ISerialEvaluator(Configurable, ABC):
         self._policy: Any = None
         self._last_eval_iter = -1
         self._results: list[EvalResult] = []
+        self.on_step: Callable[[], None] | None = None
+        """Called after each step of the envs; what it raises gives the evaluation up."""
         self.best = -np.inf
         """Highest mean so far."""
         self.latest = np.nan
