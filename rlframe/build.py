@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,6 +42,16 @@ def make_env(
     """Makes ``env_num`` envs under the config's manager."""
     kind: Any = ENV_MANAGER_REGISTRY.get_cls(cfg.env.manager)
     return kind.from_factory(factory, env_num, cfg.env.manager, render_mode)
+
+
+def make_evaluator_env(
+    cfg: ResolvedConfig, factory: EnvFactory, env_num: int, render_mode: str | None = None
+) -> IEnvManager:
+    """Makes envs to evaluate in: where others would be given up, a new one takes their place, so that each does its share."""
+    if cfg.env.manager.get('on_error') == 'drop':
+        cfg = copy.deepcopy(cfg)
+        cfg.env.manager.on_error = 'restart'
+    return make_env(cfg, factory, env_num, render_mode)
 
 
 def make_policy(

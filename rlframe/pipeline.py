@@ -76,11 +76,11 @@ class SerialPipeline:
         set_seed(cfg.seed)
         build.set_threads(cfg)
         self.factory = build.make_factory(cfg)
-        self.policy = build.make_policy(cfg, self.factory.spec, self._model)
-        """What is trained."""
         collector_env = build.make_env(cfg, self.factory, cfg.env.collector_env_num)
         self._closers.append(collector_env.close)
-        evaluator_env = build.make_env(
+        self.policy = build.make_policy(cfg, self.factory.spec, self._model)
+        """What is trained."""
+        evaluator_env = build.make_evaluator_env(
             cfg, self.factory, cfg.env.evaluator_env_num, 'rgb_array' if build.films(cfg) else None
         )
         self._closers.append(evaluator_env.close)

@@ -102,7 +102,7 @@ def counting_manager(env_num: int, **options: Any) -> BaseEnvManager:
 
 def envs_of(manager: Any) -> list[CountingEnv]:
     """Returns the envs inside a manager."""
-    return getattr(manager, 'inner', manager)._envs
+    return list(getattr(manager, 'inner', manager)._group.envs.values())
 
 
 def frames_of(manager: Any) -> int:
@@ -159,6 +159,9 @@ class ShuffledEnvManager(IEnvManager):
         lost = self.inner.load_state_dict(state)
         self._pending = {int(i): a for i, a in state['pending'].items() if int(i) not in lost}
         return lost
+
+    def restart_lost(self) -> np.ndarray:
+        return self.inner.restart_lost()
 
     def close(self) -> None:
         self.inner.close()

@@ -87,7 +87,7 @@ def score(
     policy.eval_mode.load_state_dict({'model': state['policy']['model']})
     if video is not None:
         _film(cfg, factory, policy, Path(video), seed)
-    env = build.make_env(cfg, factory, min(cfg.env.evaluator_env_num, episodes))
+    env = build.make_evaluator_env(cfg, factory, min(cfg.env.evaluator_env_num, episodes))
     evaluator = build.make_evaluator(cfg, env, policy, factory.spec, seed=seed, purpose=SCORE)
     try:
         _, info = evaluator.eval(n_episode=episodes)

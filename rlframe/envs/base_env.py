@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from easydict import EasyDict
 
 from rlframe.data.timestep import EnvSpec
+from rlframe.envs.faults import not_made
+from rlframe.errors import RLFrameError
 from rlframe.utils.field import Configurable, Field
 
 if TYPE_CHECKING:
@@ -59,12 +61,25 @@ class EnvFactory(Configurable, ABC):
 
     @property
     def spec(self) -> EnvSpec:
-        """What a policy must know; the first read makes an env and closes it."""
+        """What a policy must know; the first read makes an env and closes it, unless a manager has made some already.
+
+        Raises:
+            EnvStartError: If the env's constructor fails.
+        """
         if self._spec is None:
-            env = (self.make_vector(1) if self.only_vector else None) or self.make()
+            try:
+                env = (self.make_vector(1) if self.only_vector else None) or self.make()
+            except RLFrameError:
+                raise
+            except Exception as error:
+                raise not_made(0, error) from error
             self._spec = spec_of(env)
             env.close()
         return self._spec
+
+    @spec.setter
+    def spec(self, spec: EnvSpec) -> None:
+        self._spec = spec
 
 
 def spec_of(env: gymnasium.Env[Any, Any] | VectorEnv) -> EnvSpec:

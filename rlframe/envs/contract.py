@@ -19,7 +19,7 @@ CHECKED_STEPS = 8
 """First env steps, and first episodes, of each env that are checked in full."""
 
 
-def check_spaces(envs: Sequence[gymnasium.Env[Any, Any]], spec: EnvSpec) -> None:
+def check_spaces(envs: Sequence[gymnasium.Env[Any, Any] | EnvSpec], spec: EnvSpec) -> None:
     """Checks that all envs share spaces that rlframe can store.
 
     Raises:

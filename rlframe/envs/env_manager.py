@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from easydict import EasyDict
 
 from rlframe.data.timestep import NO_INFO, Array, EnvSpec, IntArray, TimeStep
-from rlframe.envs import contract, env_state
-from rlframe.envs.base_env import EnvFactory, spec_of
+from rlframe.envs import contract
+from rlframe.envs.base_env import EnvFactory
+from rlframe.envs.env_group import Answers, Counts, EnvGroup, Group
+from rlframe.envs.faults import (
+    FAULT_FIELDS,
+    SHOWN_CAUSES,
+    Fault,
+    FaultBudget,
+    checkpoint_seed,
+    restart_seed,
+)
+from rlframe.errors import ActionError, EnvCrashedError, EnvStartError, EnvTimeoutError
 from rlframe.registry import ENV_MANAGER_REGISTRY
 from rlframe.utils.field import Configurable
 
@@ -52,6 +63,11 @@ class IEnvManager(Configurable, ABC):
     def ready(self) -> IntArray:
         """Ids of the envs that wait for an action, [n]."""
 
+    @property
+    def alive(self) -> IntArray:
+        """Ids of the envs that were not given up, [n]; all, unless the manager may go on without an env that fails."""
+        return np.arange(self.env_num)
+
     @abstractmethod
     def reset(self, env_id: IntArray | None = None, seed: Sequence[int | None] | None = None) -> None:
         """Begins a new episode in the given envs, or in all.
@@ -82,6 +98,17 @@ class IEnvManager(Configurable, ABC):
             The envs whose state could not be had, [n]; they begin a new episode.
         """
 
+    def restart_lost(self) -> IntArray:
+        """Begins a new episode, with a seed derived from its own first one, in each env whose state cannot be had.
+
+        Done before every ``state_dict()`` of a run, it makes a run that goes on from there equal to one that was not
+        interrupted: ``load_state_dict`` then begins the same episode.
+
+        Returns:
+            Those envs, [n].
+        """
+        return np.zeros(0, np.int64)
+
     @property
     @abstractmethod
     def closed(self) -> bool:
@@ -96,10 +123,16 @@ class IEnvManager(Configurable, ABC):
 class BaseEnvManager(IEnvManager):
     """Steps N envs one after the other in this process.
 
+    An env that raises ends the run, is replaced or is given up, as ``on_error`` says. The step in which that happens is
+    declared void by ``info['abnormal']``, with the cause as ``info['env_error']``; a ``reset`` begins the env's next
+    episode. An error that leaves ``step`` or ``reset`` closes the envs.
+
     Args:
         env_fn: Makes one env each, N of them.
         cfg: Options of the manager.
     """
+
+    config = FAULT_FIELDS
 
     def __init__(
         self, env_fn: Sequence[Callable[[], gymnasium.Env[Any, Any]]], cfg: EasyDict | None = None
@@ -107,127 +140,240 @@ class BaseEnvManager(IEnvManager):
         self._cfg = self.resolve_config(cfg)
         self._env_fn = list(env_fn)
         self.env_num = len(self._env_fn)
-        self._envs: list[gymnasium.Env[Any, Any]] = []
         self._all = np.arange(self.env_num)
+        self._group: Any = None  # a Group; None where there are no envs
         self.launch()
 
     @classmethod
     def from_factory(
         cls, factory: EnvFactory, env_num: int, cfg: EasyDict | None = None, render_mode: str | None = None
-    ) -> BaseEnvManager:
-        return cls([lambda: factory.make(render_mode)] * env_num, cfg)
+    ) -> Self:
+        return cls([partial(factory.make, render_mode)] * env_num, cfg)
 
     def launch(self) -> None:
-        if self._envs:
+        if not self.closed:
             return
-        self._envs = [make() for make in self._env_fn]
-        self.spec = spec_of(self._envs[0])
+        self._group = self._make_group()
+        self.spec, self._counts = self._group.spec, self._group.counts
+        self._seed: list[int | None] = [None] * self.env_num  # that each env was given from outside
+        self._begun: list[int | None] = [None] * self.env_num  # seed that the running episode began with
+        self._restarts = np.zeros(self.env_num, np.int64)
+        self._lost: dict[int, str] = {}  # envs without a running episode whose next step is void, and why
+        self._dropped: set[int] = set()
+        self._ready = self._alive = self._all
+        self._budget = FaultBudget(self._cfg.on_error, self._cfg.max_restarts)
         space = self.spec.observation_space
-        contract.check_spaces(self._envs, self.spec)
-        self._steps = np.zeros(self.env_num, np.int64)  # env steps of the running episode
-        self._episodes = np.zeros(self.env_num, np.int64)
-        self._unchecked = np.full(self.env_num, contract.CHECKED_STEPS)  # steps still to be checked in full
-        self._checking = True  # whether there are any
-        shape, dtype = (self.env_num, *space.shape), space.dtype  # type: ignore[misc]  # check_spaces refused the rest
-        self._sets = [np.zeros(shape, dtype) for _ in range(2)]
-        self.obs = np.zeros(shape, dtype)
+        self.obs = np.zeros((self.env_num, *(space.shape or ())), space.dtype)
+
+    def _make_group(self) -> Group:
+        """Makes the envs where they are to live."""
+        group = EnvGroup(dict(enumerate(self._env_fn)))
+        specs = group.launch()
+        contract.check_spaces(specs, specs[0])
+        group.attach(specs[0], Counts.zeros(self.env_num))
+        return group
 
     @property
     def ready(self) -> IntArray:
-        return self._all
+        return self._ready
+
+    @property
+    def alive(self) -> IntArray:
+        return self._alive
 
     @property
     def closed(self) -> bool:
-        return not self._envs
+        return self._group is None or self._group.closed
 
     def reset(self, env_id: IntArray | None = None, seed: Sequence[int | None] | None = None) -> None:
         self.launch()
-        ids = self._all if env_id is None else env_id
+        listed = self._all.tolist() if env_id is None else env_id.tolist()
+        seeds = dict(zip(listed, [None] * len(listed) if seed is None else seed, strict=True))
+        for env, own in seeds.items():
+            if own is not None:
+                self._seed[env] = own
+            elif env in self._lost:
+                seeds[env] = restart_seed(self._seed[env], int(self._restarts[env]))
+        self._begin(seeds)
+
+    def _begin(self, seeds: Mapping[int, int | None]) -> None:
+        """Begins a new episode in each of the given envs, in new ones where envs fail."""
         self.obs = self.obs.copy()
-        for i, s in zip(ids, seed if seed is not None else [None] * len(ids), strict=True):
-            answer = self._envs[i].reset(seed=s)
-            self.obs[i] = contract.first_obs(
-                answer, self.spec, int(i), self._episodes[i] < contract.CHECKED_STEPS
-            )
-        self._steps[ids] = 0
-        self._episodes[ids] += 1
+        due = {env: seed for env, seed in seeds.items() if self._settle(env)}
+        try:
+            while due:
+                faults = self._group.reset(np.array(list(due)), list(due.values()), self.obs)
+                for env, seed in due.items():
+                    self._begun[env] = seed
+                self._handle(faults)
+                failed = [env for env in due if env in self._lost and self._settle(env)]
+                due = {env: restart_seed(self._seed[env], int(self._restarts[env])) for env in failed}
+        except Exception:
+            self.close()
+            raise
 
     def step(self, action: Array, env_id: IntArray) -> TimeStep:
-        envs, listed = self._envs, env_id.tolist()
-        actions = list(action)
-        self._steps[env_id] += 1
-        if self._checking:
-            answers = [self._checked_step(i, a) for i, a in zip(listed, actions, strict=True)]
-        else:
-            answers = [envs[i].step(a) for i, a in zip(listed, actions, strict=True)]
+        if self.closed:
+            raise ValueError('step() of envs that are closed; reset() makes them again')
+        count = len(env_id)
         try:
-            obs, reward, terminated, truncated, infos = zip(*answers, strict=True)
-            count = len(listed)
-            self._sets.reverse()
-            rows = self._sets[0][:count]
-            if rows.ndim == 1:
-                rows[:] = obs
-            else:
-                np.concatenate(obs, out=rows.reshape(-1, *rows.shape[2:]))
-            step = TimeStep(
-                rows,
-                np.array(reward, np.float32),
-                np.array(terminated, np.bool_),
-                np.array(truncated, np.bool_),
-                infos if any(infos) else (NO_INFO,) * count,
-                env_id,
-            )
-        except (TypeError, ValueError) as error:
-            for i, answer in zip(listed, answers, strict=True):
-                contract.check_step(answer, self.spec, i, *self._place(i))
-            raise error
-        contract.check_finite(step, self._place)
-        if count == self.env_num and env_id is self._all:
-            self.obs = rows
+            if len(action) != count:
+                raise ActionError(f'{len(action)} actions were given for {count} envs')
+            answers = self._step_some(action, env_id) if self._lost else self._group.step(action, env_id)
+            if answers.faults or self._lost:
+                answers = self._with_void_rows(answers, env_id)
+            obs, reward, terminated, truncated, infos, _ = answers
+            step = TimeStep(obs, reward, terminated, truncated, infos or (NO_INFO,) * count, env_id)
+            contract.check_finite(step, self._group.place)
+        except Exception:
+            self.close()
+            raise
+        if env_id is self._all:
+            self.obs = obs
         else:
             self.obs = self.obs.copy()
-            self.obs[env_id] = rows
+            self.obs[env_id] = obs
         return step
 
-    def _checked_step(self, env: int, action: Any) -> Any:
-        contract.check_action(action, self.spec, env)
-        answer = self._envs[env].step(action)
-        if self._unchecked[env]:
-            self._unchecked[env] -= 1
-            self._checking = bool(self._unchecked.any())
-            contract.check_step(answer, self.spec, env, *self._place(env))
-        return answer
+    def _step_some(self, action: Array, env_id: IntArray) -> Answers:
+        """Steps those of the given envs that have a running episode; the rows of the others mean nothing."""
+        able = np.array([env not in self._lost for env in env_id.tolist()])
+        count = len(env_id)
+        flags = np.zeros((2, count), np.bool_)
+        whole = Answers(self.obs[env_id], np.zeros(count, np.float32), flags[0], flags[1], (), ())
+        if not able.any():
+            return whole
+        some = self._group.step(action[able], env_id[able])
+        for column, part in zip(whole[:4], some[:4], strict=True):
+            column[able] = part
+        infos: list[Mapping[str, Any]] = [{} for _ in env_id]
+        for row, info in zip(np.flatnonzero(able), some.infos, strict=False):
+            infos[row] = info
+        return whole._replace(infos=infos, faults=some.faults)
 
-    def _place(self, env: int) -> tuple[int, int]:
-        return int(self._episodes[env]), int(self._steps[env])
+    def _with_void_rows(self, answers: Answers, env_id: IntArray) -> Answers:
+        """Decides about the envs that failed, and declares the rows void of all that have no running episode."""
+        self._handle(answers.faults)
+        infos = list(answers.infos) or [{} for _ in env_id]
+        for row, env in enumerate(env_id.tolist()):
+            if env in self._lost:
+                infos[row] = {'abnormal': True, 'env_error': self._lost[env]}
+                answers.obs[row], answers.reward[row] = self.obs[env], 0.0
+                answers.terminated[row] = answers.truncated[row] = False
+                if env in self._dropped:
+                    self._settle(env)
+        return answers._replace(infos=infos)
+
+    def _handle(self, faults: Sequence[Fault]) -> None:
+        """Decides about envs that failed.
+
+        Raises:
+            EnvCrashedError: If that ends the run.
+        """
+        for error, env_id, others in faults:
+            hit = [env for env in env_id if env not in self._dropped]
+            lost = hit + [env for env in others if env not in self._dropped]
+            if not lost:
+                continue
+            never_begun = not self._counts.episodes[lost].any() and not isinstance(error, EnvTimeoutError)
+            if never_begun and self._budget.on_error == 'raise':
+                raise EnvStartError(error.message) from (error.__cause__ or error)
+            if self._budget.handle(error) == 'drop':
+                self._dropped.update(hit)
+            self._restarts[lost] += 1
+            self._lost.update(dict.fromkeys(lost, error.message.partition('\n')[0]))
+        if self._dropped:
+            self._count_envs()
+        if not len(self._alive):
+            raise EnvCrashedError(
+                'no env is left; the last ones: ' + ' | '.join(self._budget.causes[-SHOWN_CAUSES:])
+            )
+
+    def _settle(self, env: int) -> bool:
+        """Notes that no void step of an env is due any more, and returns whether the env goes on."""
+        self._lost.pop(env, None)
+        if env in self._dropped:
+            self._count_envs()
+        return env not in self._dropped
+
+    def _count_envs(self) -> None:
+        self._alive = np.array([env for env in range(self.env_num) if env not in self._dropped], np.int64)
+        due = [
+            env for env in self._dropped if env in self._lost
+        ]  # their last step is still to be declared void
+        self._ready = np.union1d(self._alive, np.array(due, np.int64)) if due else self._alive
 
     def render(self, env_id: int) -> Array:
-        return np.asarray(self._envs[env_id].render())
+        picture: Array = self._group.render(env_id)
+        return picture
+
+    def restart_lost(self) -> IntArray:
+        states = self._capture()
+        lost = [env for env, state in states.items() if state is None and not self._is_at_start(env)]
+        self._begin_anew(lost)
+        return np.array(lost, np.int64)
+
+    def _is_at_start(self, env: int) -> bool:
+        """Whether resetting an env with the seed of its last reset puts it where it is."""
+        return self._counts.steps[env] == 0 and self._begun[env] is not None
+
+    def _begin_anew(self, env_id: Sequence[int]) -> None:
+        self._begin(
+            {env: checkpoint_seed(self._seed[env], int(self._counts.episodes[env])) for env in env_id}
+        )
+
+    def _capture(self) -> dict[int, Any]:
+        """Returns the states of the envs that have a running episode."""
+        if self.closed:
+            return {}
+        states, faults = self._group.capture()
+        try:
+            self._handle(faults)
+        except Exception:
+            self.close()
+            raise
+        return {
+            env: state for env, state in states.items() if env not in self._lost and env not in self._dropped
+        }
 
     def state_dict(self) -> dict[str, Any]:
-        states = [env_state.capture(env) for env in self._envs]
+        states = self._capture()
         return {
             'obs': self.obs.copy(),
-            'steps': self._steps.copy(),
-            'episodes': self._episodes.copy(),
-            'unchecked': self._unchecked.copy(),
-            'envs': {str(i): state for i, state in enumerate(states) if state is not None},
+            'steps': self._counts.steps.copy(),
+            'episodes': self._counts.episodes.copy(),
+            'unchecked': self._counts.unchecked.copy(),
+            'seed': list(self._seed),
+            'begun': list(self._begun),
+            'restarts': self._restarts.copy(),
+            'lost': {str(env): why for env, why in self._lost.items()},
+            'dropped': sorted(self._dropped),
+            'faults': self._budget.state_dict(),
+            'envs': {str(env): state for env, state in states.items() if state is not None},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> IntArray:
         self.launch()
+        for name, values in self._counts._asdict().items():
+            values[:] = state[name]
         self.obs = state['obs'].copy()
-        self._steps, self._episodes = state['steps'].copy(), state['episodes'].copy()
-        self._unchecked = state['unchecked'].copy()
-        self._checking = bool(self._unchecked.any())
-        for i, saved in state['envs'].items():
-            env_state.restore(self._envs[int(i)], saved)
-        lost = np.array([i for i in range(self.env_num) if str(i) not in state['envs']], np.int64)
-        if len(lost):
-            self.reset(lost)
-        return lost
+        self._seed, self._begun = list(state['seed']), list(state['begun'])
+        self._restarts = state['restarts'].copy()
+        self._lost = {int(env): why for env, why in state['lost'].items()}
+        self._dropped = set(state['dropped'])
+        self._budget.load_state_dict(state['faults'])
+        self._count_envs()
+        states = {int(env): saved for env, saved in state['envs'].items()}
+        self._group.restore(states)
+        missing = [env for env in self._alive.tolist() if env not in states and env not in self._lost]
+        at_start = [env for env in missing if self._is_at_start(env)]
+        self._begin({env: self._begun[env] for env in at_start})
+        self._counts.episodes[at_start] = state['episodes'][at_start]
+        lost = [env for env in missing if env not in at_start]
+        self._begin_anew(lost)
+        return np.array(lost, np.int64)
 
     def close(self) -> None:
-        envs, self._envs = self._envs, []
-        for env in envs:
-            env.close()
+        group, self._group = self._group, None
+        if group is not None:
+            group.close()

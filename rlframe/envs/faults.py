@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import logging
+import traceback
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from rlframe.errors import EnvCrashedError
+from rlframe.errors import (
+    ActionError,
+    EnvContractError,
+    EnvCrashedError,
+    EnvStartError,
+    IncompatibleError,
+    NonFiniteError,
+    RLFrameError,
+)
 from rlframe.utils.field import Field, Options
 
 logger = logging.getLogger(__name__)
+
+E = TypeVar('E', bound=RLFrameError)
 
 FAULT_FIELDS: Options = dict(
     on_error=Field(
@@ -20,13 +32,63 @@ FAULT_FIELDS: Options = dict(
         doc="what is done about an env that raises, hangs or dies: 'raise' ends the run, 'restart' puts a new one in its"
         " place, 'drop' goes on without it",
         choices=('raise', 'restart', 'drop'),
+        may_change=True,
     ),
-    max_restarts=Field(10, int, '[0, inf)', 'restarts', 'of all envs together; one more fault ends the run'),
+    max_restarts=Field(
+        10, int, '[0, inf)', 'restarts', 'of all envs together; one more fault ends the run', may_change=True
+    ),
 )
 """Options of every env manager that can outlive a fault of its envs."""
 
 SHOWN_CAUSES = 5
 """Most causes that the error at the end of a budget names."""
+
+FATAL = (ActionError, EnvContractError, IncompatibleError, NonFiniteError)
+"""Errors that end the run under every policy: a new env would make the same mistake."""
+
+
+class Fault(NamedTuple):
+    """Envs that cannot go on."""
+
+    error: EnvCrashedError
+    """What happened."""
+    env_id: tuple[int, ...]
+    """Whom it happened to; all envs of a process where it is not known which of them was to blame."""
+    others: tuple[int, ...] = ()
+    """Who shared a process with them and is lost too."""
+
+
+def crashed(
+    env: int, what: str, episode: int, step: int, error: BaseException, in_worker: bool = False
+) -> EnvCrashedError:
+    """Returns the error that tells of an exception of an env; the exception is its cause.
+
+    Args:
+        env: Which env.
+        what: What raised, such as ``step()``.
+        episode: Running episode, counted from 1.
+        step: Env step of the episode, counted from 1; 0 where none was taken.
+        error: What it raised.
+        in_worker: Whether another process is to raise the error: its text then includes the traceback.
+    """
+    place = f'env {env}, episode {episode}, step {step}' if step else f'env {env}, episode {episode}'
+    return _told(EnvCrashedError, f'{place}: {what}', error, in_worker)
+
+
+def not_made(env: int, error: BaseException, in_worker: bool = False) -> EnvStartError:
+    """Returns the error that tells of an exception of an env's constructor; see ``crashed``."""
+    return _told(EnvStartError, f'env {env}: its constructor', error, in_worker)
+
+
+def _told(kind: type[E], who: str, error: BaseException, in_worker: bool) -> E:
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f' ({Path(frames[-1].filename).name}:{frames[-1].lineno})' if frames else ''
+    text = f'{who} raised {type(error).__name__}: {error}{place}'
+    if in_worker:
+        text += '\n' + ''.join(traceback.format_exception(error)).rstrip()
+    told = kind(text)
+    told.__cause__ = error
+    return told
 
 
 class FaultBudget:
@@ -54,7 +116,7 @@ class FaultBudget:
         """
         if self.on_error == 'raise':
             raise error
-        self.causes.append(str(error))
+        self.causes.append(str(error).partition('\n')[0])
         if len(self.causes) > self.max_restarts:
             raise EnvCrashedError(
                 f'{len(self.causes)} faults of envs, {self.max_restarts} are allowed; the last ones: '
@@ -77,3 +139,8 @@ class FaultBudget:
 def restart_seed(seed: int | None, restarts: int) -> int | None:
     """Returns the seed of an env's first reset after it was replaced: f(its own first seed, how often), below 2**32."""
     return None if seed is None else int(np.random.SeedSequence([seed, restarts]).generate_state(1)[0])
+
+
+def checkpoint_seed(seed: int | None, episodes: int) -> int | None:
+    """Returns the seed with which an env begins anew at a checkpoint: f(its own first seed, episodes begun), below 2**32."""
+    return None if seed is None else int(np.random.SeedSequence([seed, episodes, 1]).generate_state(1)[0])

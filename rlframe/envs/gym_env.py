@@ -63,6 +63,17 @@ class GymEnvFactory(EnvFactory):
             env = _wrap(env, wrapper)
         return env
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Takes the registration of the env along, for a process that has not executed what registered it."""
+        name = self.cfg.env_id.rpartition(':')[2] if isinstance(self.cfg.env_id, str) else ''
+        return {**vars(self), '_registered': gym.registry.get(name)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        registered = state.pop('_registered')
+        vars(self).update(state)
+        if registered is not None:
+            gym.registry.setdefault(registered.id, registered)
+
     def _kwargs(self, render_mode: str | None) -> dict[str, Any]:
         return {**self.cfg.kwargs, **({} if render_mode is None else {'render_mode': render_mode})}
 

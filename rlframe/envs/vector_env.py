@@ -12,6 +12,7 @@ from rlframe.data.timestep import NO_INFO, Array, EnvSpec, IntArray, TimeStep
 from rlframe.envs import contract, env_state
 from rlframe.envs.base_env import EnvFactory, spec_of
 from rlframe.envs.env_manager import IEnvManager
+from rlframe.envs.faults import checkpoint_seed
 from rlframe.registry import ENV_MANAGER_REGISTRY
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule
@@ -83,6 +84,8 @@ class GymVectorEnvManager(IEnvManager):
         self._all = self._ready = np.arange(self.env_num)
         self._steps = np.zeros(self.env_num, np.int64)  # env steps of the running episode
         self._episodes = np.zeros(self.env_num, np.int64)
+        self._seed: list[int | None] = [None] * self.env_num  # that each env was given from outside
+        self._begun: list[int | None] = [None] * self.env_num  # seed that the running episode began with
         self._action = np.zeros(
             (self.env_num, *(self.spec.action_space.shape or ())), self.spec.action_space.dtype
         )
@@ -101,11 +104,14 @@ class GymVectorEnvManager(IEnvManager):
         ids = self._all if env_id is None else env_id
         self._steps[ids] = 0
         self._episodes[ids] += 1
+        for i in ids.tolist():
+            self._begun[i] = None
         if len(ids) == self.env_num and (env_id is None or seed is not None or self._autoreset == 'Disabled'):
             first = seed[0] if seed is not None else None
             if seed is not None:  # their generators come from the system's entropy, and are part of the state
                 for member, own in zip(self._members(), [first, *seed], strict=False):
                     member.action_space.seed(own)
+                self._seed, self._begun = list(seed), list(seed)
             obs, _ = self._env.reset(seed=first if self._has_one_generator() or seed is None else list(seed))
             self.obs, self._ready = np.array(obs), self._all
         elif self._autoreset == 'Disabled':
@@ -164,28 +170,55 @@ class GymVectorEnvManager(IEnvManager):
     def render(self, env_id: int) -> Array:
         return np.asarray(self._env.render()[env_id])
 
+    def restart_lost(self) -> IntArray:
+        if len(self._capture()) == len(self._members()) or self._is_at_start():
+            return self._all[:0]
+        self._begin_anew()
+        return self._all
+
+    def _capture(self) -> dict[str, Any]:
+        """Returns the states that can be had."""
+        states = [env_state.capture(env) for env in self._members()]
+        return {str(i): state for i, state in enumerate(states) if state is not None}
+
+    def _is_at_start(self) -> bool:
+        """Whether resetting all envs with the seeds of their last reset puts them where they are."""
+        return not self._steps.any() and None not in self._begun
+
+    def _begin_anew(self) -> None:
+        """Begins a new episode in all envs, with seeds derived from their own first ones."""
+        own = self._seed
+        seeds = [checkpoint_seed(seed, int(n)) for seed, n in zip(own, self._episodes, strict=True)]
+        self.reset(seed=None if None in seeds else seeds)
+        self._seed = own
+
     def state_dict(self) -> dict[str, Any]:
-        state: dict[str, Any] = {
+        return {
             'obs': self.obs.copy(),
             'ready': self._ready.copy(),
             'steps': self._steps.copy(),
             'episodes': self._episodes.copy(),
+            'seed': list(self._seed),
+            'begun': list(self._begun),
+            'envs': self._capture(),
         }
-        members = [env_state.capture(env) for env in self._members()]
-        state['envs'] = {str(i): member for i, member in enumerate(members) if member is not None}
-        return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> IntArray:
         self.launch()
         self.obs, self._ready = state['obs'].copy(), state['ready'].copy()
         self._steps, self._episodes = state['steps'].copy(), state['episodes'].copy()
+        self._seed, self._begun = list(state['seed']), list(state['begun'])
         members = self._members()
         for i, saved in state['envs'].items():
             env_state.restore(members[int(i)], saved)
         if len(state['envs']) == len(members):
             return self._all[:0]
-        self.reset()
-        return self._all
+        if not self._is_at_start():
+            self._begin_anew()
+            return self._all
+        self.reset(seed=self._begun)
+        self._seed, self._episodes = list(state['seed']), state['episodes'].copy()
+        return self._all[:0]
 
     def _members(self) -> list[Any]:
         """Returns the objects that hold the state: the vector env, and the envs of a SyncVectorEnv."""

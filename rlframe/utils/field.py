@@ -17,7 +17,7 @@ from easydict import EasyDict
 
 from rlframe.errors import ConfigError, ConfigErrors
 from rlframe.utils.resolved_config import ResolvedConfig as ResolvedConfig
-from rlframe.utils.resolved_config import raw_items
+from rlframe.utils.resolved_config import copied, raw_items
 from rlframe.utils.resolved_config import to_plain as to_plain
 
 REQUIRED: Any = type(
@@ -270,7 +270,7 @@ def _check_value(value: Any, option: Field, where: str) -> tuple[Any, list[Confi
         value = value.item()  # a numpy scalar, which is what tuners draw
     value = _completed(value, option.default)
     if not (expected := option.problem(value)):
-        return option.convert(copy.deepcopy(value)), []
+        return option.convert(copied(value)), []
     remedy = ''
     if isinstance(value, str) and (number := _number_in(value)) is not None and not option.problem(number):
         remedy = 'It is text, not a number: remove the quotes; YAML wants a dot and a sign, as in 1.0e-4.'

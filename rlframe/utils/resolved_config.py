@@ -16,6 +16,16 @@ def raw_items(tree: Mapping[str, Any]) -> list[tuple[str, Any]]:
     return list(dict.items(tree)) if isinstance(tree, dict) else list(tree.items())
 
 
+def copied(value: Any) -> Any:
+    """Copies a value of a config; what cannot be copied, an open file for example, stays what it is."""
+    try:
+        return copy.deepcopy(value)
+    except TypeError:
+        if type(value) is dict:
+            return {name: copied(inner) for name, inner in value.items()}
+        return type(value)(map(copied, value)) if type(value) in (list, tuple) else value
+
+
 def to_plain(tree: Mapping[str, Any]) -> dict[str, Any]:
     """Copies a config to plain dicts and lists; nothing counts as read."""
 
@@ -24,7 +34,7 @@ def to_plain(tree: Mapping[str, Any]) -> dict[str, Any]:
             return to_plain(value)
         if type(value) in (list, tuple):
             return type(value)(plain(v) for v in value)
-        return copy.deepcopy(value)
+        return copied(value)
 
     return {name: plain(value) for name, value in raw_items(tree)}
 
@@ -98,7 +108,7 @@ class ResolvedConfig(EasyDict):  # type: ignore[misc]  # EasyDict is untyped
         twin = ResolvedConfig({}, self._user_keys, self._may_change)
         object.__setattr__(twin, '_read', self._read)  # who reads the copy has read the config
         for name, value in raw_items(self):
-            dict.__setitem__(twin, name, copy.deepcopy(value, memo))
+            dict.__setitem__(twin, name, copied(value))
         return twin
 
     def __reduce__(self) -> tuple[Any, ...]:

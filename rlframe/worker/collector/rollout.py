@@ -17,6 +17,7 @@ class Env(Protocol):
     env_num: int
     obs: Array
     ready: IntArray
+    alive: IntArray
 
     def step(self, action: Array, env_id: IntArray) -> TimeStep: ...
     def reset(self, env_id: IntArray | None = None, seed: Sequence[int | None] | None = None) -> None: ...

@@ -19,7 +19,7 @@ class SampleSerialCollector(SerialCollector):
 
     For an off-policy policy, what is collected beyond ``n_sample`` and what waits in an n-step window is carried over to
     the next call. For an on-policy one a call takes ``n_sample / N`` fresh steps of each of the N envs and carries
-    nothing. A vector env that resets itself at the cost of a step cannot wait for its slower envs: there a call takes
+    nothing; an env that was given up takes none, so that there are fewer rows. A vector env that resets itself at the cost of a step cannot wait for its slower envs: there a call takes
     whole steps until ``n_sample`` is reached and returns all their rows, up to N - 1 more.
     """
 
@@ -80,7 +80,10 @@ class SampleSerialCollector(SerialCollector):
     def _collect_block(
         self, target: int, settings: Mapping[str, Any], stamp: Array, levels: Array | None
     ) -> Batch:
-        """Takes ``target`` fresh steps, the same number of each env, and asks the policy for their training samples."""
+        """Takes ``target`` fresh steps, the same number of each env, and asks the policy for their training samples.
+
+        Where envs were given up, the others take no more steps than before: the block is that much smaller.
+        """
         steps, rest = divmod(target, self._env.env_num)
         if rest:
             raise ValueError(
@@ -90,7 +93,7 @@ class SampleSerialCollector(SerialCollector):
         self._episode_start = np.zeros(
             self._env.env_num, np.int64
         )  # rows of each env before its running episode, [N]
-        while len(self._recorder) < target:
+        while len(self._recorder) < self._rows_due(steps):
             step = self._rollout.step(self._behind(steps), **settings)
             self._record(step, stamp, levels, target)
             if len(step.finished):
@@ -100,6 +103,14 @@ class SampleSerialCollector(SerialCollector):
                     self._episode_start,
                 )
         return self._policy.get_train_sample(self._recorder.take_block())
+
+    def _rows_due(self, steps: int) -> int:
+        """Returns the rows of a block: ``steps`` of each env that is alive, and what the others have."""
+        alive = self._env.alive
+        if len(alive) == self._env.env_num:
+            return steps * len(alive)
+        have = self._recorder.samples_per_env()
+        return int(steps * len(alive) + have.sum() - have[alive].sum())
 
     def _behind(self, steps: int) -> IntArray | None:
         """Returns the ready envs that have fewer than ``steps`` rows; None where those are all envs."""

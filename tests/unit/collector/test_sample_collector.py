@@ -87,7 +87,7 @@ def test_obs_and_next_obs_alias_nothing_of_the_manager() -> None:
             taken.append(collector.collect(6))
             copies.append(copy.deepcopy(taken[-1]))
             for name in ('obs', 'next_obs', 'told'):
-                for own in (manager.obs, *inner._sets):
+                for own in (manager.obs, *inner._group._sets):
                     assert not np.shares_memory(taken[-1][name], own)
         for batch, frozen in zip(taken, copies, strict=True):
             for name, column in batch.items():
@@ -284,10 +284,10 @@ def test_a_loaded_collector_goes_on_where_its_envs_are() -> None:
         collector, _, manager = make(3, None, {'lengths': [4, 2, 5]}, nstep=nstep, discount_factor=0.5)
         collector.collect(11)
         state = copy.deepcopy({k: v for k, v in collector.state_dict().items() if k != 'env'})
-        twin = copy.deepcopy(manager._envs), manager.obs.copy(), manager._steps.copy()
+        twin = copy.deepcopy(manager._group), manager.obs.copy()
         expected = [collector.collect(7) for _ in range(3)]
         other, _, fresh = make(3, None, {'lengths': [4, 2, 5]}, nstep=nstep, discount_factor=0.5)
-        fresh._envs, fresh.obs, fresh._steps = twin
+        fresh._group, fresh.obs = twin
         fresh.load_state_dict = lambda state: np.zeros(0, np.int64)
         other.load_state_dict(state | {'env': {}})
         for rows in expected:
@@ -345,9 +345,7 @@ def test_a_loaded_collector_of_a_vector_env_goes_on_exactly() -> None:
 @pytest.mark.parametrize('policy', [None, 'on_policy'])
 def test_endless_episode_is_an_error_that_names_the_env(policy: str | None) -> None:
     lengths = [lambda episode: 3, lambda episode: 10**9]
-    collector = make(
-        2, None, {'lengths': lengths}, cfg={'max_episode_len': 20}, on_policy=policy is not None
-    )[0]
+    collector = make(2, {'max_episode_len': 20}, {'lengths': lengths}, on_policy=policy is not None)[0]
     with pytest.raises(
         EpisodeTooLongError, match=r'collector\.max_episode_len: env 1: an episode of more than 20'
     ):

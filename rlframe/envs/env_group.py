@@ -1,0 +1,277 @@
+"""Envs of one process: made, checked, stepped one after the other, taken down and put back."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+
+from rlframe.data.timestep import Array, BoolArray, EnvSpec, FloatArray, IntArray
+from rlframe.envs import contract, env_state
+from rlframe.envs.base_env import spec_of
+from rlframe.envs.faults import FATAL, Fault, crashed, not_made
+from rlframe.errors import RLFrameError
+
+if TYPE_CHECKING:
+    import gymnasium
+
+    Env = gymnasium.Env[Any, Any]
+
+logger = logging.getLogger(__name__)
+
+States = dict[int, dict[str, Any] | None]
+"""Envs to their states, None where a state cannot be had."""
+
+
+class Counts(NamedTuple):
+    """What is counted of each env, of all processes together; each array is [N]."""
+
+    steps: IntArray
+    """Env steps of the running episode."""
+    episodes: IntArray
+    """Episodes begun."""
+    unchecked: IntArray
+    """Env steps still to be checked in full."""
+
+    @classmethod
+    def zeros(cls, env_num: int) -> Counts:
+        """Returns the counts of envs that were never reset."""
+        steps, episodes = np.zeros((2, env_num), np.int64)
+        return cls(steps, episodes, np.full(env_num, contract.CHECKED_STEPS))
+
+
+class Answers(NamedTuple):
+    """What n envs answered to one step; the rows of those that failed mean nothing."""
+
+    obs: Array
+    reward: FloatArray
+    terminated: BoolArray
+    truncated: BoolArray
+    infos: Sequence[Mapping[str, Any]]
+    """None at all where no env had anything to tell."""
+    faults: Sequence[Fault]
+
+
+class Group(Protocol):
+    """N envs, wherever they are: what an env manager makes its decisions about."""
+
+    @property
+    def spec(self) -> EnvSpec: ...
+    @property
+    def counts(self) -> Counts: ...
+    @property
+    def closed(self) -> bool: ...
+    def reset(self, env_id: IntArray, seeds: Sequence[int | None], obs: Array) -> list[Fault]: ...
+    def step(self, action: Array, env_id: IntArray) -> Answers: ...
+    def place(self, env: int) -> tuple[int, int]: ...
+    def capture(self) -> tuple[States, list[Fault]]: ...
+    def restore(self, states: Mapping[int, Any]) -> None: ...
+    def render(self, env: int) -> Array: ...
+    def close(self) -> None: ...
+
+
+class EnvGroup:
+    """Envs of one process.
+
+    An env that raises is closed and forgotten; its next ``reset`` makes a new one.
+
+    Args:
+        make: Env ids to what makes each env.
+        watch: Told the id of each env before it is made, reset or stepped.
+        in_worker: Whether errors are to be raised in another process.
+    """
+
+    spec: EnvSpec
+    counts: Counts
+    closed = False
+
+    def __init__(
+        self,
+        make: Mapping[int, Callable[[], Env]],
+        watch: Callable[[int], None] | None = None,
+        in_worker: bool = False,
+    ) -> None:
+        self._make, self._watch, self._in_worker = make, watch, in_worker
+        self.envs: dict[int, Env] = {}
+        """Env ids to the envs that there are."""
+        self._step: dict[int, Callable[[Any], Any]] = {}
+
+    def launch(self) -> list[EnvSpec]:
+        """Makes all envs and returns what a policy must know of each; the same object where it is the same.
+
+        Raises:
+            EnvStartError: If a constructor fails.
+        """
+        for env in self._make:
+            try:
+                self._add(env)
+            except RLFrameError:
+                raise
+            except Exception as error:
+                raise not_made(env, error, self._in_worker) from error
+        specs = [spec_of(env) for env in self.envs.values()]
+        return [specs[0] if spec == specs[0] else spec for spec in specs]
+
+    def attach(self, spec: EnvSpec, counts: Counts) -> None:
+        """Tells the group what a policy must know of every env, and where the envs are counted."""
+        self.spec, self.counts = spec, counts
+        self._own = np.fromiter(self._make, np.int64)
+        self._checking = True  # whether steps of own envs are still to be checked in full
+        space = spec.observation_space
+        self._nothing = np.zeros(space.shape or (), space.dtype)
+        self._sets = [np.zeros((len(self._own), *self._nothing.shape), space.dtype) for _ in range(2)]
+
+    def _add(self, env: int) -> None:
+        """Makes an env."""
+        if self._watch is not None:
+            self._watch(env)
+        made = self.envs[env] = self._make[env]()
+        self._step[env] = made.step if self._watch is None else _watched(self._watch, env, made.step)
+
+    def _remove(self, env: int) -> None:
+        """Forgets an env that failed."""
+        self._step.pop(env, None)
+        if (failed := self.envs.pop(env, None)) is not None:
+            _close(env, failed)
+
+    def reset(self, env_id: IntArray, seeds: Sequence[int | None], obs: Array) -> list[Fault]:
+        """Begins a new episode in each of the given envs, and makes those that are missing.
+
+        Args:
+            env_id: Which envs, [n].
+            seeds: Seed of each.
+            obs: Where the first observations go, [N, ...].
+
+        Returns:
+            Those that failed.
+        """
+        faults = []
+        for env, seed in zip(env_id.tolist(), seeds, strict=True):
+            what = 'its constructor'
+            try:
+                if env not in self.envs:
+                    self.counts.unchecked[env] = contract.CHECKED_STEPS
+                    self._checking = True
+                    self._add(env)
+                what = 'reset()'
+                if self._watch is not None:
+                    self._watch(env)
+                if seed is not None:
+                    self.envs[env].action_space.seed(seed)
+                answer = self.envs[env].reset(seed=seed)
+            except FATAL:
+                raise
+            except Exception as error:
+                faults.append(self._fault(env, what, error))
+                continue
+            in_full = bool(self.counts.episodes[env] < contract.CHECKED_STEPS)
+            obs[env] = contract.first_obs(answer, self.spec, env, in_full)
+            self.counts.steps[env] = 0
+            self.counts.episodes[env] += 1
+        return faults
+
+    def _fault(self, env: int, what: str, error: Exception) -> Fault:
+        self._remove(env)
+        episode, step = self.place(env)
+        if what != 'step()':
+            episode, step = episode + 1, 0
+        return Fault(crashed(env, what, episode, step, error, self._in_worker), (env,))
+
+    def place(self, env: int) -> tuple[int, int]:
+        """Returns the running episode of an env and the last env step of it that was begun."""
+        return int(self.counts.episodes[env]), int(self.counts.steps[env])
+
+    def step(self, action: Array, env_id: IntArray) -> Answers:
+        """Steps the given envs, [n], once each."""
+        self._sets.reverse()
+        return self.step_into(action, env_id, self._sets[0][: len(env_id)])
+
+    def step_into(self, action: Array, env_id: IntArray, rows: Array) -> Answers:
+        """Steps the given envs, [n], once each, and puts their observations into ``rows``, contiguous [n, ...]."""
+        listed = env_id.tolist()
+        self.counts.steps[env_id] += 1
+        step = self._checked_steps() if self._checking else self._step
+        answers: list[Any] = []
+        faults: list[Fault] = []
+        acting = zip(listed, list(action), strict=True)
+        while len(answers) < len(listed):
+            try:
+                for env, own_action in acting:
+                    answers.append(step[env](own_action))
+            except FATAL:
+                raise
+            except Exception as error:
+                faults.append(self._fault(listed[len(answers)], 'step()', error))
+                answers.append((self._nothing, 0.0, False, False, {}))
+        try:
+            obs, reward, terminated, truncated, infos = zip(*answers, strict=True)
+            if rows.ndim == 1:
+                rows[:] = obs
+            else:
+                np.concatenate(obs, out=rows.reshape(-1, *rows.shape[2:]))
+            return Answers(
+                rows,
+                np.array(reward, np.float32),
+                np.array(terminated, np.bool_),
+                np.array(truncated, np.bool_),
+                infos if any(infos) else (),
+                faults,
+            )
+        except (TypeError, ValueError):
+            for env, answer in zip(listed, answers, strict=True):
+                contract.check_step(answer, self.spec, env, *self.place(env))
+            raise
+
+    def _checked_steps(self) -> dict[int, Callable[[Any], Any]]:
+        """Returns ``step`` of each env, with the checks of its first steps."""
+        self._checking = bool(self.counts.unchecked[self._own].any())
+        return {env: self._checked(env, step) for env, step in self._step.items()}
+
+    def _checked(self, env: int, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def checked(action: Any) -> Any:
+            contract.check_action(action, self.spec, env)
+            answer = step(action)
+            if self.counts.unchecked[env]:
+                self.counts.unchecked[env] -= 1
+                contract.check_step(answer, self.spec, env, *self.place(env))
+            return answer
+
+        return checked
+
+    def capture(self) -> tuple[States, list[Fault]]:
+        """Returns the state of every env that there is, and those that failed."""
+        return {env: env_state.capture(made) for env, made in self.envs.items()}, []
+
+    def restore(self, states: Mapping[int, Any]) -> None:
+        """Puts envs back into states that ``capture`` returned, after the counts were put back."""
+        self._checking = True
+        for env, state in states.items():
+            if env not in self.envs:
+                self._add(env)
+            env_state.restore(self.envs[env], state)
+
+    def render(self, env: int) -> Array:
+        """Returns a picture of an env."""
+        return np.asarray(self.envs[env].render())
+
+    def close(self) -> None:
+        """Closes the envs."""
+        for env in list(self.envs):
+            self._remove(env)
+
+
+def _watched(watch: Callable[[int], None], env: int, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def watched(action: Any) -> Any:
+        watch(env)
+        return step(action)
+
+    return watched
+
+
+def _close(env: int, made: Env) -> None:
+    try:
+        made.close()
+    except Exception:  # nothing depends on an env that is thrown away
+        logger.warning('close() of env %d failed', env, exc_info=True)

@@ -1,0 +1,195 @@
+"""W worker processes: asked, waited for with a time limit, and named when they are lost."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import pickle
+import select
+import socket
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+
+from rlframe.envs.faults import Fault
+from rlframe.envs.shared_arrays import IDLE, WatchArray, new_memory
+from rlframe.envs.worker_process import ERROR, WorkerProcess, wait_for_exits
+from rlframe.errors import EnvCrashedError, EnvTimeoutError
+
+CLOSE_SECONDS = 2.0
+"""What workers are given to close their envs before they are killed."""
+EXIT_SECONDS = 1.0
+"""What a worker that closed its connection is given to end, so that its exit status can be told."""
+LOOK_SECONDS = 1.0
+"""Between two looks at workers whose end was not noticed otherwise."""
+
+Place = Callable[[int, str], str]
+"""Says how far an env is, given what it was asked for."""
+
+
+class WorkerPool:
+    """W worker processes.
+
+    Args:
+        owned: Envs of each worker.
+        place: Says how far an env is.
+    """
+
+    def __init__(self, owned: Sequence[Sequence[int]], place: Place) -> None:
+        self._owned, self._place = owned, place
+        self.memory = new_memory()
+        """File descriptor of the memory that all share."""
+        self._watch = WatchArray(self.memory, len(owned))
+        self.offset = self._watch.nbytes
+        """Bytes at the beginning of the memory that are taken."""
+        self.running: dict[int, WorkerProcess] = {}
+        """The workers that there are."""
+        self._by_fd: dict[int, WorkerProcess] = {}
+        self._poller = select.poll()
+        self._end_all = weakref.finalize(self, _end_all, os.getpid(), self.running, self.memory)
+
+    @property
+    def closed(self) -> bool:
+        """Whether it cannot be asked any more."""
+        return not self._end_all.alive
+
+    def start(self, index: int) -> None:
+        """Starts a worker that is not there."""
+        self._watch.env[index] = IDLE
+        worker = WorkerProcess(index, len(self._owned), self._owned[index], self.memory)
+        self.running[index] = worker
+        for fd in worker.fds:
+            self._by_fd[fd] = worker
+            self._poller.register(fd, select.POLLIN)
+
+    def exchange(
+        self, messages: Mapping[int, bytes], what: str, limit: float
+    ) -> tuple[dict[int, bytes], list[Fault]]:
+        """Sends messages and waits for the answers.
+
+        Args:
+            messages: Workers to what each is sent.
+            what: What envs are asked for, in words.
+            limit: Most seconds that one env may take.
+
+        Returns:
+            Workers to what each answered, and what became of those that were lost, also of those that were not asked.
+
+        Raises:
+            RLFrameError: What a worker raised. The pool is closed then, and so it is by an interrupt.
+        """
+        try:
+            return self._exchange(messages, what, limit)
+        except BaseException:  # answers that nobody waits for any more may be under way
+            self.close()
+            raise
+
+    def _exchange(
+        self, messages: Mapping[int, bytes], what: str, limit: float
+    ) -> tuple[dict[int, bytes], list[Fault]]:
+        begun = time.monotonic()
+        deadline = begun + limit
+        waiting = {index: self.running[index] for index in messages}
+        for index, worker in waiting.items():
+            self._send(worker, messages[index])
+        replies: dict[int, bytes] = {}
+        faults: list[Fault] = []
+        errors: list[Exception] = []
+        while waiting:
+            rest = max(deadline - time.monotonic(), 0.0)
+            events = self._poller.poll(math.ceil(1000 * min(rest, LOOK_SECONDS)))
+            for fd, event in events:
+                if fd not in self._by_fd:  # lost by an event of this very round
+                    continue
+                worker = self._by_fd[fd]
+                try:
+                    received = self._receive(worker, fd, event)
+                except (EOFError, OSError):
+                    waiting.pop(worker.index, None)
+                    faults.append(self._lose(worker, what))
+                    continue
+                if received is not None:
+                    kind, body = received
+                    del waiting[worker.index]
+                    if kind == ERROR:
+                        errors.append(pickle.loads(body))
+                    else:
+                        replies[worker.index] = body
+            if not events:
+                deadline = self._lose_silent(waiting, what, begun, limit, faults)
+        for error in errors:
+            raise error
+        return replies, faults
+
+    def _send(self, worker: WorkerProcess, data: bytes) -> None:
+        with contextlib.suppress(OSError):  # that it is gone is noticed when it is to answer
+            if not worker.send(data):
+                self._poller.modify(worker.link, select.POLLIN | select.POLLOUT)
+
+    def _receive(self, worker: WorkerProcess, fd: int, event: int) -> tuple[int, bytes] | None:
+        if event & select.POLLOUT and worker.flush():
+            self._poller.modify(worker.link, select.POLLIN)
+        received = worker.receive()
+        if received is None and fd == worker.sentinel:
+            raise EOFError
+        return received
+
+    def _lose_silent(
+        self, waiting: dict[int, WorkerProcess], what: str, begun: float, limit: float, faults: list[Fault]
+    ) -> float:
+        """Gives up the workers that are gone or late, and returns when the next one would be late."""
+        now = time.monotonic()
+        deadlines = []
+        for index, worker in list(waiting.items()):
+            due = max(begun, float(self._watch.since[index])) + limit
+            if now < due and not worker.has_exited():
+                deadlines.append(due)
+                continue
+            del waiting[index]
+            faults.append(self._lose(worker, what, limit if now >= due else None))
+        return min(deadlines, default=now)
+
+    def _lose(self, worker: WorkerProcess, what: str, limit: float | None = None) -> Fault:
+        """Ends a worker that is gone or, where a limit is given, late, and says what became of it."""
+        del self.running[worker.index]
+        for fd in worker.fds:
+            del self._by_fd[fd]
+            self._poller.unregister(fd)
+        env = int(self._watch.env[worker.index])
+        ending = worker.end(0.0 if limit else EXIT_SECONDS)
+        if env == IDLE:
+            who, hit = (
+                f'the worker of env {", ".join(map(str, worker.env_id))} (pid {worker.pid})',
+                worker.env_id,
+            )
+        else:
+            who, hit = f'env {env} (worker pid {worker.pid}) in {what}{self._place(env, what)}', (env,)
+        others = tuple(own for own in worker.env_id if own not in hit)
+        if limit is None:
+            return Fault(EnvCrashedError(f'{who} {ending}'), hit, others)
+        key = 'step_timeout' if what == 'step()' else 'reset_timeout'
+        error = EnvTimeoutError(
+            f'{who} did not answer within {limit:g} s',
+            where=f'env.manager.{key}',
+            remedy='Raise it if the env is slow rather than stuck.',
+        )
+        return Fault(error, hit, others)
+
+    def close(self) -> None:
+        """Has the workers close their envs, and kills those that do not do so in time; may be called twice."""
+        workers = list(self.running.values())
+        for worker in workers:
+            with contextlib.suppress(OSError):
+                worker.link.shutdown(socket.SHUT_WR)
+        wait_for_exits(workers, CLOSE_SECONDS)
+        self._end_all()
+
+
+def _end_all(owner: int, running: dict[int, WorkerProcess], memory: int) -> None:
+    """Ends all workers, unless this is a fork of the process that they belong to."""
+    if os.getpid() == owner:
+        for worker in running.values():
+            worker.end()
+        running.clear()
+        os.close(memory)

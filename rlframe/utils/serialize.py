@@ -1,0 +1,93 @@
+"""Hands Python objects to other processes of this run, and says what exactly cannot be handed over."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import pickle
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rlframe.errors import SerializationError
+from rlframe.utils.lazy import LazyModule
+from rlframe.utils.resolved_config import raw_items
+
+cloudpickle = LazyModule(
+    'cloudpickle'
+)  # functions and classes of scripts and notebooks too; gymnasium brings it
+
+MAX_DEPTH = 20
+"""Steps that are followed from an object to the part of it that cannot be handed over."""
+
+
+FACTORY = 'Use a module-level factory: a function or class that makes such parts itself in the other process.'
+"""What to do about something that is built here and needed there."""
+
+
+def to_bytes(value: Any, name: str, remedy: str = FACTORY) -> bytes:
+    """Returns a value as bytes for ``pickle.loads`` in another process of this run; lambdas and local classes work.
+
+    Args:
+        value: What to hand over.
+        name: What to call it in an error.
+        remedy: What to do about a part that cannot be handed over.
+
+    Raises:
+        SerializationError: With the path to the part that cannot be handed over.
+    """
+    problem = _problem(value)
+    if problem is None:
+        return cloudpickle.dumps(value)
+    path, part = name, value
+    for _ in range(MAX_DEPTH):
+        for step, inner in _parts(part):
+            if (deeper := _problem(inner)) is not None:
+                path, part, problem = path + step, inner, deeper
+                break
+        else:
+            break
+    raise SerializationError(
+        f'{path} is a {type(part).__name__}, which cannot be handed to another process'
+        f' ({type(problem).__name__}: {problem})',
+        where=path,
+        remedy=remedy,
+    ) from problem
+
+
+def plain_to_bytes(value: Any, name: str, remedy: str = '') -> bytes:
+    """Does what ``to_bytes`` does, quicker where nothing but plain data and importable classes is in it."""
+    try:
+        return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+    except Exception:  # whatever an object's own methods raise
+        return to_bytes(value, name, remedy)
+
+
+def _problem(value: Any) -> Exception | None:
+    try:
+        cloudpickle.dumps(value)
+    except Exception as error:  # whatever an object's own methods raise
+        return error
+    return None
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yields the parts of an object, each with what to write behind the object's name to get at it."""
+    if isinstance(value, Mapping):
+        for key, inner in raw_items(value):
+            yield f'[{key!r}]', inner
+    elif isinstance(value, list | tuple | set | frozenset):
+        for i, inner in enumerate(value):
+            yield f'[{i}]', inner
+    elif isinstance(value, functools.partial):
+        yield '.func', value.func
+        yield from ((f'.args[{i}]', inner) for i, inner in enumerate(value.args))
+        yield from ((f'.keywords[{key!r}]', inner) for key, inner in value.keywords.items())
+    elif inspect.ismethod(value):
+        yield '.__self__', value.__self__
+    elif inspect.isfunction(value):
+        found = inspect.getclosurevars(value)
+        yield from ((f'.<closure>.{key}', inner) for key, inner in found.nonlocals.items())
+        yield from ((f'.<global>.{key}', inner) for key, inner in found.globals.items())
+        yield from ((f'.__defaults__[{i}]', inner) for i, inner in enumerate(value.__defaults__ or ()))
+    else:
+        yield from ((f'.{key}', inner) for key, inner in getattr(value, '__dict__', {}).items())
