@@ -256,7 +256,7 @@ def every_place():
 def test_a_process_killed_while_it_saves_leaves_a_checkpoint_that_loads(
     mode: str, least: int, tmp_path: Path
 ) -> None:
-    code = CHILD.format(tests=str(Path(__file__).parent)).replace('{{', '{').replace('}}', '}')
+    code = CHILD.format(tests=str(Path(__file__).parents[2])).replace('{{', '{').replace('}}', '}')
     command = [sys.executable, '-W', 'ignore', '-c', code, mode, str(tmp_path / 'ckpt')]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=Path(__file__).parents[3])
     assert done.returncode == 0, done.stderr
