@@ -68,11 +68,12 @@ def _title(name: str, cls: type) -> str:
 def _table(rows: list[tuple[str, Field]]) -> str:
     if not rows:
         return 'No options.\n'
-    lines = ['| key | default | accepted | unit | meaning |', '|---|---|---|---|---|']
+    lines = ['| key | default | accepted | unit | on resume | meaning |', '|---|---|---|---|---|---|']
     for key, field in rows:
         default = 'required' if field.default is REQUIRED else f'`{field.default!r}`'
         accepted = dataclasses.replace(field, unit='').expected()
-        cells = (f'`{key}`', default, accepted, field.unit, field.doc)
+        resumed = 'may change' if field.may_change else ''
+        cells = (f'`{key}`', default, accepted, field.unit, resumed, field.doc)
         lines.append(f'| {" | ".join(cell.replace("|", chr(92) + "|") for cell in cells)} |')
     return '\n'.join(lines) + '\n'
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rlframe.data.timestep import EnvSpec
-from rlframe.errors import ResourceError
+from rlframe.errors import CheckpointMismatchError, ResourceError
 from rlframe.registry import BUFFER_REGISTRY, ENV_MANAGER_REGISTRY, ENV_REGISTRY
-from rlframe.utils.checkpoint import load_checkpoint
+from rlframe.utils.checkpoint import compare_configs, load_checkpoint
 from rlframe.utils.field import ResolvedConfig
 from rlframe.utils.seed import component_rng
 
@@ -59,14 +60,53 @@ def make_policy(
     """Makes the policy, with the weights of ``policy.init_from`` where that is set."""
     from rlframe.policy import create_policy
 
-    saved = load_checkpoint(Path(cfg.policy.init_from))[0] if cfg.policy.init_from else None
+    saved = load_checkpoint(cfg.policy.init_from, buffer=False) if cfg.policy.init_from else None
     policy = create_policy(cfg.policy, spec, model=model, enable_field=fields, seed=cfg.seed)
     if saved is not None:
-        state = saved['policy'] if 'policy' in saved else saved['learner']['policy']
-        policy.collect_mode.load_state_dict({'model': state['model']})
+        load_network(policy, *saved, cfg, cfg.policy.init_from)
         if fields is None or 'learn' in fields:
             policy.reset_targets()
     return policy
+
+
+def load_network(
+    policy: Policy, state: Mapping[str, Any], manifest: Mapping[str, Any], cfg: ResolvedConfig, where: str
+) -> None:
+    """Gives a policy the weights of a checkpoint.
+
+    Args:
+        policy: What takes them.
+        state: State of the checkpoint, of a pipeline or of a learner.
+        manifest: Its manifest.
+        cfg: The config of the policy.
+        where: Where the checkpoint is.
+
+    Raises:
+        CheckpointMismatchError: If it holds no network or another one; the layers and the config keys that differ are
+            named.
+    """
+    with named_mismatch(manifest, cfg, where):
+        holder = state if 'policy' in state else state.get('learner', {})
+        if 'model' not in holder.get('policy', {}):
+            raise CheckpointMismatchError('this checkpoint holds no network of a policy')
+        policy.collect_mode.load_state_dict({'model': holder['policy']['model']})
+
+
+@contextmanager
+def named_mismatch(manifest: Mapping[str, Any], cfg: ResolvedConfig, where: str) -> Iterator[None]:
+    """Adds to a ``CheckpointMismatchError`` which checkpoint it is and which keys of ``policy.model`` differ."""
+    try:
+        yield
+    except CheckpointMismatchError as error:
+        saved = manifest.get('config', {}).get('main_config', {}).get('policy', {})
+        differing = [
+            *compare_configs({'type': manifest.get('policy')}, {'type': cfg.policy.type}, 'policy.'),
+            *compare_configs(saved.get('model', {}), cfg.policy.model, 'policy.model.'),
+        ]
+        error.where = where
+        if differing and 'config' in manifest:
+            error.remedy = f'Keys that differ: {"; ".join(differing)}.'
+        raise
 
 
 def random_actor(cfg: ResolvedConfig, policy: Policy, spec: EnvSpec) -> CollectMode:

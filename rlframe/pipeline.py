@@ -9,18 +9,26 @@ from time import perf_counter
 from typing import Any
 
 from rlframe import build, config
+from rlframe.checkpointing import Checkpoints
 from rlframe.data.batch import Batch
-from rlframe.errors import BufferUnderflowError, CheckpointMismatchError
+from rlframe.errors import BufferUnderflowError
+from rlframe.resume import resume
 from rlframe.utils import checkpoint, run_folder
+from rlframe.utils.crash_report import write_crash_report
 from rlframe.utils.field import ResolvedConfig
-from rlframe.utils.metrics import MetricWriter, write_record
+from rlframe.utils.metrics import MetricWriter, copy_records, write_record
 from rlframe.utils.progress import Progress
-from rlframe.utils.seed import global_rng_state, set_global_rng_state, set_seed
+from rlframe.utils.seed import set_seed
+from rlframe.utils.stall import StallDetector
 
 logger = logging.getLogger('rlframe.pipeline')
 
 MAX_IDLE_ROUNDS = 10_000
 """Rounds of collection in a row without enough data for an update, after which training stops with an error."""
+
+
+class _EvaluationGivenUp(Exception):  # noqa: N818  it is no error
+    """Ends an evaluation because the run is to stop."""
 
 
 class SerialPipeline:
@@ -34,22 +42,35 @@ class SerialPipeline:
         folder: Existing run folder; a new one is made where not given. It is made last, so that a config that cannot work
             leaves nothing behind.
         model: A network to use instead of the one that the config names.
+        resume: A checkpoint to go on from; what the folder's metrics say of later rounds is cut off.
     """
 
     def __init__(
-        self, cfg: ResolvedConfig, folder: Path | Callable[[], Path] | None = None, model: Any = None
+        self,
+        cfg: ResolvedConfig,
+        folder: Path | Callable[[], Path] | None = None,
+        model: Any = None,
+        resume: Path | None = None,
     ) -> None:
         self._model = model
         self._closers: list[Callable[[], None]] = []
         try:
-            self.setup(cfg, folder)
+            self.setup(cfg, folder, resume)
         except BaseException:
             self.cleanup()
             raise
 
-    def setup(self, cfg: ResolvedConfig, folder: Path | Callable[[], Path] | None = None) -> None:
+    def setup(
+        self,
+        cfg: ResolvedConfig,
+        folder: Path | Callable[[], Path] | None = None,
+        resume: Path | None = None,
+    ) -> None:
         """Builds every worker. What can go wrong with the config goes wrong before the run folder is made."""
         self.cfg = cfg
+        if folder is None or callable(folder):
+            run_folder.check_writable(Path.cwd())
+        saved = checkpoint.load_checkpoint(resume) if resume is not None else None
         self.progress = Progress()
         """Counters of the experiment."""
         set_seed(cfg.seed)
@@ -68,13 +89,19 @@ class SerialPipeline:
             folder() if callable(folder) else folder or run_folder.new_folder(cfg.exp_name, cfg.seed)
         )
         """Where results go."""
-        self._open_logs()
+        self._closers.append(run_folder.lock(self.folder))
+        checkpoint.clean_leftovers(self.folder / 'ckpt')
+        if resume is not None and (origin := resume.parent.parent) != self.folder:
+            copy_records(origin, self.folder)
+        self._open_logs(saved[1] if saved is not None else {})
         config.write_total_config(self.folder, *config.split_config(cfg))
         common = {'tb_logger': self.writer, 'exp_name': str(self.folder)}
         self.replay_buffer = build.make_buffer(cfg, **common)
         """Past transitions; None for an on-policy policy."""
         self.learner = build.make_learner(cfg, self.policy, progress=self.progress, **common)
-        self.learner.checkpoint_fn = self._request_checkpoint
+        self.checkpoints = Checkpoints(self)
+        """Saves and restores all of this."""
+        self.learner.checkpoint_fn = self.checkpoints.request
         self.collector = build.make_collector(
             cfg, collector_env, self.policy, progress=self.progress, **common
         )
@@ -85,11 +112,14 @@ class SerialPipeline:
         self._warm = False
         self._evaluated_at = -1  # train iterations at the last evaluation
         self._idle_rounds = 0
-        self._requested: list[str] = []  # checkpoints to save when the round is over
+        self.exact = True
+        """Whether the run is the same as one that was never interrupted."""
+        if saved is not None and resume is not None:
+            self.checkpoints.restore(*saved, resume)
 
-    def _open_logs(self) -> None:
+    def _open_logs(self, manifest: Mapping[str, Any]) -> None:
         handler = run_folder.log_to_file(self.folder)
-        self.writer = MetricWriter(self.folder, self.cfg.tag_style)
+        self.writer = MetricWriter(self.folder, self.cfg.tag_style, manifest.get('logs'))
         self._closers += [
             self.writer.close,
             handler.close,
@@ -112,8 +142,9 @@ class SerialPipeline:
         start = perf_counter()
         if not self._warm:
             self._collect_at_random()
+        self._given_up = False
         self._evaluate()
-        if not self.stopped:
+        if not (self.stopped or self._given_up):
             settings = self.commander.step()
             data = self.collector.collect(train_iter=self.progress.train_iter, policy_kwargs=settings)
             learn_settings = self.commander.learn_settings()
@@ -146,12 +177,17 @@ class SerialPipeline:
         return ()
 
     def _evaluate(self, at_the_end: bool = False) -> None:
-        progress = self.progress
+        progress, before = self.progress, (self.evaluator.state_dict(), self._evaluated_at)
         if self.evaluator.should_eval(progress.train_iter) or (
             at_the_end and self._evaluated_at != progress.train_iter
         ):
             self._evaluated_at = progress.train_iter
-            self.evaluator.submit(self._save_best, progress.train_iter, progress.envstep)
+            try:
+                self.evaluator.submit(self.checkpoints.save_best, progress.train_iter, progress.envstep)
+            except _EvaluationGivenUp:  # a resumed run repeats it
+                self.evaluator.load_state_dict(before[0])
+                self._evaluated_at, self._given_up = before[1], True
+                return
             self._report()
         for result in self.evaluator.poll():
             self.stopped = self.stopped or result.stop
@@ -178,24 +214,43 @@ class SerialPipeline:
         self.collector.reset_policy(self.policy.collect_mode)
         self.replay_buffer.push(data, self.progress.envstep)
 
-    def run(self, after_step: Callable[[SerialPipeline], bool] | None = None) -> None:
+    def run(
+        self,
+        after_step: Callable[[SerialPipeline], bool] | None = None,
+        interrupted: Callable[[], bool] | None = None,
+    ) -> None:
         """Trains until an evaluation reaches the stop value or a budget is spent.
 
         Args:
             after_step: Called after each round; training ends early when it returns True.
+            interrupted: Asked during evaluations, which are given up when it returns True: a resumed run repeats them.
         """
-        self.learner.call_hook('before_run')
+        stall = StallDetector(self.cfg.stall_timeout)
+
+        def on_eval_step() -> None:
+            stall.beat()
+            if interrupted is not None and interrupted():
+                raise _EvaluationGivenUp
+
+        self.evaluator.on_step, self.collector.on_step = on_eval_step, stall.beat
         try:
+            self.learner.call_hook('before_run')
             while not self.finished:
                 self.step()
+                stall.beat()
                 if after_step is not None and after_step(self):
                     break
+            if self.finished and not self.stopped:
+                self._evaluate(at_the_end=True)
+            self.learner.call_hook('after_run')
+            self.finish_round()
+        except BaseException as error:
+            self._leave_crash_report(error)
+            raise
         finally:
+            stall.close()
+            self.evaluator.on_step = self.collector.on_step = None
             self.writer.flush()
-        if self.finished and not self.stopped:
-            self._evaluate(at_the_end=True)
-        self.learner.call_hook('after_run')
-        self.finish_round()
         for key in config.unread_user_keys(self.cfg) if self.progress.train_iter else ():
             logger.warning('%s was set but nothing read it', key)
 
@@ -211,53 +266,17 @@ class SerialPipeline:
 
     # checkpoints
 
-    def _request_checkpoint(self, name: str) -> None:
-        """Notes that a checkpoint is wanted; it is saved when the round is over, where a resumed run can take over."""
-        self._requested.append(name)
-
     def finish_round(self) -> None:
         """Saves the checkpoints that were asked for during the round."""
-        for name in dict.fromkeys(self._requested):
-            path = self.save_checkpoint(self.folder / 'ckpt' / name)
-            checkpoint.link_checkpoint(path, 'latest')
-        self._requested = []
+        self.checkpoints.finish_round()
 
     def save_latest(self) -> None:
         """Saves everything now, unless that has just been done; between two rounds only."""
-        if self.learner.ckpt_name != f'iteration_{self.progress.train_iter}':
-            self._request_checkpoint(f'iteration_{self.progress.train_iter}')
-        self.finish_round()
-
-    def _save_best(self, name: str) -> None:
-        path = self.folder / 'ckpt' / f'best_iteration_{self.progress.train_iter}'
-        state = {'policy': self.policy.learn_mode.state_dict(), 'progress': self.progress.state_dict()}
-        checkpoint.link_checkpoint(checkpoint.save_checkpoint(path, state, self._facts()), 'best')
-
-    def _facts(self) -> dict[str, Any]:
-        return {
-            'policy': self.cfg.policy.type,
-            'env': self.factory.spec.name,
-            'progress': self.progress.state_dict(),
-            'score': float(self.evaluator.latest) if self.evaluator.latest == self.evaluator.latest else None,
-            'config': config.config_data(*config.split_config(self.cfg)),
-        }
+        self.checkpoints.save_latest()
 
     def save_checkpoint(self, path: Path) -> Path:
         """Writes everything that the next round depends on."""
-        self.learner.ckpt_name = path.name
-        state = {
-            'progress': self.progress.state_dict(),
-            'policy': self.policy.learn_mode.state_dict(),
-            'monitor': self.learner.monitor.state_dict(),
-            'collector': self.collector.state_dict(),
-            'replay_buffer': None if self.replay_buffer is None else self.replay_buffer.state_dict(),
-            'evaluator': self.evaluator.state_dict(),
-            'rng': global_rng_state(),
-            'warm': self._warm,
-            'evaluated_at': self._evaluated_at,
-            'stopped': self.stopped,
-        }
-        return checkpoint.save_checkpoint(Path(path), state, self._facts())
+        return self.checkpoints.save(Path(path))
 
     def load_checkpoint(self, path: Path) -> None:
         """Goes on where a checkpoint of ``save_checkpoint`` was written.
@@ -265,27 +284,35 @@ class SerialPipeline:
         Raises:
             CheckpointError: If it is missing or damaged, or was made by another policy or for another env.
         """
-        state, manifest = checkpoint.load_checkpoint(Path(path))
-        here = {'policy': self.cfg.policy.type, 'env': self.factory.spec.name}
-        if differing := [
-            f'{k}: {manifest[k]!r} there, {v!r} here' for k, v in here.items() if manifest[k] != v
-        ]:
-            raise CheckpointMismatchError('; '.join(differing), where=str(path))
-        if 'collector' not in state:
-            raise CheckpointMismatchError(
-                'this checkpoint holds a policy only',
-                where=str(path),
-                remedy='policy.init_from begins with its weights.',
-            )
-        self.progress.load_state_dict(state['progress'])
-        self.policy.learn_mode.load_state_dict(state['policy'])
-        self.learner.monitor.load_state_dict(state['monitor'])
-        self.collector.load_state_dict(state['collector'])
-        if self.replay_buffer is not None:
-            self.replay_buffer.load_state_dict(state['replay_buffer'])
-        self.evaluator.load_state_dict(state['evaluator'])
-        set_global_rng_state(state['rng'])
-        self._warm, self.stopped, self._evaluated_at = state['warm'], state['stopped'], state['evaluated_at']
+        self.checkpoints.load(Path(path))
+
+    def round_state(self) -> dict[str, Any]:
+        """Returns what the loop itself remembers from round to round."""
+        return {
+            'warm': self._warm,
+            'evaluated_at': self._evaluated_at,
+            'idle_rounds': self._idle_rounds,
+            'stopped': self.stopped,
+        }
+
+    def load_round_state(self, state: Mapping[str, Any]) -> None:
+        """Continues from ``round_state()``."""
+        self._warm, self._evaluated_at = state['warm'], state['evaluated_at']
+        self._idle_rounds, self.stopped = state['idle_rounds'], state['stopped']
+
+    def _leave_crash_report(self, error: BaseException) -> None:
+        """Saves what explains the error, and the state as it is; what fails on the way is noted at the error."""
+        name = f'crash_iteration_{self.progress.train_iter}'
+        facts = {
+            'counters': self.progress.state_dict(),
+            'last metrics': self.writer.last_record(),
+            'config': config.config_data(*config.split_config(self.cfg)),
+        }
+        try:
+            error.add_note(f'crash report: {write_crash_report(self.folder, name, error, facts)}')
+            error.add_note(f'emergency checkpoint: {self.checkpoints.save_emergency()}')
+        except Exception as second:
+            error.add_note(f'and then: {type(second).__name__}: {second}')
 
     def reset_config(self, cfg: ResolvedConfig) -> bool:
         """Starts over with another config, in a run folder of its own."""
@@ -313,29 +340,30 @@ def serial_pipeline(
     max_train_iter: int | None = None,
     max_env_step: int | None = None,
     overrides: Iterable[str] = (),
+    resume_from: str | Path | None = None,
 ) -> Any:
     """Trains as a config says, without a display.
 
     Args:
         input_cfg: Path of a config file, or a pair of main and create config.
-        seed: Seed of the experiment.
+        seed: Seed of the experiment; a run that is resumed keeps its own.
         model: A network to use instead of the one that the config names.
         max_train_iter: Budget in train iterations.
         max_env_step: Budget in env steps.
         overrides: Options such as ``policy.learn.batch_size=128``.
+        resume_from: A run folder or checkpoint to go on from.
 
     Returns:
         The trained policy.
     """
-    main, create = config.read_config(input_cfg) if isinstance(input_cfg, str) else input_cfg
-    cfg = config.compile_config(
-        main,
-        create,
-        overrides=list(overrides),
-        seed=seed,
-        max_train_iter=max_train_iter,
-        max_env_step=max_env_step,
-    )
-    with SerialPipeline(cfg, model=model) as pipeline:
+    pair = config.read_config(input_cfg) if isinstance(input_cfg, str) else input_cfg
+    given: dict[str, Any] = dict(max_train_iter=max_train_iter, max_env_step=max_env_step)
+    given['overrides'] = list(overrides)
+    if resume_from is None:
+        cfg, folder, start = config.compile_config(*pair, seed=seed, **given), None, None
+    else:
+        found = resume(resume_from, pair, **given)
+        cfg, folder, start = found.cfg, found.folder, found.checkpoint
+    with SerialPipeline(cfg, folder, model, start) as pipeline:
         pipeline.run()
         return pipeline.policy

@@ -67,3 +67,48 @@ def test_import_is_light(module: str) -> None:
     code = f"import sys, {module}; print({{'torch', 'gymnasium', 'ray'}} & set(sys.modules))"
     done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, cwd=ROOT.parent)
     assert done.stdout.strip() == 'set()', done.stdout + done.stderr
+
+
+RUNS_CODE = {
+    'eval': (),
+    'exec': ('config/reader.py',),
+    'os.system': (),
+    'pickle.load': (),
+    'pickle.loads': ('envs/env_worker.py', 'envs/worker_process.py'),
+    'torch.load': (),
+    'yaml.load': (),
+}
+"""Calls that run code, and the files that may have them: configs in Python, and a run's own processes among themselves."""
+
+
+def dotted(node: ast.AST) -> str:
+    if isinstance(node, ast.Attribute):
+        return f'{dotted(node.value)}.{node.attr}'
+    return node.id if isinstance(node, ast.Name) else ''
+
+
+def test_nothing_that_is_loaded_can_run_code_and_no_shell_is_used() -> None:
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text(encoding='utf-8'))):
+            if isinstance(node, ast.Call):
+                allowed = RUNS_CODE.get(dotted(node.func))
+                assert allowed is None or str(path.relative_to(ROOT)) in allowed, f'{path}:{node.lineno}'
+                options = {keyword.arg: keyword.value for keyword in node.keywords}
+                for name in ('shell', 'allow_pickle'):
+                    value = options.get(name)
+                    assert value is None or (isinstance(value, ast.Constant) and value.value is False), path
+
+
+def test_nobody_draws_from_the_global_generators() -> None:
+    """Which would tie the randomness of one part to what the others do."""
+    for path in FILES:
+        if path.name == 'seed.py':
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding='utf-8'))):
+            name = dotted(node.func) if isinstance(node, ast.Call) else ''
+            head, _, last = name.rpartition('.')
+            assert head != 'random' and (
+                head != 'np.random' or last[:1].isupper() or last == 'default_rng'
+            ), (
+                f'{path}:{node.lineno}: {name}'  # type: ignore[attr-defined]
+            )

@@ -8,7 +8,7 @@ main_config = EasyDict(
         env=dict(env_id='CartPole-v1', stop_value=475),
         policy=dict(
             cuda=False,
-            learn=dict(learner=dict(hook=dict(nan=dict(type='stop_on_nan')))),
+            learn=dict(learner=dict(hook=dict(divergence=dict(type='stop_on_divergence')))),
             other=dict(
                 temperature=dict(start=1.0, end=0.1, decay=5000),  # decay in env steps
                 replay_buffer=dict(mean_age=2000),  # transitions
@@ -19,7 +19,7 @@ main_config = EasyDict(
 
 create_config = EasyDict(
     dict(
-        import_names=['boltzmann_dqn', 'stop_on_nan', 'recent_buffer'],
+        import_names=['boltzmann_dqn', 'stop_on_divergence', 'recent_buffer'],
         policy=dict(type='boltzmann_dqn'),
         replay_buffer=dict(type='recent'),
     )

@@ -74,7 +74,14 @@ def compile_config(
         values['seed'] = secrets.randbelow(2**32)
         logging.getLogger('rlframe.config').info('seed %d was drawn at random', values['seed'])
     defaults = dict(_leaves(check_values({}, options)[0], options))
-    return ResolvedConfig(values, [k for k, _ in _leaves(tree, options) if not _same(known[k], defaults[k])])
+    user_keys = [k for k, _ in _leaves(tree, options) if not _same(known[k], defaults[k])]
+    may_change = {key: section_at(options, path)[name].may_change for key, path, name in map(_split, known)}
+    return ResolvedConfig(values, user_keys, may_change)
+
+
+def _split(key: str) -> tuple[str, list[str], str]:
+    *path, name = key.split('.')
+    return key, path, name
 
 
 def _is_below(key: str, sections: Sequence[str]) -> bool:

@@ -10,7 +10,9 @@ from typing import Any
 from rlframe.config.tree import COMPONENTS, SECTIONS, Component, Tree, plain_type, section_at, set_path
 from rlframe.errors import ConfigError, RegistryError
 from rlframe.registry import MODEL_REGISTRY, POLICY_REGISTRY, REGISTRIES, import_modules
+from rlframe.utils.checkpoint_options import CHECKPOINT_FIELDS
 from rlframe.utils.field import Field, Options, as_fields, merge_fields
+from rlframe.utils.stall import STALL_TIMEOUT
 
 
 def _check_exp_name(name: str) -> str:
@@ -31,12 +33,18 @@ TOP: Options = {
     'exp_name': Field('default_experiment', str, doc='name of the run folder', check=_check_exp_name),
     'seed': Field(0, (int, type(None)), '[0, 4294967296)', doc='None: drawn at random and written down'),
     'max_env_step': Field(
-        10**10, int, '[1, inf)', 'env steps', 'the run ends after the round that reaches it'
+        10**10, int, '[1, inf)', 'env steps', 'the run ends after the round that reaches it', may_change=True
     ),
-    'max_train_iter': Field(10**10, int, '[1, inf)', 'train iterations', 'the run ends when it is reached'),
-    'num_threads': Field(1, int, '[1, inf)', 'threads', "torch's intra-op threads"),
-    'tag_style': Field('sb3', str, doc='whose names the logged scalars carry', choices=('sb3', 'di')),
+    'max_train_iter': Field(
+        10**10, int, '[1, inf)', 'train iterations', 'the run ends when it is reached', may_change=True
+    ),
+    'num_threads': Field(1, int, '[1, inf)', 'threads', "torch's intra-op threads", may_change=True),
+    'tag_style': Field(
+        'sb3', str, doc='whose names the logged scalars carry', choices=('sb3', 'di'), may_change=True
+    ),
     'import_names': _import_names(),
+    'stall_timeout': STALL_TIMEOUT,
+    'checkpoint': CHECKPOINT_FIELDS,
 }
 """Options of the run itself."""
 

@@ -69,8 +69,11 @@ def _add_train(verbs: Verbs, common: argparse.ArgumentParser) -> None:
         help='train as a config says (the default verb)',
         epilog='Example: -c configs/cartpole_dqn.py --seed 1 policy.learn.batch_size=128 env_manager.type=gym_vector',
     )
+    train.add_argument('-c', '--config', metavar='FILE', help='config file: .py, .json or .yaml')
     train.add_argument(
-        '-c', '--config', required=True, metavar='FILE', help='config file: .py, .json or .yaml'
+        '--resume',
+        metavar='DIR',
+        help='go on with this run folder or checkpoint; "auto": with the newest run of the config, if there is one',
     )
     train.add_argument(
         '-s', '--seed', type=int, help="seed of the experiment (default: the config's, else 0)"
@@ -78,8 +81,18 @@ def _add_train(verbs: Verbs, common: argparse.ArgumentParser) -> None:
     train.add_argument('--exp-name', metavar='NAME', help='name of the run folder, which must not exist')
     train.add_argument('--env-step', type=_count, metavar='N', help='budget in env steps')
     train.add_argument('--train-iter', type=_count, metavar='N', help='budget in train iterations')
+    train.set_defaults(usage=train)
+    _add_allow_import(train)
     train.add_argument(
         'overrides', nargs='*', metavar='KEY=VALUE', help='options that replace those of the file'
+    )
+
+
+def _add_allow_import(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        '--allow-import',
+        action='store_true',
+        help='let the config inside a checkpoint import the modules that it names; only for checkpoints you trust',
     )
 
 
@@ -95,6 +108,7 @@ def _add_eval(verbs: Verbs, common: argparse.ArgumentParser) -> None:
     evaluate.add_argument(
         '--video', metavar='DIR', help='film the first episode into this folder (needs rlframe[video])'
     )
+    _add_allow_import(evaluate)
     evaluate.add_argument('--json', action='store_true', help='print the result as one line of JSON')
     evaluate.add_argument(
         'overrides', nargs='*', metavar='KEY=VALUE', help='options that replace those of the run'
@@ -115,6 +129,11 @@ def parse(words: list[str]) -> argparse.Namespace:
         parser.error(f'unrecognized arguments: {" ".join(stray or rest)}')
     if rest:
         args.overrides = [*args.overrides, *rest]
+    if args.verb == 'train':
+        if args.config is None and args.resume in (None, 'auto'):
+            args.usage.error('the following arguments are required: -c/--config')
+        if args.exp_name is not None and args.resume not in (None, 'auto'):
+            args.usage.error('--resume DIR goes on in its own run folder; leave --exp-name out')
     return args
 
 
@@ -144,7 +163,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except RLFrameError as error:
         if args.debug:
             raise
-        sys.stderr.write(f'rlframe: {type(error).__name__}: {error}\n')
+        notes = ''.join(f'\n  {note}' for note in getattr(error, '__notes__', ()))
+        sys.stderr.write(f'rlframe: {type(error).__name__}: {error}{notes}\n')
         return error.exit_code
     except KeyboardInterrupt:
         return 130

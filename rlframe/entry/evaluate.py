@@ -29,7 +29,7 @@ def evaluate(args: argparse.Namespace) -> int:
     if args.video is not None and Path(args.video).exists() and not Path(args.video).is_dir():
         raise ConfigError('bad value', where='--video', got=args.video, expected='a folder, not a file')
     path = find_checkpoint(args.checkpoint)
-    returns, lengths = score(path, args.episodes, args.seed, args.overrides, args.video)
+    returns, lengths = score(path, args.episodes, args.seed, args.overrides, args.video, args.allow_import)
     result = {
         'checkpoint': str(path),
         'episodes': len(returns),
@@ -54,7 +54,12 @@ def evaluate(args: argparse.Namespace) -> int:
 
 
 def score(
-    path: Path, episodes: int, seed: int = 0, overrides: list[str] | None = None, video: str | None = None
+    path: Path,
+    episodes: int,
+    seed: int = 0,
+    overrides: list[str] | None = None,
+    video: str | None = None,
+    allow_import: bool = False,
 ) -> tuple[list[float], list[int]]:
     """Plays episodes with the policy of a checkpoint.
 
@@ -64,12 +69,14 @@ def score(
         seed: Which ones: episode k begins with the seed f(seed, k), and none of them was seen in training.
         overrides: Options that replace those of the run.
         video: Folder for a film of the first episode.
+        allow_import: Whether the config in the checkpoint may import the modules that it names.
 
     Returns:
         Returns and lengths of the episodes.
     """
-    state, manifest = load_checkpoint(path)
+    state, manifest = load_checkpoint(path, buffer=False)
     data = manifest['config']
+    config.check_code(data, str(path), allow_import)
     with warnings.catch_warnings():
         warnings.simplefilter('ignore', ConfigWarning)  # they were shown when the run began
         cfg = config.compile_config(data['main_config'], data['create_config'], overrides=overrides or [])

@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from rlframe import config
 from rlframe.config import compile_config
 from rlframe.config.reader import read_config
 from rlframe.entry.stop import StopSignal
@@ -17,41 +19,80 @@ from rlframe.utils.field import ResolvedConfig
 
 if TYPE_CHECKING:
     from rlframe.pipeline import SerialPipeline
+    from rlframe.resume import Pair, Resumption
+
+AUTO = 'auto'
+"""What ``--resume`` takes for the newest run of the config."""
 
 
 def train(args: argparse.Namespace) -> int:
     """Does what the command line asks for and returns the exit code."""
-    main, create = read_config(args.config)
-    budgets = {'max_env_step': args.env_step, 'max_train_iter': args.train_iter}
+    given = dict(seed=args.seed, max_env_step=args.env_step, max_train_iter=args.train_iter)
+    pair = read_config(args.config) if args.config else None
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter('always', ConfigWarning)
-        cfg = compile_config(
-            main, create, overrides=args.overrides, seed=args.seed, exp_name=args.exp_name, **budgets
-        )
+        if args.resume is None or args.resume == AUTO:
+            assert pair is not None  # the parser requires it
+            cfg = compile_config(*pair, overrides=args.overrides, exp_name=args.exp_name, **given)
+            found = _newest_run(cfg, pair, args, given) if args.resume == AUTO else None
+        else:
+            found = _resume(args.resume, pair, args, given)
     for warning in caught:
         sys.stderr.write(f'rlframe: warning: {warning.message}\n')
-    return run(cfg, args.exp_name)
+    return run(cfg, args.exp_name) if found is None else go_on(found)
 
 
-def run(cfg: ResolvedConfig, folder_name: str | None = None) -> int:
+def _resume(
+    path: str | Path, pair: Pair | None, args: argparse.Namespace, given: Mapping[str, Any]
+) -> Resumption:
+    from rlframe.resume import resume
+
+    return resume(path, pair, overrides=args.overrides, allow_import=args.allow_import, **given)
+
+
+def _newest_run(
+    cfg: ResolvedConfig, pair: Pair, args: argparse.Namespace, given: Mapping[str, Any]
+) -> Resumption | None:
+    """Returns where the newest run of this config goes on; None where there is none, so that a new one begins."""
+    from rlframe.resume import newest_run
+
+    folder = newest_run(cfg, args.exp_name)
+    if folder is None:
+        sys.stderr.write('rlframe: no run of this config to go on with; a new one begins\n')
+        return None
+    return _resume(folder, pair, args, given)
+
+
+def go_on(found: Resumption) -> int:
+    """Goes on with a run and returns the exit code."""
+    for note in found.notes:
+        sys.stderr.write(f'rlframe: warning: {note}\n')
+    return run(found.cfg, resumption=found)
+
+
+def run(cfg: ResolvedConfig, folder_name: str | None = None, resumption: Resumption | None = None) -> int:
     """Trains by a compiled config and returns the exit code."""
     from rlframe.entry.display import Display
     from rlframe.pipeline import SerialPipeline
     from rlframe.utils.run_folder import named_folder
 
     start = perf_counter()
-    folder = (lambda: named_folder(folder_name)) if folder_name else None
-    with StopSignal() as stop, SerialPipeline(cfg, folder) as pipeline:
+    folder = resumption.folder if resumption else (lambda: named_folder(folder_name)) if folder_name else None
+    checkpoint = resumption.checkpoint if resumption else None
+    with StopSignal() as stop, SerialPipeline(cfg, folder, resume=checkpoint) as pipeline:
         _say(_launch_line(pipeline))
-        with Display(pipeline) as display:
+        if resumption is not None:
+            _say(_resume_line(pipeline, resumption))
+        if not pipeline.finished:
+            with Display(pipeline) as display:
 
-            def after_step(_: SerialPipeline) -> bool:
-                display.show()
-                return stop.received is not None
+                def after_step(_: SerialPipeline) -> bool:
+                    display.show()
+                    return stop.received is not None
 
-            pipeline.run(after_step)
-        if stop.received is not None:
-            pipeline.save_latest()
+                pipeline.run(after_step, lambda: stop.received is not None)
+            if stop.received is not None:
+                pipeline.save_latest()
         _say(_last_lines(pipeline, perf_counter() - start, stop.received is not None))
         return stop.exit_code
 
@@ -64,17 +105,29 @@ def _say(text: str) -> None:
 def _launch_line(pipeline: SerialPipeline) -> str:
     """Says what the run will take."""
     from rlframe import build
+    from rlframe.utils.checkpoint import describe_cost
 
     cfg, spec = pipeline.cfg, pipeline.factory.spec
     size = build.buffer_nbytes(cfg, spec)
     memory = f'replay buffer {size / 2**20:.1f} MiB' if size else 'no replay buffer'
     envs = f'{cfg.env.collector_env_num} envs of {spec.name} ({cfg.env.manager.type})'
+    saved = describe_cost(size, cfg.checkpoint)
     device = pipeline.policy.get_attribute('device')
     goal = pipeline.evaluator.stop_value
     until = f'until an evaluation averages {goal:g}' if goal is not None else 'until a budget is spent'
     return (
-        f'{cfg.policy.type} on {envs}; {memory}; device {device}, {cfg.num_threads} torch thread(s);'
+        f'{cfg.policy.type} on {envs}; {memory}; {saved}; device {device}, {cfg.num_threads} torch thread(s);'
         f' seed {cfg.seed}; {until}'
+    )
+
+
+def _resume_line(pipeline: SerialPipeline, resumption: Resumption) -> str:
+    """Says where a resumed run goes on."""
+    progress, exact = pipeline.progress, '' if pipeline.exact else ' (not exact)'
+    done = '; nothing is left to do: raise --env-step to train on' if pipeline.finished else ''
+    return (
+        f'goes on{exact} from {_short(resumption.checkpoint)}: {progress.envstep:,} env steps,'
+        f' {progress.train_iter:,} updates{done}'
     )
 
 
@@ -85,7 +138,12 @@ def _last_lines(pipeline: SerialPipeline, seconds: float, interrupted: bool) -> 
     best = f'best evaluation {evaluator.best:.1f}' if evaluator.best > -float('inf') else 'never evaluated'
     goal = f' (goal {evaluator.stop_value:g})' if evaluator.stop_value is not None else ''
     counts = f'{progress.envstep:,} env steps, {progress.train_iter:,} updates, {seconds:.1f} s'
-    return f'{state}: {best}{goal} after {counts}. Results: {folder}\nscore it: python -m rlframe.entry eval {folder}'
+    lines = [f'{state}: {best}{goal} after {counts}. Results: {folder}']
+    imports = config.named_code(config.config_data(*config.split_config(pipeline.cfg)))
+    flag = ' --allow-import' if imports else ''
+    if interrupted:
+        lines.append(f'go on: python -m rlframe.entry --resume {folder}{flag}')
+    return '\n'.join([*lines, f'score it: python -m rlframe.entry eval {folder}{flag}'])
 
 
 def _short(path: Path) -> str:

@@ -28,14 +28,19 @@ class EnvFactory(Configurable, ABC):
 
     config = dict(
         collector_env_num=Field(8, int, '[1, inf)', 'envs', 'envs that training data comes from'),
-        evaluator_env_num=Field(5, int, '[1, inf)', 'envs', 'envs that the policy is evaluated in'),
-        n_evaluator_episode=Field(10, int, '[1, inf)', 'episodes', 'episodes of one evaluation'),
+        evaluator_env_num=Field(
+            5, int, '[1, inf)', 'envs', 'envs that the policy is evaluated in', may_change=True
+        ),
+        n_evaluator_episode=Field(
+            10, int, '[1, inf)', 'episodes', 'episodes of one evaluation', may_change=True
+        ),
         stop_value=Field(
             None,
             float,
             '',
             "return in the env's own unit",
             'mean return that ends training; None: its reward threshold',
+            may_change=True,
         ),
     )
 

@@ -10,9 +10,10 @@ from easydict import EasyDict
 
 from rlframe.data.batch import Batch
 from rlframe.data.timestep import Array, EnvSpec, IntArray, TimeStep
-from rlframe.errors import ConfigError, IncompatibleError
+from rlframe.errors import CheckpointMismatchError, ConfigError, IncompatibleError
 from rlframe.policy.device import check_device, resolve_device
 from rlframe.registry import MODEL_REGISTRY, POLICY_REGISTRY
+from rlframe.utils.checkpoint import compare_states
 from rlframe.utils.field import Configurable, Field
 from rlframe.utils.lazy import LazyModule
 from rlframe.utils.seed import component_rng
@@ -96,7 +97,7 @@ class Policy(Configurable):
         on_policy=Field(
             False, bool, '', '', 'whether it learns from fresh data only, without a replay buffer'
         ),
-        cuda=Field(None, bool, '', '', "True is device='cuda', False is device='cpu'"),
+        cuda=Field(None, bool, '', '', "True is device='cuda', False is device='cpu'", may_change=True),
         device=Field(
             'auto',
             str,
@@ -104,8 +105,11 @@ class Policy(Configurable):
             '',
             "'auto' (CUDA where there is one), 'cpu', 'cuda', 'cuda:i'",
             check=check_device,
+            may_change=True,
         ),
-        init_from=Field(None, str, '', '', 'checkpoint or run folder whose weights to begin with'),
+        init_from=Field(
+            None, str, '', '', 'checkpoint or run folder whose weights to begin with', may_change=True
+        ),
         random_collect_size=Field(
             0, int, '[0, inf)', 'training samples', 'collected at random before training'
         ),
@@ -346,20 +350,14 @@ class Policy(Configurable):
         """Loads the network.
 
         Raises:
-            IncompatibleError: If a layer is missing or has another shape; both shapes are named.
+            CheckpointMismatchError: If a layer is missing or has another shape; both shapes are named.
         """
-        own = self._model.state_dict()
-        differing = [
-            f'{name}: {list(own[name].shape) if name in own else "missing"} here,'
-            f' {list(state["model"][name].shape) if name in state["model"] else "missing"} there'
-            for name in {**own, **state['model']}
-            if name not in own or name not in state['model'] or own[name].shape != state['model'][name].shape
-        ]
-        if differing:
-            raise IncompatibleError(
+        saved = state['model']
+        if differing := compare_states(saved, self._model.state_dict(), 'model.'):
+            raise CheckpointMismatchError(
                 'the weights are of another network: ' + '; '.join(differing), where='policy.model'
             )
-        self._model.load_state_dict(state['model'])
+        self._model.load_state_dict(saved)
 
     def _tensor(self, column: Array) -> torch.Tensor:
         """Wraps a column on the CPU, or copies it to the device."""

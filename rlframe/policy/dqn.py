@@ -12,6 +12,7 @@ from rlframe.data.batch import Batch
 from rlframe.data.timestep import Array, IntArray, TimeStep
 from rlframe.errors import ConfigError
 from rlframe.policy.base_policy import Metrics, Policy, smallest_int
+from rlframe.policy.guard import NAN_POLICY
 from rlframe.policy.optim import Optimizer
 from rlframe.policy.schedule import check_positive_schedule, check_schedule, value_at
 from rlframe.registry import POLICY_REGISTRY
@@ -50,9 +51,9 @@ class DQNPolicy(Policy):
         ),
         learn=dict(
             update_per_collect=Field(
-                3, int, '[1, inf)', 'train iterations', 'updates per round of collection'
+                3, int, '[1, inf)', 'train iterations', 'updates per round of collection', may_change=True
             ),
-            batch_size=Field(64, int, '[1, inf)', 'transitions', 'of one update'),
+            batch_size=Field(64, int, '[1, inf)', 'transitions', 'of one update', may_change=True),
             learning_rate=Field(
                 1e-3,
                 (float, dict),
@@ -60,6 +61,7 @@ class DQNPolicy(Policy):
                 '',
                 'of Adam; a schedule over env steps',
                 check=check_positive_schedule,
+                may_change=True,
             ),
             target_update_freq=Field(
                 100,
@@ -67,12 +69,19 @@ class DQNPolicy(Policy):
                 '[1, inf)',
                 'train iterations',
                 'between hard updates of the target network',
+                may_change=True,
             ),
             target_theta=Field(
-                None, float, '(0, 1]', '', 'share of a soft update after each iteration, instead'
+                None,
+                float,
+                '(0, 1]',
+                '',
+                'share of a soft update after each iteration, instead',
+                may_change=True,
             ),
+            nan_policy=NAN_POLICY,
             grad_clip_norm=Field(
-                None, float, '(0, inf)', '', 'largest norm of the gradient; None: unlimited'
+                None, float, '(0, inf)', '', 'largest norm of the gradient; None: unlimited', may_change=True
             ),
         ),
         collect=dict(n_sample=8),
@@ -84,6 +93,7 @@ class DQNPolicy(Policy):
                 '',
                 'share of random actions; a schedule over env steps',
                 check=check_schedule,
+                may_change=True,
             ),
         ),
     )

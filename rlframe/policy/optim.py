@@ -1,10 +1,13 @@
-"""Adam as rlframe uses it: fused, with a learning-rate schedule and an optional limit on the gradient."""
+"""Adam as rlframe uses it: fused, guarded, with a learning-rate schedule and an optional limit on the gradient."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rlframe.errors import NonFiniteError
+from rlframe.policy.guard import READ_EVERY, FiniteGuard
 from rlframe.policy.schedule import value_at
 from rlframe.utils.lazy import LazyModule
 
@@ -15,6 +18,8 @@ else:
     torch = LazyModule('torch')
 
 torch_adam = LazyModule('torch.optim.adam')
+
+logger = logging.getLogger('rlframe.policy')
 
 BETAS = 0.9, 0.999
 
@@ -28,7 +33,7 @@ class Optimizer:
     Args:
         module: What is trained.
         cfg: ``learning_rate`` (number or schedule over env steps), ``grad_clip_norm`` (or ``None``) and, where given,
-            ``adam_eps``.
+            ``adam_eps`` and ``nan_policy``.
 
     Source:
         Kingma & Ba, Adam: A Method for Stochastic Optimization (2015), algorithm 1.
@@ -47,14 +52,26 @@ class Optimizer:
         self._square = [torch.zeros_like(p) for p in self._parameters]
         self._steps = [torch.zeros((), device=p.device) for p in self._parameters]
         self._adam = torch_adam.adam
+        self._nan_policy = cfg.get('nan_policy', 'raise')
+        watches = self._nan_policy != 'ignore' and self._parameters
+        self._guard = FiniteGuard(self._parameters[0].device) if watches else None
+        self.skipped = 0
+        """Updates that were not done because they were not finite."""
 
-    def step(self, loss: torch.Tensor) -> None:
-        """Moves the parameters by one gradient step."""
+    def step(self, loss: torch.Tensor, **parts: torch.Tensor) -> None:
+        """Moves the parameters by one gradient step.
+
+        Args:
+            loss: What is to become smaller.
+            parts: Losses that it is the sum of, by their names, for the error.
+
+        Raises:
+            NonFiniteError: If the loss or a gradient is not finite; parameters and moments are as they were. On a GPU the
+                error comes up to ``READ_EVERY`` updates later, none of which changed anything.
+        """
         for parameter in self._parameters:
             parameter.grad = None
         loss.backward()
-        if self._clip is not None:
-            torch.nn.utils.clip_grad_norm_(self._parameters, self._clip)
         trained = self._parameters
         gradients = [parameter.grad for parameter in trained]
         states = self._mean, self._square, self._steps
@@ -63,6 +80,14 @@ class Optimizer:
             trained, gradients = [trained[i] for i in used], [gradients[i] for i in used]
             states = tuple([part[i] for i in used] for part in states)  # type: ignore[assignment]
         mean, square, steps = states
+        if self._guard is not None and (bad := self._guard.look(loss, gradients)):
+            self._refuse(bad, {'total_loss': loss, **parts}, gradients)
+            if self._guard.found_inf is None:
+                return
+        if self._clip is not None:
+            torch.nn.utils.clip_grads_with_norm_(
+                trained, self._clip, torch.nn.utils.get_total_norm(gradients)
+            )
         with torch.no_grad():
             self._adam(
                 trained,
@@ -79,7 +104,28 @@ class Optimizer:
                 weight_decay=0.0,
                 eps=self._eps,
                 maximize=False,
+                found_inf=None if self._guard is None else self._guard.found_inf,
             )
+
+    def _refuse(
+        self, count: int, losses: Mapping[str, torch.Tensor], gradients: Sequence[torch.Tensor]
+    ) -> None:
+        """Raises the error about updates that are not finite, or counts them."""
+        self.skipped += count
+        norm = float(torch.nn.utils.get_total_norm(gradients))
+        values = ', '.join(f'{name} {float(loss.detach()):.6g}' for name, loss in losses.items())
+        when = 'this update' if count == 1 else f'{count} of the last {READ_EVERY} updates'
+        message = (
+            f'{when} is not finite: {values}, gradient norm {norm:.6g}, learning rate {self.learning_rate:g}'
+        )
+        if self._nan_policy == 'skip':
+            logger.warning('%s; skipped, %d so far', message, self.skipped)
+            return
+        raise NonFiniteError(
+            message,
+            where='policy.learn',
+            remedy="Lower policy.learn.learning_rate, limit policy.learn.grad_clip_norm, or set policy.learn.nan_policy='skip'.",
+        )
 
     def set_envstep(self, envstep: int) -> None:
         """Follows the learning-rate schedule."""

@@ -12,6 +12,7 @@ from rlframe.data.batch import Batch
 from rlframe.data.returns import gae
 from rlframe.data.timestep import Array, IntArray, TimeStep
 from rlframe.policy.base_policy import Metrics, Policy
+from rlframe.policy.guard import NAN_POLICY
 from rlframe.policy.optim import Optimizer
 from rlframe.policy.schedule import check_positive_schedule
 from rlframe.registry import POLICY_REGISTRY
@@ -41,8 +42,10 @@ class PPOPolicy(Policy):
             activation=Field('tanh', str, '', '', 'nonlinearity', choices=('relu', 'tanh', 'gelu', 'silu')),
         ),
         learn=dict(
-            epoch_per_collect=Field(4, int, '[1, inf)', 'epochs', 'passes over the data of one round'),
-            batch_size=Field(256, int, '[1, inf)', 'transitions', 'of one update'),
+            epoch_per_collect=Field(
+                4, int, '[1, inf)', 'epochs', 'passes over the data of one round', may_change=True
+            ),
+            batch_size=Field(256, int, '[1, inf)', 'transitions', 'of one update', may_change=True),
             learning_rate=Field(
                 3e-4,
                 (float, dict),
@@ -50,13 +53,22 @@ class PPOPolicy(Policy):
                 '',
                 'of Adam; a schedule over env steps',
                 check=check_positive_schedule,
+                may_change=True,
             ),
-            clip_ratio=Field(0.2, float, '(0, inf)', '', 'how far a probability ratio may move from 1'),
-            value_weight=Field(0.5, float, '[0, inf)', '', 'weight of the value loss'),
-            entropy_weight=Field(0.01, float, '[0, inf)', '', 'weight of the entropy bonus'),
+            clip_ratio=Field(
+                0.2, float, '(0, inf)', '', 'how far a probability ratio may move from 1', may_change=True
+            ),
+            value_weight=Field(0.5, float, '[0, inf)', '', 'weight of the value loss', may_change=True),
+            entropy_weight=Field(0.01, float, '[0, inf)', '', 'weight of the entropy bonus', may_change=True),
             grad_clip_norm=Field(
-                0.5, (float, type(None)), '(0, inf)', '', 'largest norm of the gradient; None: unlimited'
+                0.5,
+                (float, type(None)),
+                '(0, inf)',
+                '',
+                'largest norm of the gradient; None: unlimited',
+                may_change=True,
             ),
+            nan_policy=NAN_POLICY,
             adam_eps=Field(1e-5, float, '(0, inf)', '', "Adam's epsilon"),
         ),
         collect=dict(
@@ -97,7 +109,7 @@ class PPOPolicy(Policy):
         entropy = -(log_probs.exp() * log_probs).sum(1).mean()
         cfg = self._cfg.learn
         loss = policy_loss + cfg.value_weight * value_loss - cfg.entropy_weight * entropy
-        self._optimizer.step(loss)
+        self._optimizer.step(loss, policy_loss=policy_loss, value_loss=value_loss, entropy=entropy)
         with torch.no_grad():
             return {
                 'cur_lr': self._optimizer.learning_rate,

@@ -40,6 +40,7 @@ class Field:
         doc: What it does, in one line.
         choices: The only values accepted.
         check: Returns what was expected instead of a bad value, or an empty string.
+        may_change: Whether a run that is resumed may have another value than it began with.
     """
 
     default: Any
@@ -49,6 +50,7 @@ class Field:
     doc: str = ''
     choices: tuple[Any, ...] = ()
     check: Callable[[Any], str] | None = None
+    may_change: bool = False
 
     @property
     def types(self) -> tuple[type, ...]:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from time import time
 from typing import Any, Protocol
 
-from rlframe.utils.lazy import LazyModule
+from rlframe.utils.event_file import EventFile
 
-tensorboardX = LazyModule('tensorboardX')  # noqa: N816  the package's own name
+METRICS, BOARD = 'metrics.jsonl', 'tensorboard'
 
 DI_NAMES = {
     'rollout/ep_rew_mean': 'collector_step/reward_mean',
@@ -36,20 +38,22 @@ class MetricWriter:
     Args:
         folder: Run folder; ``metrics.jsonl`` and ``tensorboard/`` are written there.
         tag_style: ``sb3`` or ``di``: how TensorBoard's tags are named. The file always has rlframe's own names.
-        purge_step: First step to write anew after a resume.
+        sizes: What ``state_dict()`` returned where a resumed run goes on: what was written after it is cut off.
     """
 
-    def __init__(self, folder: Path, tag_style: str = 'sb3', purge_step: int | None = None) -> None:
-        self._file = open(folder / 'metrics.jsonl', 'a', encoding='utf-8', buffering=1)  # noqa: SIM115  closed by close()
-        self._board: Any = None
-        self._board_args = {'logdir': str(folder / 'tensorboard'), 'purge_step': purge_step}
+    def __init__(self, folder: Path, tag_style: str = 'sb3', sizes: Mapping[str, int] | None = None) -> None:
+        self._folder = folder
+        if sizes is not None:
+            _cut_off(folder, sizes)
+        self._file = open(folder / METRICS, 'a', encoding='utf-8', buffering=1)  # noqa: SIM115  closed by close()
+        self._board: EventFile | None = None
         self._names = DI_NAMES if tag_style == 'di' else {}
 
     @property
-    def board(self) -> Any:
-        """The TensorBoard writer, made at its first use."""
+    def board(self) -> EventFile:
+        """The TensorBoard file, made at its first use."""
         if self._board is None:
-            self._board = tensorboardX.SummaryWriter(**self._board_args)
+            self._board = EventFile(self._folder / BOARD)
         return self._board
 
     def write(self, values: Mapping[str, float], step: int, **facts: Any) -> None:
@@ -76,6 +80,17 @@ class MetricWriter:
         """Writes clips, uint8 [N, T, C, H, W], to TensorBoard."""
         self.board.add_video(tag, video, step, fps)
 
+    def state_dict(self) -> dict[str, int]:
+        """Returns the size of each file, in bytes, after making sure that all records are in it."""
+        self.flush()
+        return {str(path.relative_to(self._folder)): path.stat().st_size for path in _files(self._folder)}
+
+    def last_record(self) -> str:
+        """Returns the last line of the file, empty if there is none."""
+        self._file.flush()
+        lines = (self._folder / METRICS).read_text(encoding='utf-8').splitlines()
+        return lines[-1] if lines else ''
+
     def flush(self) -> None:
         """Makes sure that all records are on disk."""
         self._file.flush()
@@ -88,6 +103,29 @@ class MetricWriter:
         if self._board is not None:
             self._board.close()
             self._board = None
+
+
+def _files(folder: Path) -> list[Path]:
+    return [folder / METRICS, *sorted((folder / BOARD).glob('events.*'))]
+
+
+def copy_records(source: Path, folder: Path) -> None:
+    """Copies what a ``MetricWriter`` wrote to another run folder."""
+    for path in _files(source):
+        if path.is_file():
+            target = folder / path.relative_to(source)
+            target.parent.mkdir(exist_ok=True)
+            shutil.copyfile(path, target)
+
+
+def _cut_off(folder: Path, sizes: Mapping[str, int]) -> None:
+    """Takes everything out of the files of metrics that was written after they had these sizes."""
+    for path in _files(folder):
+        size = sizes.get(str(path.relative_to(folder)))
+        if size is None:
+            path.unlink(missing_ok=True)
+        elif path.exists() and path.stat().st_size > size:
+            os.truncate(path, size)
 
 
 def write_record(writer: ScalarWriter | None, values: Mapping[str, float], step: int, **facts: Any) -> None:

@@ -45,14 +45,22 @@ class ResolvedConfig(EasyDict):  # type: ignore[misc]  # EasyDict is untyped
     Args:
         values: The complete, checked values.
         user_keys: Dotted keys that the user set, for ``rlframe.config.unread_user_keys``.
+        may_change: Every dotted key, and whether a resumed run may change it, for ``rlframe.config.check_changes``.
     """
 
     _read: set[str]
     _user_keys: frozenset[str]
+    _may_change: Mapping[str, bool]
 
-    def __init__(self, values: Mapping[str, Any] | None = None, user_keys: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        values: Mapping[str, Any] | None = None,
+        user_keys: Iterable[str] = (),
+        may_change: Mapping[str, bool] | None = None,
+    ) -> None:
         object.__setattr__(self, '_read', set())
         object.__setattr__(self, '_user_keys', frozenset(user_keys))
+        object.__setattr__(self, '_may_change', dict(may_change or {}))
         for name, value in raw_items({} if values is None else values):
             self[name] = value
 
@@ -97,14 +105,14 @@ class ResolvedConfig(EasyDict):  # type: ignore[misc]  # EasyDict is untyped
         return dict.pop(self, name, *default)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ResolvedConfig:
-        twin = ResolvedConfig({}, self._user_keys)
+        twin = ResolvedConfig({}, self._user_keys, self._may_change)
         object.__setattr__(twin, '_read', self._read)  # who reads the copy has read the config
         for name, value in raw_items(self):
             dict.__setitem__(twin, name, copied(value))
         return twin
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ResolvedConfig, (to_plain(self), self._user_keys)
+        return ResolvedConfig, (to_plain(self), self._user_keys, self._may_change)
 
     def was_read(self, name: str) -> bool:
         """Whether something has read the key ``name`` of this section."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -12,14 +12,14 @@ import numpy as np
 from easydict import EasyDict
 
 from rlframe.data.batch import Batch
-from rlframe.data.timestep import Array
+from rlframe.data.timestep import Array, IntArray
 from rlframe.data.trajectory import TrajectoryRecorder
 from rlframe.registry import SERIAL_COLLECTOR_REGISTRY
 from rlframe.utils.field import Configurable, Field
 from rlframe.utils.metrics import ScalarWriter, write_record
 from rlframe.utils.progress import Progress
 from rlframe.utils.seed import COLLECT, env_seed
-from rlframe.worker.collector.episode_log import EpisodeLog
+from rlframe.worker.collector.episode_log import EpisodeLog, too_long
 from rlframe.worker.collector.rollout import Rollout, Step
 
 
@@ -70,12 +70,32 @@ class SerialCollector(ISerialCollector):
             'local', str, '', '', "where envs are stepped: 'local' is this process", choices=('local',)
         ),
         deepcopy_obs=Field(
-            False, bool, '', '', 'has no effect: rows are always copied; accepted for old configs'
+            False,
+            bool,
+            '',
+            '',
+            'has no effect: rows are always copied; accepted for old configs',
+            may_change=True,
         ),
         transform_obs=Field(
-            False, bool, '', '', 'has no effect: policies convert by themselves; accepted for old configs'
+            False,
+            bool,
+            '',
+            '',
+            'has no effect: policies convert by themselves; accepted for old configs',
+            may_change=True,
         ),
-        collect_print_freq=Field(100, int, '[1, inf)', 'train iterations', 'between two records of metrics'),
+        max_episode_len=Field(
+            1_000_000,
+            int,
+            '[1, inf)',
+            'env steps',
+            'an episode that is longer is an error',
+            may_change=True,
+        ),
+        collect_print_freq=Field(
+            100, int, '[1, inf)', 'train iterations', 'between two records of metrics', may_change=True
+        ),
     )
 
     def __init__(  # noqa: PLR0913  # six are the public signature
@@ -102,6 +122,9 @@ class SerialCollector(ISerialCollector):
         self._rollout: Any = None
         self._last_print_iter = 0
         self._seconds, self._steps_timed = 0.0, 0  # since the last record
+        self._warned_of_lost = False
+        self.on_step: Callable[[], None] | None = None
+        """Called after each step of the envs."""
         self.discarded = 0
         """Env steps thrown away because of ``info['abnormal']``."""
         if env is not None:
@@ -179,6 +202,8 @@ class SerialCollector(ISerialCollector):
 
     def _record(self, step: Step, stamp: Array, level_seeds: Array | None, reserve: int) -> None:
         """Counts a step and hands its rows, with the columns ``collect_iter`` and ``seed``, to the recorder."""
+        if self.on_step is not None:
+            self.on_step()
         count = len(step.done)
         self._progress.envstep += count
         self._steps_timed += count
@@ -206,6 +231,12 @@ class SerialCollector(ISerialCollector):
     def _kept_samples(self, env_id: Any) -> Any:
         """Returns how many finished samples of these envs stay when their running episode is thrown away; None: all."""
         return None
+
+    def _check_lengths(self) -> None:
+        """Raises ``EpisodeTooLongError`` if a running episode is longer than the config allows."""
+        limit = self._cfg.max_episode_len
+        if self._log.lengths.max() > limit:
+            raise too_long(self._log.lengths, limit, 'policy.collect.collector')
 
     def _report(self, train_iter: int) -> None:
         """Writes a record when one is due."""
@@ -247,14 +278,30 @@ class SerialCollector(ISerialCollector):
         self._log.load_state_dict(state['log'])
         self._recorder.load_state_dict(state['recorder'])
         self._last_print_iter, self.discarded = state['last_print_iter'], state['discarded']
-        if len(lost):
-            self._log.forget(lost)
-            self.discarded += self._recorder.discard(lost)
+        self._forget(lost)
+
+    def settle(self) -> None:
+        """Lets each env whose state cannot be saved begin a new episode; to be called before ``state_dict``.
+
+        The episode that it leaves is thrown away and counted in ``discarded``, by the run that goes on as well as by the one
+        that is resumed, so that both stay the same.
+        """
+        lost = self._env.restart_lost()
+        if self._forget(lost) and not self._warned_of_lost:
+            self._warned_of_lost = True
             self._logger.warning(
-                'the state of env %s cannot be saved: it begins a new episode, so that this run differs from one that was'
-                ' not interrupted. Envs with get_state() and set_state() go on where they were',
+                'the state of env %s cannot be saved: at every checkpoint it begins a new episode. Envs with get_state() and'
+                ' set_state() go on where they were',
                 lost.tolist(),
             )
+
+    def _forget(self, env_id: IntArray) -> bool:
+        if not len(env_id):
+            return False
+        self._log.forget(env_id)
+        self.discarded += self._recorder.discard(env_id)
+        self._policy.reset(env_id)
+        return True
 
 
 class Stopwatch:

@@ -47,12 +47,24 @@ class ISerialEvaluator(Configurable, ABC):
     """
 
     config: dict[str, Any] = dict(
-        eval_freq=Field(1000, int, '[1, inf)', 'train iterations', 'between two evaluations'),
+        eval_freq=Field(
+            1000, int, '[1, inf)', 'train iterations', 'between two evaluations', may_change=True
+        ),
         n_episode=Field(
-            None, int, '[1, inf)', 'episodes', 'of one evaluation; set by env.n_evaluator_episode'
+            None,
+            int,
+            '[1, inf)',
+            'episodes',
+            'of one evaluation; set by env.n_evaluator_episode',
+            may_change=True,
         ),
         stop_value=Field(
-            None, float, '', "return in the env's own unit", 'mean that ends training; set by env.stop_value'
+            None,
+            float,
+            '',
+            "return in the env's own unit",
+            'mean that ends training; set by env.stop_value',
+            may_change=True,
         ),
     )
 
@@ -79,6 +91,8 @@ class ISerialEvaluator(Configurable, ABC):
         self._policy: Any = None
         self._last_eval_iter = -1
         self._results: list[EvalResult] = []
+        self.on_step: Callable[[], None] | None = None
+        """Called after each step of the envs; what it raises gives the evaluation up."""
         self.best = -np.inf
         """Highest mean so far."""
         self.latest = np.nan

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlframe.data.timestep import NO_INFO, FloatArray, IntArray
+from rlframe.errors import EpisodeTooLongError
 from rlframe.worker.collector.rollout import Step
 
 WINDOW = 100
@@ -137,3 +138,18 @@ class EpisodeLog:
         self._return, self._length = state['return'].copy(), state['length'].copy()
         self._window = state['window'].copy()
         self._recent = [state['recent'].copy()] if len(state['recent']) else []
+
+
+def too_long(lengths: IntArray, limit: int, section: str) -> EpisodeTooLongError:
+    """Returns the error about an episode that goes on beyond a limit.
+
+    Args:
+        lengths: Env steps of the running episodes, [N].
+        limit: What an episode may have.
+        section: Section of the config with the limit.
+    """
+    return EpisodeTooLongError(
+        f'env {int(lengths.argmax())}: an episode of more than {limit} env steps',
+        where=f'{section}.max_episode_len',
+        remedy="Does the env end its episodes? env.wrappers=[dict(type='TimeLimit', max_episode_steps=1000)] does.",
+    )

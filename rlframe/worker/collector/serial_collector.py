@@ -48,6 +48,7 @@ class SampleSerialCollector(SerialCollector):
             Samples [n_sample] in the order in which they were completed.
 
         Raises:
+            EpisodeTooLongError: If an env does not end its episode.
             ValueError: If no number of samples is known, it is less than 1, or an on-policy one does not divide evenly.
         """
         target = self._target(n_sample)
@@ -61,6 +62,7 @@ class SampleSerialCollector(SerialCollector):
                 while len(self._recorder) < target:
                     self._record(self._rollout.step(**settings), stamp, levels, target)
                 samples = self._recorder.take(target if drop_extra else None)
+        self._check_lengths()
         if random_collect and not record_random_collect:
             self._log.forget_recent()
         else:

@@ -16,7 +16,7 @@ from rlframe.utils.field import Field
 from rlframe.utils.metrics import write_record
 from rlframe.utils.seed import env_seed, preserved_rng
 from rlframe.worker.collector.base_serial_evaluator import ISerialEvaluator, SaveCheckpoint, VectorEvalMonitor
-from rlframe.worker.collector.episode_log import EpisodeLog
+from rlframe.worker.collector.episode_log import EpisodeLog, too_long
 from rlframe.worker.collector.rollout import Rollout
 
 
@@ -31,15 +31,28 @@ class InteractionSerialEvaluator(ISerialEvaluator):
     config = dict(
         render=dict(
             render_freq=Field(
-                -1, int, '[-1, inf)', 'in units of mode', 'between evaluations that are filmed; -1: none'
+                -1,
+                int,
+                '[-1, inf)',
+                'in units of mode',
+                'between evaluations that are filmed; -1: none',
+                may_change=True,
             ),
             mode=Field(
-                'train_iter', str, '', '', 'what render_freq counts', choices=('train_iter', 'envstep')
+                'train_iter',
+                str,
+                '',
+                '',
+                'what render_freq counts',
+                choices=('train_iter', 'envstep'),
+                may_change=True,
             ),
         ),
-        figure_path=Field(None, str, '', '', 'folder for a picture of the returns of each evaluation'),
+        figure_path=Field(
+            None, str, '', '', 'folder for a picture of the returns of each evaluation', may_change=True
+        ),
         max_episode_len=Field(
-            1_000_000, int, '[1, inf)', 'env steps', 'an episode that is longer is an error'
+            1_000_000, int, '[1, inf)', 'env steps', 'an episode that is longer is an error', may_change=True
         ),
         max_abnormal=Field(
             100,
@@ -47,6 +60,7 @@ class InteractionSerialEvaluator(ISerialEvaluator):
             '[0, inf)',
             'episodes',
             "thrown away for info['abnormal'] in one evaluation; more is an error",
+            may_change=True,
         ),
     )
 
@@ -80,7 +94,8 @@ class InteractionSerialEvaluator(ISerialEvaluator):
 
         Raises:
             ValueError: If the number of episodes is not known.
-            EnvContractError: If an episode does not end, or too many are abnormal.
+            EpisodeTooLongError: If an episode does not end.
+            EnvContractError: If too many are abnormal.
         """
         episodes = n_episode if n_episode is not None else self._cfg.n_episode
         if self._env is None or self._policy is None or not episodes:
@@ -125,6 +140,8 @@ class InteractionSerialEvaluator(ISerialEvaluator):
                 monitor.update_video({int(i): env.render(int(i)) for i in counted})
             acting = np.intersect1d(env.ready, counted, assume_unique=True) if env.can_hold else None
             step = rollout.step(acting if acting is None or len(acting) < env.env_num else None, **settings)
+            if self.on_step is not None:
+                self.on_step()
             abnormal += len(step.abnormal)
             finished = log.update(step)
             for env_id, return_, length, info in zip(*finished, strict=True):
@@ -150,11 +167,7 @@ class InteractionSerialEvaluator(ISerialEvaluator):
                 where='policy.eval.evaluator.max_abnormal',
             )
         if log.lengths.max() > self._cfg.max_episode_len:
-            raise EnvContractError(
-                f'env {int(log.lengths.argmax())}: an episode of more than {self._cfg.max_episode_len} env steps',
-                where='policy.eval.evaluator.max_episode_len',
-                remedy="Does the env end its episodes? env.wrappers=[dict(type='TimeLimit', max_episode_steps=1000)] does.",
-            )
+            raise too_long(log.lengths, self._cfg.max_episode_len, 'policy.eval.evaluator')
 
     def _should_render(self, train_iter: int, envstep: int) -> bool:
         freq, mode = self._cfg.render.render_freq, self._cfg.render.mode

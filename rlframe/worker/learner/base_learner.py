@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from easydict import EasyDict
 
-from rlframe.errors import ConfigError
+from rlframe.errors import ConfigError, NonFiniteError
 from rlframe.registry import LEARNER_REGISTRY
 from rlframe.utils.checkpoint import load_checkpoint, save_checkpoint
 from rlframe.utils.field import Configurable, Field, ResolvedConfig
@@ -25,59 +24,7 @@ from rlframe.worker.learner.learner_hook import (
     hook_errors,
 )
 from rlframe.worker.learner.prefetch import prefetched
-
-MONITOR_WINDOW = 1000
-"""Most iterations that a mean of training variables is taken over."""
-
-
-class Monitor:
-    """Keeps the training variables of the iterations since they were last shown; tensors are read only when asked."""
-
-    def __init__(self) -> None:
-        self._values: dict[str, deque[Any]] = {}
-
-    def add(self, variables: Mapping[str, Any]) -> None:
-        """Notes the variables of one iteration."""
-        for name, value in variables.items():
-            if name not in self._values:
-                self._values[name] = deque(maxlen=MONITOR_WINDOW)
-            self._values[name].append(value)
-
-    def replace_last(self, variables: Mapping[str, Any]) -> None:
-        """Corrects the last noted values."""
-        for name, value in variables.items():
-            self._values[name][-1] = value
-
-    def means(self) -> dict[str, float]:
-        """Returns the mean of each variable since the last ``take_means``."""
-        import torch
-
-        means = {}
-        for name, values in self._values.items():
-            if values and isinstance(values[0], torch.Tensor):
-                means[name] = float(torch.stack(list(values)).double().mean())
-            elif values:
-                means[name] = sum(values) / len(values)
-        return means
-
-    def state_dict(self) -> dict[str, Any]:
-        """Returns the values noted since the last ``take_means``."""
-        import torch
-
-        return {
-            name: torch.stack(list(values)) if isinstance(values[0], torch.Tensor) else list(values)
-            for name, values in self._values.items()
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues from ``state_dict()``."""
-        self._values = {name: deque(values, maxlen=MONITOR_WINDOW) for name, values in state.items()}
-
-    def take_means(self) -> dict[str, float]:
-        """Returns the means and begins anew."""
-        means = self.means()
-        self._values = {}
-        return means
+from rlframe.worker.learner.training_monitor import Monitor
 
 
 @LEARNER_REGISTRY.register('base')
@@ -95,15 +42,22 @@ class BaseLearner(Configurable):
     """
 
     config = dict(
-        train_iterations=Field(10**9, int, '[1, inf)', 'train iterations', 'that start() does'),
+        train_iterations=Field(
+            10**9, int, '[1, inf)', 'train iterations', 'that start() does', may_change=True
+        ),
         dataloader=dict(
             num_workers=Field(
-                0, int, '[0, 1]', 'threads', 'that fetch batches ahead of start(); 0 fetches in line'
+                0,
+                int,
+                '[0, 1]',
+                'threads',
+                'that fetch batches ahead of start(); 0 fetches in line',
+                may_change=True,
             )
         ),
-        log_policy=Field(True, bool, '', '', 'whether to log the network'),
-        is_multitask_pipeline=Field(False, bool, '', '', 'whether every rank logs'),
-        only_monitor_rank0=Field(True, bool, '', '', 'whether only rank 0 logs'),
+        log_policy=Field(True, bool, '', '', 'whether to log the network', may_change=True),
+        is_multitask_pipeline=Field(False, bool, '', '', 'whether every rank logs', may_change=True),
+        only_monitor_rank0=Field(True, bool, '', '', 'whether only rank 0 logs', may_change=True),
         hook=Field(
             dict(
                 load_ckpt_before_run='',
@@ -116,6 +70,7 @@ class BaseLearner(Configurable):
             '',
             'hooks, as build_learner_hook_by_cfg reads them',
             check=check_hooks,
+            may_change=True,
         ),
     )
 
@@ -227,7 +182,17 @@ class BaseLearner(Configurable):
         if not self._hooks_shown:
             self._show_hooks()
         self._run_hooks('before_iter')
-        answer = self._policy.forward(data, **(policy_kwargs or {}))
+        try:
+            return self._update(data, policy_kwargs or {})
+        except NonFiniteError as error:
+            last = (
+                f'the last checkpoint is {self.ckpt_name}' if self.ckpt_name else 'there is no checkpoint yet'
+            )
+            error.message = f'train_iter {self.train_iter}: {error.message}; {last}'
+            raise
+
+    def _update(self, data: Any, policy_kwargs: Mapping[str, Any]) -> list[dict[str, Any]]:
+        answer = self._policy.forward(data, **policy_kwargs)
         if isinstance(answer, Mapping):
             return [self._finish_iter(dict(answer), data)]
         outputs: list[dict[str, Any]] = []
@@ -331,7 +296,7 @@ class BaseLearner(Configurable):
         Raises:
             CheckpointError: If it is missing or damaged.
         """
-        state, _ = load_checkpoint(Path(path))
+        state, _ = load_checkpoint(path, buffer=False)
         self.load_state_dict(state.get('learner', state))  # a pipeline's checkpoint has both at its top
         self.info(f'loaded {path}, train_iter {self.train_iter}')
 

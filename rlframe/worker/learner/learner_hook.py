@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from rlframe.errors import CheckpointNotFoundError, ConfigError, HookError
+from rlframe.errors import CheckpointError, ConfigError, HookError
 from rlframe.registry import LEARNER_HOOK_REGISTRY, nearest
 from rlframe.utils.checkpoint import find_checkpoint
 
@@ -152,9 +152,9 @@ def hook_errors(cfg: Mapping[str, Any]) -> list[ConfigError]:
     if isinstance(path := cfg.get('load_ckpt_before_run'), str) and path:
         try:
             find_checkpoint(path)
-        except CheckpointNotFoundError as error:
+        except CheckpointError as error:
             message = f'{error.where}: {error.message}'
-            errors.append(CheckpointNotFoundError(message, where='hook.load_ckpt_before_run'))
+            errors.append(type(error)(message, where='hook.load_ckpt_before_run', remedy=error.remedy))
     for key, value in cfg.items():
         if not isinstance(value, Mapping):
             continue

@@ -254,10 +254,10 @@ class AdvancedReplayBuffer(StorageBuffer):
         self._sampler.clear()
         self._hole_count = 0
 
-    def state_dict(self) -> dict[str, Any]:
+    def _state(self, storage: Mapping[str, Any]) -> dict[str, Any]:
         slot = self._storage.window() if self._storage is not None else np.empty(0, np.int64)
         return {
-            **super().state_dict(),
+            **super()._state(storage),
             'sampler': self._sampler.state_dict(slot),
             'beta': self._beta,
             'control': self._control.state_dict(),

@@ -77,6 +77,10 @@ class IBuffer(Configurable, ABC):
     def state_dict(self) -> dict[str, Any]:
         """Returns an independent copy of everything that the next samples depend on."""
 
+    def checkpoint_state(self) -> dict[str, Any]:
+        """Returns what ``state_dict`` does, for a checkpoint that is written before the buffer is used again."""
+        return self.state_dict()
+
     @abstractmethod
     def load_state_dict(self, _state_dict: Mapping[str, Any]) -> None:
         """Restores a ``state_dict``; ``{'data': rows}`` pushes rows, a demonstration set for example."""

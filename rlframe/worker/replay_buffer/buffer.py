@@ -112,8 +112,8 @@ class NaiveReplayBuffer(StorageBuffer):
             self._storage.clear()
         self._push_count = 0
 
-    def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), 'sampler': self._sampler.state_dict()}
+    def _state(self, storage: Mapping[str, Any]) -> dict[str, Any]:
+        return {**super()._state(storage), 'sampler': self._sampler.state_dict()}
 
     def _restore(self, state: Mapping[str, Any]) -> None:
         super()._restore(state)

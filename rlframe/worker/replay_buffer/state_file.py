@@ -1,37 +1,45 @@
-"""Buffer states in files: nested dicts of arrays and numbers, as npz without pickle."""
+"""Buffer states in one file: nested dicts of arrays and plain values, as npz without pickle."""
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import tempfile
 import zipfile
 import zlib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from rlframe.errors import CheckpointCorruptError, CheckpointError, CheckpointNotFoundError
+from rlframe.data import Array
+from rlframe.errors import CheckpointError, CheckpointNotFoundError
+from rlframe.utils.checkpoint.files import refusal
+from rlframe.utils.checkpoint.tree import BAD_TREE, Encoder, decode, to_json
 
-ARRAY = '__array__'
-"""Key of a dict that stands for an array, in the tree that is written as JSON."""
+HEADER_BYTES = 10_000
+"""Size above which nothing is taken for the head of an array."""
 
 
-def save_state(state: Mapping[str, Any], file_name: str) -> None:
+def save_state(state: Mapping[str, Any], file_name: str | Path) -> None:
     """Writes a state beside ``file_name`` and renames it, so that the name always stands for a whole file.
 
     Raises:
-        CheckpointError: If there is something other than mappings, arrays of numbers, numbers, strings and
-            ``None`` in it.
+        CheckpointError: If something in it can be no part of a file; its place is named.
     """
-    arrays: dict[str, Any] = {}
-    tree = _without_arrays(state, arrays, '')
+    encoder = Encoder('state')
+    try:
+        tree = to_json(encoder.tree(state))
+    except CheckpointError as error:
+        error.remedy = f'{error.remedy} Or keep the state_dict in memory.'.lstrip()
+        raise
     folder = os.path.dirname(os.path.abspath(file_name))
     handle, temporary = tempfile.mkstemp(prefix=os.path.basename(file_name) + '.', suffix='.part', dir=folder)
     try:
         with os.fdopen(handle, 'wb') as file:
-            np.savez(file, tree=np.array(json.dumps(tree)), **arrays)
+            np.savez(file, tree=np.array(tree.decode('ascii')), **encoder.arrays)  # type: ignore[arg-type]
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, file_name)
@@ -40,61 +48,43 @@ def save_state(state: Mapping[str, Any], file_name: str) -> None:
         raise
 
 
-def load_state(file_name: str) -> dict[str, Any]:
-    """Reads what ``save_state`` wrote. Nothing is unpickled.
+def load_state(file_name: str | Path) -> dict[str, Any]:
+    """Reads what ``save_state`` wrote. Nothing is unpickled, and nothing larger than the file is allocated.
 
     Raises:
         CheckpointNotFoundError: If there is no such file.
-        CheckpointCorruptError: If it is damaged, or holds Python objects.
+        CheckpointCorruptError: If it is damaged or something else.
+        UnsafeCheckpointError: If there is a pickle in it; its place is named.
     """
+    path = Path(file_name)
     try:
-        with open(file_name, 'rb') as opened, np.load(opened, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-        state = _with_arrays(json.loads(str(arrays.pop('tree'))), arrays)
-        return dict(state)
+        with open(path, 'rb') as file:
+            arrays = _read_arrays(file)
+        return dict(decode(json.loads(str(arrays.pop('tree'))), arrays))
     except FileNotFoundError:
-        raise CheckpointNotFoundError('there is no such file', where=str(file_name)) from None
-    except (
-        ValueError,
-        KeyError,
-        TypeError,
-        AttributeError,
-        EOFError,
-        zipfile.BadZipFile,
-        zlib.error,
-    ) as error:
-        raise CheckpointCorruptError(
-            f'this is no replay buffer state: {error}', where=str(file_name)
-        ) from error
+        raise CheckpointNotFoundError('there is no such file', where=str(path)) from None
+    except (OSError, EOFError, zipfile.BadZipFile, zlib.error, *BAD_TREE) as error:
+        raise refusal(path.resolve(), f'this is no replay buffer state: {error}') from error
 
 
-def _without_arrays(value: Any, arrays: dict[str, Any], path: str) -> Any:
-    if isinstance(value, Mapping):
-        return {_name(name, path): _without_arrays(v, arrays, f'{path}.{name}') for name, v in value.items()}
-    if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in 'biufcU':
-        name = f'array{len(arrays)}'
-        arrays[name] = value
-        return {ARRAY: name}
-    if value is None or isinstance(value, str | int | float):
-        return value
-    raise CheckpointError(
-        f'a {type(value).__name__} cannot be saved to a file',
-        where=path.removeprefix('.'),
-        remedy='Push mappings of numpy arrays, numbers and strings, or keep the state_dict in memory.',
-    )
+def _read_arrays(file: Any) -> dict[str, Array]:
+    """Reads the members of an npz, each as large as it says, and together no larger than the file."""
+    size = os.fstat(file.fileno()).st_size
+    with zipfile.ZipFile(file) as packed:
+        members = packed.infolist()
+        total = sum(info.file_size for info in members)
+        if total > size or any(info.compress_type != zipfile.ZIP_STORED for info in members):
+            raise ValueError(f'{len(members)} members say that they hold {total} bytes in a file of {size}')
+        return {info.filename.removesuffix('.npy'): _read_array(packed.read(info)) for info in members}
 
 
-def _name(name: Any, path: str) -> str:
-    if not isinstance(name, str):
-        raise CheckpointError(
-            f'the name {name!r} cannot be saved to a file; only strings can', where=path.removeprefix('.')
-        )
-    return name
-
-
-def _with_arrays(tree: Any, arrays: dict[str, Any]) -> Any:
-    if not isinstance(tree, dict):
-        return tree
-    if tree.keys() == {ARRAY}:
-        return arrays[tree[ARRAY]]
-    return {name: _with_arrays(value, arrays) for name, value in tree.items()}
+def _read_array(data: bytes) -> Array:
+    head = io.BytesIO(data)
+    version = np.lib.format.read_magic(head)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read(head, max_header_size=HEADER_BYTES)
+    nbytes = int(np.prod([int(n) for n in shape], dtype=object)) * dtype.itemsize
+    if dtype.hasobject or nbytes != len(data) - head.tell():
+        raise ValueError(f'an array of {dtype} and {shape} in {len(data) - head.tell()} bytes')
+    array: Array = np.load(io.BytesIO(data), allow_pickle=False)
+    return array

@@ -17,6 +17,7 @@ import numpy as np
 from rlframe.data import Array, Batch, IntArray
 from rlframe.errors import CheckpointCorruptError, CheckpointMismatchError, ResourceError
 from rlframe.registry import nearest
+from rlframe.utils.checkpoint import Rows
 from rlframe.worker.replay_buffer.block import to_numpy
 
 Columns = dict[str, Any]
@@ -116,6 +117,7 @@ class RingStorage(Ring):
     def __init__(self, capacity: int) -> None:
         super().__init__(capacity)
         self._columns: Columns = {}
+        self._segments: dict[str, str] = {}  # files of checkpoints that hold rows of this ring
 
     def push(self, block: Batch) -> None:
         """Copies the last ``capacity`` rows of a block, with at most two slice assignments a column.
@@ -168,10 +170,20 @@ class RingStorage(Ring):
         rows = _to_dict(_gather(self._columns, self.window()))
         return {'capacity': self.capacity, 'first': self.first, 'stop': self.stop, 'columns': rows}
 
+    def checkpoint_state(self) -> dict[str, Any]:
+        """Returns what ``state_dict`` does, with the rows not copied but read when they are written."""
+        nbytes = _nbytes(self._columns) // self.capacity
+        rows = Rows(self.first, self.stop, nbytes, self._read, self._segments)
+        return {'capacity': self.capacity, 'first': self.first, 'stop': self.stop, 'columns': rows}
+
+    def _read(self, first: int, stop: int) -> Columns:
+        """Returns the columns of the rows between two numbers: views, or copies where they lie in two pieces."""
+        return _cut(self._columns, first % self.capacity, stop - first)
+
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores rows and numbers."""
         self._restore(state)
-        self._columns = {}
+        self._columns, self._segments = {}, dict(getattr(state['columns'], 'segments', {}))
         self.push(to_numpy(state['columns']))
         self._check_restored(state)
 
@@ -220,7 +232,11 @@ class ObjectStorage(Ring):
 
     def state_dict(self) -> dict[str, Any]:
         """Returns copies of the objects present, oldest first, and their numbers."""
-        items = {str(i): copy.deepcopy(item) for i, item in enumerate(self.gather(self.window()))}
+        return copy.deepcopy(self.checkpoint_state())
+
+    def checkpoint_state(self) -> dict[str, Any]:
+        """Returns what ``state_dict`` does, with the objects not copied."""
+        items = {str(i): item for i, item in enumerate(self.gather(self.window()))}
         return {'capacity': self.capacity, 'first': self.first, 'stop': self.stop, 'items': items}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -319,6 +335,19 @@ def _gather(columns: Columns, slot: IntArray) -> Batch:
         },
         len(slot),
     )
+
+
+def _cut(columns: Columns, slot: int, count: int) -> Columns:
+    """Returns ``count`` rows from a slot on, around the end of the ring if need be."""
+    cut: Columns = {}
+    for name, column in columns.items():
+        if isinstance(column, dict):
+            cut[name] = _cut(column, slot, count)
+        elif slot + count <= len(column):
+            cut[name] = column[slot : slot + count]
+        else:
+            cut[name] = np.concatenate([column[slot:], column[: slot + count - len(column)]])
+    return cut
 
 
 def _to_dict(rows: Batch) -> dict[str, Any]:

@@ -120,10 +120,19 @@ class StorageBuffer(IBuffer):
             ) from error
 
     def state_dict(self) -> dict[str, Any]:
-        storage = self._storage
+        return self._state(self._storage.state_dict() if self._storage is not None else {})
+
+    def checkpoint_state(self) -> dict[str, Any]:
+        """Returns ``state_dict()`` with items by reference; a subclass with a ``state_dict`` of its own gives that."""
+        if type(self).state_dict is not StorageBuffer.state_dict:
+            return self.state_dict()
+        return self._state(self._storage.checkpoint_state() if self._storage is not None else {})
+
+    def _state(self, storage: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the state of the buffer around that of its storage."""
         return {
-            'kind': type(storage).__name__ if storage is not None else '',
-            'storage': storage.state_dict() if storage is not None else {},
+            'kind': type(self._storage).__name__ if self._storage is not None else '',
+            'storage': storage,
             'push_count': self._push_count,
             'envstep': self._envstep,
             'rng': copy.deepcopy(self._rng.bit_generator.state),

@@ -24,6 +24,7 @@ from test_rollout import assert_paired
 from rlframe.data import Batch
 from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.envs.vector_env import GymVectorEnvManager
+from rlframe.errors import EpisodeTooLongError
 from rlframe.worker import SampleSerialCollector, to_tensor_transitions
 
 
@@ -305,9 +306,11 @@ def test_envs_whose_state_cannot_be_had_begin_new_episodes_and_no_row_is_mixed(
 
     collector = build()
     collector.collect(10)
+    collector.settle()
     other = build()
     other.load_state_dict(collector.state_dict())
-    assert 'env [0, 1, 2] cannot be saved' in caplog.text and other.discarded == 3 * (nstep - 1)
+    assert 'env [0, 1, 2] cannot be saved' in caplog.text
+    assert collector.discarded == other.discarded == 3 * (nstep - 1)
     assert other.carried == len(other._recorder) == 2
     new = other.collect(11)[2:]
     np.testing.assert_array_equal(new['obs'][:3, STEP], 0)
@@ -337,3 +340,16 @@ def test_a_loaded_collector_of_a_vector_env_goes_on_exactly() -> None:
             got = other.collect(25)
             for name, column in expected.items():
                 np.testing.assert_array_equal(got[name], column, err_msg=f'{cfg} {name}')
+
+
+@pytest.mark.parametrize('policy', [None, 'on_policy'])
+def test_endless_episode_is_an_error_that_names_the_env(policy: str | None) -> None:
+    lengths = [lambda episode: 3, lambda episode: 10**9]
+    collector = make(
+        2, None, {'lengths': lengths}, cfg={'max_episode_len': 20}, on_policy=policy is not None
+    )[0]
+    with pytest.raises(
+        EpisodeTooLongError, match=r'collector\.max_episode_len: env 1: an episode of more than 20'
+    ):
+        for _ in range(20):
+            collector.collect(4)

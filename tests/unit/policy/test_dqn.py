@@ -14,7 +14,7 @@ from torch import nn
 
 from rlframe.data import Batch, EnvSpec, TimeStep
 from rlframe.data.timestep import IntArray
-from rlframe.errors import ConfigError, DeviceError, IncompatibleError
+from rlframe.errors import CheckpointMismatchError, ConfigError, DeviceError, IncompatibleError
 from rlframe.model.q_net import QNet
 from rlframe.policy import create_policy
 from rlframe.policy.dqn import DQNPolicy
@@ -230,7 +230,8 @@ def test_state_continues_identically() -> None:
 
 def test_weights_of_another_network_are_refused_with_both_shapes() -> None:
     other = make(model={'encoder_hidden_size_list': [9]})
-    with pytest.raises(IncompatibleError, match=r'\[8, 3\] here, \[9, 3\] there'):
+    words = r'model\.encoder\.layers\.0\.weight: \(9, 3\) in the checkpoint, \(8, 3\) here'
+    with pytest.raises(CheckpointMismatchError, match=words):
         make().collect_mode.load_state_dict(other.collect_mode.state_dict())
 
 

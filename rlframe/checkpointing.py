@@ -1,0 +1,180 @@
+"""Checkpoints of a pipeline: everything that the next round depends on, saved between two rounds and put back."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlframe import config
+from rlframe.errors import CheckpointMismatchError
+from rlframe.utils import checkpoint
+from rlframe.utils.seed import global_rng_state, set_global_rng_state
+
+if TYPE_CHECKING:
+    from rlframe.pipeline import SerialPipeline
+
+logger = logging.getLogger('rlframe.checkpoint')
+
+
+class Checkpoints:
+    """Saves and restores a pipeline, and keeps as many checkpoints as its config says.
+
+    A checkpoint that is asked for during a round is saved when the round is over, where another process can take over.
+
+    Args:
+        pipeline: Whose state it is; its workers are looked up when a checkpoint is saved or loaded.
+    """
+
+    def __init__(self, pipeline: SerialPipeline) -> None:
+        self._pipeline = pipeline
+        self._requested: list[str] = []
+
+    @property
+    def folder(self) -> Path:
+        """Where checkpoints are kept."""
+        return self._pipeline.folder / 'ckpt'
+
+    def request(self, name: str) -> None:
+        """Asks for a checkpoint of this name at the end of the round."""
+        self._requested.append(name)
+
+    def finish_round(self) -> None:
+        """Saves what was asked for during the round, as ``latest``."""
+        for name in dict.fromkeys(self._requested):
+            state, facts = self._settled(name)
+            self._publish(name, 'latest', state, facts, self._buffer_state())
+        self._requested = []
+
+    def save_latest(self) -> None:
+        """Saves everything now, unless that has just been done; between two rounds only."""
+        name = f'iteration_{self._pipeline.progress.train_iter}'
+        if self._pipeline.learner.ckpt_name != name:
+            self.request(name)
+        self.finish_round()
+
+    def save_best(self, name: str) -> None:
+        """Saves the policy alone, as ``best``."""
+        pipeline = self._pipeline
+        state = {
+            'policy': pipeline.policy.learn_mode.state_dict(),
+            'progress': pipeline.progress.state_dict(),
+        }
+        self._publish(f'best_iteration_{pipeline.progress.train_iter}', 'best', state, self._facts())
+
+    def save_emergency(self) -> Path:
+        """Saves everything where it stands, in the middle of a round maybe; no resume takes it by itself."""
+        name = f'emergency_iteration_{self._pipeline.progress.train_iter}'
+        return checkpoint.save_checkpoint(
+            self.folder / name, self._state(), self._facts(), buffer=self._buffer_state()
+        )
+
+    def save(self, path: Path) -> Path:
+        """Writes everything that the next round depends on.
+
+        Envs whose state cannot be had begin a new episode, here as well as where the checkpoint is loaded, so that the run
+        that goes on and the one that is resumed stay the same.
+        """
+        state, facts = self._settled(path.name)
+        return checkpoint.save_checkpoint(path, state, facts, buffer=self._buffer_state())
+
+    def _settled(self, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Brings everything to where a resumed run can take over and returns the state and the facts about it."""
+        pipeline = self._pipeline
+        pipeline.learner.ckpt_name = name
+        pipeline.collector.settle()
+        return self._state(), self._facts() | {'logs': pipeline.writer.state_dict()}
+
+    def _buffer_state(self) -> dict[str, Any] | None:
+        buffer = self._pipeline.replay_buffer
+        return None if buffer is None else buffer.checkpoint_state()
+
+    def _publish(
+        self,
+        name: str,
+        link: str,
+        state: Mapping[str, Any],
+        facts: Mapping[str, Any],
+        buffer: Mapping[str, Any] | None = None,
+    ) -> None:
+        options = self._pipeline.cfg.checkpoint
+        checkpoint.publish_checkpoint(
+            self.folder / name, state, facts, name=link, buffer=buffer, options=options
+        )
+
+    def _facts(self) -> dict[str, Any]:
+        pipeline = self._pipeline
+        score = float(pipeline.evaluator.latest)
+        return {
+            'policy': pipeline.cfg.policy.type,
+            'env': pipeline.factory.spec.name,
+            'progress': pipeline.progress.state_dict(),
+            'score': score if score == score else None,
+            'exact': pipeline.exact,
+            'config': config.config_data(*config.split_config(pipeline.cfg)),
+        }
+
+    def _state(self) -> dict[str, Any]:
+        pipeline = self._pipeline
+        return {
+            'progress': pipeline.progress.state_dict(),
+            'policy': pipeline.policy.learn_mode.state_dict(),
+            'monitor': pipeline.learner.monitor.state_dict(),
+            'collector': pipeline.collector.state_dict(),
+            'evaluator': pipeline.evaluator.state_dict(),
+            'rng': global_rng_state(),
+            'round': pipeline.round_state(),
+        }
+
+    def load(self, path: Path) -> None:
+        """Reads a checkpoint and restores it.
+
+        Raises:
+            CheckpointError: If it is missing or damaged, or was made by another policy or for another env.
+        """
+        self.restore(*checkpoint.load_checkpoint(Path(path)), path)
+
+    def restore(self, state: Mapping[str, Any], manifest: Mapping[str, Any], path: Path) -> None:
+        """Puts the pipeline where it was when ``save`` wrote this.
+
+        Raises:
+            CheckpointMismatchError: If it was made by another policy or for another env, or holds a policy only.
+        """
+        pipeline = self._pipeline
+        here = {'policy': pipeline.cfg.policy.type, 'env': pipeline.factory.spec.name}
+        check_same(manifest, here, path)
+        pipeline.progress.load_state_dict(state['progress'])
+        pipeline.policy.learn_mode.load_state_dict(state['policy'])
+        pipeline.learner.monitor.load_state_dict(state['monitor'])
+        pipeline.learner.ckpt_name = path.name
+        pipeline.collector.load_state_dict(state['collector'])
+        pipeline.exact = manifest.get('exact', True)
+        if pipeline.replay_buffer is not None:
+            if state.get('replay_buffer') is None:
+                pipeline.exact = False
+                logger.warning(
+                    '%s was saved without the replay buffer: the resumed run begins with an empty one and is not exact',
+                    path,
+                )
+            else:
+                pipeline.replay_buffer.load_state_dict(state['replay_buffer'])
+        pipeline.evaluator.load_state_dict(state['evaluator'])
+        set_global_rng_state(state['rng'])
+        pipeline.load_round_state(state['round'])
+
+
+def check_same(manifest: Mapping[str, Any], here: Mapping[str, Any], path: Path) -> None:
+    """Makes sure that a checkpoint can be resumed by this policy in this env.
+
+    Raises:
+        CheckpointMismatchError: If it was made by another policy or for another env, or holds a policy only.
+    """
+    if differing := [f'{k}: {manifest[k]!r} there, {v!r} here' for k, v in here.items() if manifest[k] != v]:
+        raise CheckpointMismatchError('; '.join(differing), where=str(path))
+    if 'logs' not in manifest:
+        raise CheckpointMismatchError(
+            'this checkpoint holds a policy only',
+            where=str(path),
+            remedy='policy.init_from begins with its weights.',
+        )

@@ -1,0 +1,70 @@
+"""FiniteGuard: keeps updates that are not finite away from the parameters, at the cost of one fused pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rlframe.utils.field import Field
+from rlframe.utils.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = LazyModule('torch')
+
+READ_EVERY = 100
+"""Updates between two looks at what a GPU found; each look waits for the GPU."""
+
+NAN_POLICY = Field(
+    'raise',
+    str,
+    doc="what is done about an update whose loss or gradient is not finite: 'raise' ends the run, 'skip' leaves the"
+    " parameters as they are and goes on, 'ignore' does not look",
+    choices=('raise', 'skip', 'ignore'),
+    may_change=True,
+)
+"""Option ``learn.nan_policy`` of every policy with an optimizer."""
+
+
+class FiniteGuard:
+    """Tells whether loss and gradients are finite.
+
+    On a CPU the answer is there at once. On a GPU nobody waits for it: the optimizer step gets it as ``found_inf`` and does
+    nothing where it is 1, and only every ``READ_EVERY`` updates the host reads how many that were.
+
+    Args:
+        device: Where the parameters are.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._answers_at_once = device.type == 'cpu'
+        self._found, self._one = torch.zeros((), device=device), torch.ones((), device=device)
+        self._sum = torch.zeros((), device=device)
+        self._calls = 0
+
+    def look(self, loss: torch.Tensor, gradients: Sequence[torch.Tensor]) -> int:
+        """Looks at an update.
+
+        Returns:
+            How many updates were found not finite since the last time that an answer was there.
+        """
+        self._found.zero_()
+        tensors = [*gradients, loss.detach().view(1)]
+        torch._amp_foreach_non_finite_check_and_unscale_(
+            tensors, self._found, self._one
+        )  # by 1: nothing changes
+        if self._answers_at_once:
+            return int(self._found)
+        self._sum += self._found
+        self._calls += 1
+        if self._calls % READ_EVERY:
+            return 0
+        count = int(self._sum)
+        self._sum.zero_()
+        return count
+
+    @property
+    def found_inf(self) -> torch.Tensor | None:
+        """What the optimizer step is to be given: 1 where it must do nothing; None where ``look`` said so already."""
+        return None if self._answers_at_once else self._found

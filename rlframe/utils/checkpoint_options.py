@@ -1,0 +1,32 @@
+"""Options of the section ``checkpoint`` of a run; apart from the code, so that a config can be checked without numpy."""
+
+from __future__ import annotations
+
+from rlframe.utils.field import Field, Options
+
+CHECKPOINT_FIELDS: Options = dict(
+    keep_last=Field(
+        2,
+        int,
+        '[1, inf)',
+        'checkpoints',
+        'of the whole training state that are kept, the newest',
+        may_change=True,
+    ),
+    keep_best=Field(
+        1,
+        int,
+        '[1, inf)',
+        'checkpoints',
+        'of the policy that are kept, those with the best scores',
+        may_change=True,
+    ),
+    replay_buffer=Field(
+        'every',
+        choices=('every', 'latest', 'incremental', 'none'),
+        doc='in which checkpoints the replay buffer is: in all, in the latest, in all with the rows that did not change'
+        ' written once, or in none, after which a resume is not exact',
+        may_change=True,
+    ),
+)
+"""Options of the section ``checkpoint`` of a run."""

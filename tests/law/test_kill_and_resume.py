@@ -1,0 +1,99 @@
+"""A run that is killed and resumed ends with the same bits as one that was not, wherever the kill struck."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from pathlib import Path
+
+import pytest
+from runs import CASES, DQN, MANAGERS, assert_same_end, finish, records, train
+
+LENGTH = ('--train-iter', '400')
+
+
+def every(iterations: int) -> str:
+    return f'policy.learn.learner.hook.save_ckpt_after_iter={iterations}'
+
+
+def kill_after_a_checkpoint(cwd: Path, *words: str, extra: float = 0.0) -> Path:
+    """Trains until a checkpoint is there and kills the process by SIGKILL, ``extra`` seconds later."""
+    process = train(cwd, *words)
+    limit = time.monotonic() + 60
+    while not list(cwd.glob('*/ckpt/latest')):
+        assert process.poll() is None and time.monotonic() < limit, process.communicate()
+        time.sleep(0.002)
+    time.sleep(extra)
+    assert process.poll() is None, 'ended before it could be killed'
+    process.kill()
+    process.communicate()
+    return next(cwd.glob('*_seed0'))
+
+
+def killed_and_straight(tmp_path: Path, *words: str) -> tuple[Path, Path]:
+    """Returns the folder of a run that was killed, resumed and finished, and that of one that was not."""
+    one, other = tmp_path / 'straight', tmp_path / 'killed'
+    one.mkdir(), other.mkdir()
+    finish(train(one, *words))
+    folder = kill_after_a_checkpoint(other, *words, extra=0.02)
+    out, _ = finish(train(other, '--resume', str(folder), '--allow-import'))
+    assert 'goes on from' in out and [folder] == list(other.iterdir())
+    return next(one.iterdir()), folder
+
+
+@pytest.mark.parametrize(
+    ('case', 'manager'),
+    [
+        ('dqn naive', 'base'),
+        *(
+            pytest.param(case, manager, marks=pytest.mark.slow)
+            for case in CASES
+            for manager in MANAGERS
+            if (case, manager) != ('dqn naive', 'base')
+        ),
+    ],
+)
+def test_killed_and_resumed_run_ends_with_the_same_bits(case: str, manager: str, tmp_path: Path) -> None:
+    straight, resumed = killed_and_straight(tmp_path, *CASES[case], *MANAGERS[manager], *LENGTH, every(51))
+    assert_same_end(straight, resumed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('how', ['latest', 'incremental'])
+def test_however_the_replay_buffer_is_saved_the_bits_are_the_same(how: str, tmp_path: Path) -> None:
+    words = (*CASES['dqn advanced'], *LENGTH, every(21), f'checkpoint.replay_buffer={how}')
+    assert_same_end(*killed_and_straight(tmp_path, *words))
+
+
+def test_env_without_a_state_begins_anew_at_checkpoints_in_both_runs(tmp_path: Path) -> None:
+    words = (*DQN, *LENGTH, every(51), 'env.env_id=closed_env:ClosedCartPole')
+    straight, resumed = killed_and_straight(tmp_path, *words)
+    assert_same_end(straight, resumed)
+
+
+@pytest.mark.slow
+def test_kill_lottery(tmp_path: Path) -> None:
+    """Runs that save after every other round are killed at random moments, resumed, killed again, and at last finish."""
+    words = (*CASES['dqn advanced'], *LENGTH, every(4))
+    straight = tmp_path / 'straight'
+    straight.mkdir()
+    start = time.monotonic()
+    finish(train(straight, *words))
+    whole, rng, inside = time.monotonic() - start, random.Random(7), 0
+    for draw in range(int(os.environ.get('RLFRAME_LOTTERY', '5'))):
+        cwd = tmp_path / f'draw{draw}'
+        cwd.mkdir()
+        how = f'checkpoint.replay_buffer={("every", "incremental", "latest")[draw % 3]}'
+        for _ in range(3):
+            process = train(cwd, *words, how, '--resume', 'auto')
+            time.sleep(rng.uniform(0.3 * whole, whole))
+            process.kill()
+            process.communicate()
+            inside += bool(list(cwd.glob('*/ckpt/.tmp*')))
+        finish(train(cwd, *words, how, '--resume', 'auto'))
+        ended = [folder for folder in cwd.iterdir() if records(folder) == records(next(straight.iterdir()))]
+        assert len(ended) == 1
+        assert_same_end(next(straight.iterdir()), ended[0])
+        assert not list(ended[0].glob('ckpt/.tmp*')), 'leftovers of a killed save'
+    print(f'{inside} kills struck inside a save')

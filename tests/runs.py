@@ -1,0 +1,122 @@
+"""Training runs as processes, to be killed and resumed, and what is left of them in a form that can be compared."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from rlframe.utils.checkpoint import load_checkpoint
+
+ROOT = Path(__file__).parents[1]
+
+SMALL = (
+    'env.collector_env_num=3',
+    'env.evaluator_env_num=2',
+    'env.n_evaluator_episode=2',
+    'env.stop_value=1e9',
+    'policy.model.encoder_hidden_size_list=[16]',
+    'policy.eval.evaluator.eval_freq=60',
+    'policy.learn.learner.hook.log_show_after_iter=20',
+)
+"""Overrides that make a config of CartPole quick."""
+DQN = (
+    *('-c', 'configs/cartpole_dqn.py', *SMALL, 'policy.learn.batch_size=16', 'policy.collect.n_sample=6'),
+    *('policy.learn.update_per_collect=2', 'policy.other.replay_buffer.replay_buffer_size=500'),
+)
+PPO = (
+    *('-c', 'configs/cartpole_ppo.py', *SMALL, 'policy.learn.batch_size=16', 'policy.collect.n_sample=48'),
+    'policy.learn.epoch_per_collect=2',
+)
+CASES = {
+    'dqn naive': DQN,
+    'dqn advanced': (
+        *DQN,
+        *('replay_buffer.type=advanced', 'policy.priority=true', 'policy.priority_IS_weight=true'),
+        'policy.nstep=3',
+    ),
+    'ppo': PPO,
+}
+MANAGERS = {
+    'base': ('env_manager.type=base',),
+    'gym_vector': ('env_manager.type=gym_vector', 'env_manager.mode=sync'),
+    'native': ('env_manager.type=gym_vector',),
+    'subprocess': ('env_manager.type=subprocess', 'env_manager.worker_num=2'),
+}
+
+
+def train(cwd: Path, *words: str, **options: Any) -> subprocess.Popen[str]:
+    """Starts the command line in a folder."""
+    path = os.pathsep.join([str(ROOT), str(ROOT / 'tests'), os.environ.get('PYTHONPATH', '')])
+    given = [str(ROOT / word) if word.startswith('configs/') else word for word in words]
+    pipes = {'stdout': subprocess.PIPE, 'stderr': subprocess.PIPE, **options}
+    return subprocess.Popen(
+        [sys.executable, '-m', 'rlframe.entry', *given],
+        text=True,
+        cwd=cwd,
+        env={**os.environ, 'PYTHONPATH': path},
+        **pipes,
+    )
+
+
+def finish(process: subprocess.Popen[str], code: int = 0, seconds: float = 120) -> tuple[str, str]:
+    """Waits for the end of a process and returns what it printed."""
+    try:
+        out, err = process.communicate(timeout=seconds)
+    finally:
+        process.kill()
+    assert process.returncode == code, f'{process.returncode}\n{out}\n{err}'
+    return out, err
+
+
+def records(folder: Path) -> list[dict[str, Any]]:
+    """Returns the metrics of a run folder but for times."""
+    lines = (folder / 'metrics.jsonl').read_text(encoding='utf-8').splitlines()
+    return [{k: v for k, v in json.loads(line).items() if not k.startswith('time')} for line in lines]
+
+
+def end_state(folder: Path) -> dict[str, Any]:
+    """Returns everything that the last checkpoint of a run folder holds but for times."""
+    state, _ = load_checkpoint(folder / 'ckpt' / 'latest')
+    state['progress'] |= {'wall_time': 0}
+    for part in ('control', 'throughput'):
+        (state.get('replay_buffer') or {}).pop(part, None)
+    return state
+
+
+def differences(one: Any, other: Any, path: str = '') -> list[str]:
+    """Returns where two trees differ, bit by bit."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        names = [f'{path}.{name}: only in one' for name in one.keys() ^ other.keys()]
+        return names + [
+            line
+            for name in one.keys() & other.keys()
+            for line in differences(one[name], other[name], f'{path}.{name}')
+        ]
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        if len(one) != len(other):
+            return [f'{path}: {len(one)} items and {len(other)}']
+        return [
+            line
+            for i, pair in enumerate(zip(one, other, strict=True))
+            for line in differences(*pair, f'{path}.{i}')
+        ]
+    if isinstance(one, torch.Tensor | np.ndarray):
+        same = one.shape == other.shape and one.dtype == other.dtype
+        same = same and np.asarray(one).tobytes() == np.asarray(other).tobytes()
+        return [] if same else [f'{path}: {one} and {other}']
+    return [] if one == other or (one != one and other != other) else [f'{path}: {one!r} and {other!r}']
+
+
+def assert_same_end(straight: Path, resumed: Path) -> None:
+    """Makes sure that two run folders ended with the same bits and the same metrics."""
+    state = end_state(straight)
+    assert state['progress']['train_iter'] > 0
+    assert differences(state, end_state(resumed)) == []
+    assert records(straight) == records(resumed)

@@ -1,0 +1,134 @@
+"""No update that is not finite reaches the parameters; the error tells which loss, and the price is one fused pass."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from rlframe.data import Batch, EnvSpec
+from rlframe.errors import NonFiniteError
+from rlframe.policy import create_policy
+from rlframe.policy.guard import READ_EVERY, FiniteGuard
+from rlframe.policy.optim import Optimizer
+from rlframe.worker import BaseLearner
+
+SPEC = EnvSpec(gymnasium.spaces.Box(-9, 9, (3,), np.float32), gymnasium.spaces.Discrete(2), name='Toy')
+
+
+def optimizer_of(**cfg: Any) -> tuple[nn.Module, Optimizer]:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 1))
+    return module, Optimizer(module, {'learning_rate': 0.1, 'grad_clip_norm': None, **cfg})
+
+
+def loss_of(module: nn.Module, factor: float = 1.0) -> torch.Tensor:
+    return (module(torch.ones(2, 3)) * factor).square().mean()
+
+
+def state_of(module: nn.Module, optimizer: Optimizer) -> Any:
+    return copy.deepcopy((module.state_dict(), optimizer.state_dict()))
+
+
+def assert_same(one: Any, other: Any) -> None:
+    torch.testing.assert_close(one, other, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize('factor', [float('nan'), float('inf'), 1e30])
+@pytest.mark.parametrize('clip', [None, 0.5])
+def test_error_names_loss_norm_and_rate_and_nothing_moved(factor: float, clip: float | None) -> None:
+    module, optimizer = optimizer_of(grad_clip_norm=clip)
+    optimizer.step(loss_of(module))
+    before = state_of(module, optimizer)
+    part = torch.tensor(2.5)
+    with pytest.raises(NonFiniteError) as caught:
+        optimizer.step(loss_of(module, factor), value_loss=part)
+    for word in (
+        'total_loss',
+        'value_loss 2.5',
+        'gradient norm',
+        'learning rate 0.1',
+        'grad_clip_norm',
+        'nan_policy',
+    ):
+        assert word in str(caught.value)
+    assert_same(state_of(module, optimizer), before)
+    optimizer.step(loss_of(module))
+    assert all(bool(parameter.isfinite().all()) for parameter in module.parameters())
+
+
+def test_finite_loss_with_a_gradient_that_is_not_is_caught() -> None:
+    module, optimizer = optimizer_of()
+    x = next(module.parameters())
+    with pytest.raises(NonFiniteError, match=r'total_loss 0, gradient norm (nan|inf)'):
+        optimizer.step((x - x.detach()).abs().sum().sqrt() * 1.0)
+
+
+def test_skipped_update_changes_nothing_and_is_counted(caplog: Any) -> None:
+    module, optimizer = optimizer_of(nan_policy='skip')
+    before = state_of(module, optimizer)
+    optimizer.step(loss_of(module, float('nan')))
+    assert_same(state_of(module, optimizer), before)
+    assert optimizer.skipped == 1 and 'skipped, 1 so far' in caplog.text
+    optimizer.step(loss_of(module))
+    assert not torch.equal(before[0]['0.weight'], module.state_dict()['0.weight'])
+
+
+def test_ignored_update_is_done() -> None:
+    module, optimizer = optimizer_of(nan_policy='ignore')
+    optimizer.step(loss_of(module, float('nan')))
+    assert bool(module.state_dict()['0.weight'].isnan().any())
+
+
+def test_guard_changes_no_gradient() -> None:
+    gradients = [torch.tensor([1e-40, -0.0, 3e38]), torch.randn(4)]
+    before = [gradient.numpy().tobytes() for gradient in gradients]
+    assert FiniteGuard(torch.device('cpu')).look(torch.tensor(1.0), gradients) == 0
+    assert [gradient.numpy().tobytes() for gradient in gradients] == before
+
+
+def test_answer_that_comes_later_still_keeps_the_parameters(monkeypatch: Any) -> None:
+    """The way of a GPU: the step itself does nothing, and the host looks at every hundredth update."""
+    module, optimizer = optimizer_of()
+    monkeypatch.setattr(optimizer._guard, '_answers_at_once', False)
+    for _ in range(READ_EVERY - 3):
+        optimizer.step(loss_of(module))
+    before = state_of(module, optimizer)
+    optimizer.step(loss_of(module, float('nan')))
+    assert_same(state_of(module, optimizer), before)
+    optimizer.step(loss_of(module))
+    with pytest.raises(NonFiniteError, match=r'this update is not finite|1 of the last'):
+        optimizer.step(loss_of(module))
+    assert all(bool(parameter.isfinite().all()) for parameter in module.parameters())
+    for _ in range(READ_EVERY):
+        optimizer.step(loss_of(module))
+
+
+@pytest.mark.parametrize('name', ['dqn', 'ppo'])
+def test_learner_says_where_it_was_and_which_checkpoint_is_the_last(name: str) -> None:
+    policy = create_policy({'type': name, 'cuda': False}, SPEC)
+    learner = BaseLearner({}, policy.learn_mode)
+    size, rng = 8, np.random.default_rng(0)
+    column = rng.normal(size=size).astype(np.float32)
+    rows = {
+        'obs': rng.normal(size=(size, 3)).astype(np.float32),
+        'next_obs': rng.normal(size=(size, 3)).astype(np.float32),
+        'action': np.zeros(size, np.int64),
+        'reward': column,
+        'terminated': np.zeros(size, bool),
+        'log_prob': np.full(size, -0.7, np.float32),
+        'advantage': column,
+        'return_': column,
+    }
+    learner.train(Batch(rows))
+    learner.ckpt_name = 'iteration_1'
+    before = copy.deepcopy(policy.learn_mode.state_dict()['model'])
+    broken = rows | {'reward': column * np.nan, 'return_': column * np.nan}
+    with pytest.raises(NonFiniteError, match=r'train_iter \d+: .*total_loss nan.*iteration_1'):
+        learner.train(Batch(broken))
+    assert_same(policy.learn_mode.state_dict()['model'], before)

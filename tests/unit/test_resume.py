@@ -1,0 +1,364 @@
+"""Going on with a run: which one, from where, with what changed; locks; crash reports; what is refused."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runs import DQN, ROOT, differences, end_state, records
+
+from rlframe import config
+from rlframe.entry.__main__ import main
+from rlframe.errors import (
+    CheckpointMismatchError,
+    CheckpointNotFoundError,
+    ConfigError,
+    ExperimentDirError,
+    ExperimentLockedError,
+    UnsafeCheckpointError,
+)
+from rlframe.pipeline import SerialPipeline, serial_pipeline
+from rlframe.resume import resume
+from rlframe.utils import run_folder
+from rlframe.utils.checkpoint import load_checkpoint
+from rlframe.worker import LearnerHook, register_learner_hook
+
+SAVES = 'policy.learn.learner.hook.save_ckpt_after_iter=20'
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(autouse=True)
+def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory, from which the configs are found."""
+    folder = tmp_path / 'cwd'
+    folder.mkdir()
+    (tmp_path / 'configs').symlink_to(ROOT / 'configs')
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs a command line in this process and returns its exit code and what it printed."""
+
+    def call(*words: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        try:
+            code = main([f'../{word}' if word.startswith('configs/') else word for word in words])
+        except SystemExit as error:
+            code = int(error.code)  # type: ignore[arg-type]
+        return code, *capsys.readouterr()
+
+    return call
+
+
+@pytest.fixture
+def stopped(run: Run, cwd: Path) -> Path:
+    """The folder of a run of 40 train iterations with checkpoints at 20 and 40."""
+    assert run(*DQN, SAVES, '--train-iter', '40')[0] == 0
+    return cwd / 'cartpole_dqn_seed0'
+
+
+def test_resumed_run_equals_one_with_the_longer_budget(run: Run, stopped: Path, cwd: Path) -> None:
+    code, out, err = run('--resume', str(stopped), '--train-iter', '80')
+    assert code == 0 and 'goes on from cartpole_dqn_seed0/ckpt/iteration_40' in out
+    assert 'changed: max_train_iter: 40 when the run began, 80 now' in err
+    assert run(*DQN, SAVES, '--train-iter', '80')[0] == 0
+    one, other = end_state(cwd / 'cartpole_dqn_seed0_1'), end_state(stopped)
+    assert one['progress']['train_iter'] == 80
+    for state in (one, other):  # the shorter run was evaluated when it ended
+        del state['evaluator'], state['round']
+    assert differences(one, other) == []
+
+
+def test_resume_cuts_off_what_was_written_after_the_checkpoint(run: Run, stopped: Path) -> None:
+    before, board = records(stopped), list((stopped / 'tensorboard').iterdir())
+    sizes = load_checkpoint(stopped / 'ckpt' / 'latest')[1]['logs']
+    with open(stopped / 'metrics.jsonl', 'a') as file:
+        file.write('{"envstep": 1, "cut')
+    with open(board[0], 'ab') as file:
+        file.write(b'cut')
+    (stopped / 'tensorboard' / 'events.out.tfevents.of.a.later.process').write_bytes(b'')
+    assert run('--resume', str(stopped), '--train-iter', '60')[0] == 0
+    after = records(stopped)
+    assert after[: len(before)] == before and len(after) > len(before)
+    assert board[0].stat().st_size == sizes[f'tensorboard/{board[0].name}']
+    assert not (stopped / 'tensorboard' / 'events.out.tfevents.of.a.later.process').exists()
+
+
+def test_older_checkpoint_goes_on_in_a_new_folder(run: Run, stopped: Path, cwd: Path) -> None:
+    before = (stopped / 'metrics.jsonl').read_bytes()
+    code, out, _ = run('--resume', str(stopped / 'ckpt' / 'iteration_20'), '--train-iter', '40')
+    assert code == 0 and 'iteration_20' in out
+    other = cwd / 'cartpole_dqn_seed0_1'
+    assert (stopped / 'metrics.jsonl').read_bytes() == before
+    assert records(other) == records(stopped)
+    assert end_state(other)['progress'] == end_state(stopped)['progress']
+
+
+def test_auto_begins_then_goes_on_then_says_that_nothing_is_left(run: Run, cwd: Path) -> None:
+    words = (*DQN, SAVES, '--train-iter', '40', '--resume', 'auto')
+    code, _, err = run(*words)
+    assert code == 0 and 'a new one begins' in err
+    code, out, _ = run(*words)
+    assert code == 0 and 'nothing is left to do' in out
+    assert [path.name for path in cwd.iterdir()] == ['cartpole_dqn_seed0']
+    assert run(*words, 'policy.discount_factor=0.5')[0] == 0, 'another config is another run'
+    assert len(list(cwd.iterdir())) == 2
+    code, out, _ = run(*DQN, SAVES, '--train-iter', '60', '--resume', 'auto')
+    assert code == 0 and 'cartpole_dqn_seed0/ckpt/iteration_40' in out
+    assert len(list(cwd.iterdir())) == 2
+
+
+def test_auto_with_a_name_means_the_folder_of_that_name(run: Run, cwd: Path) -> None:
+    words = (*DQN, SAVES, '--train-iter', '20', '--resume', 'auto', '--exp-name', 'mine')
+    assert run(*words)[0] == 0
+    assert 'nothing is left' in run(*words)[1]
+    assert [path.name for path in cwd.iterdir()] == ['mine']
+
+
+@pytest.mark.parametrize('words', [(), DQN])
+def test_changed_options_are_shown_and_may_change_or_are_refused(
+    run: Run, stopped: Path, words: tuple[str, ...]
+) -> None:
+    hooks = () if not words else (SAVES,)
+    code, _, err = run(
+        '--resume', str(stopped), *words, *hooks, 'policy.learn.learning_rate=0.01', '--train-iter', '45'
+    )
+    assert code == 0 and 'policy.learn.learning_rate: 0.002 when the run began, 0.01 now' in err
+    code, _, err = run('--resume', str(stopped), *words, *hooks, 'env.collector_env_num=6', 'policy.nstep=2')
+    assert code == 2
+    for text in ('env.collector_env_num: 3 when the run began, 6 now', 'policy.nstep: 1 when', 'init_from'):
+        assert text in err
+
+
+def test_seed_of_the_run_is_kept_unless_another_is_asked_for(run: Run, cwd: Path) -> None:
+    assert run(*DQN, SAVES, '--train-iter', '20', '-s', '7')[0] == 0
+    folder = str(cwd / 'cartpole_dqn_seed7')
+    assert run('--resume', folder, *DQN, SAVES, '--train-iter', '22')[0] == 0
+    code, _, err = run('--resume', folder, *DQN, SAVES, '-s', '8')
+    assert code == 2 and 'seed: 7 when the run began, 8 now' in err
+
+
+def test_python_resumes_like_the_command_line(stopped: Path) -> None:
+    found = resume(stopped, max_train_iter=80)
+    assert found.folder == stopped and found.checkpoint.name == 'iteration_40'
+    with SerialPipeline(found.cfg, found.folder, resume=found.checkpoint) as pipeline:
+        assert pipeline.progress.train_iter == 40 and pipeline.exact
+        pipeline.run()
+    assert end_state(stopped)['progress']['train_iter'] == 80
+    data = json.loads((stopped / 'config.json').read_text())
+    serial_pipeline((data['main_config'], data['create_config']), max_train_iter=90, resume_from=stopped)
+    assert end_state(stopped)['progress']['train_iter'] == 90
+
+
+def test_code_beside_a_checkpoint_is_not_run(run: Run, stopped: Path, cwd: Path) -> None:
+    for name in ('config.py', 'total_config.py', 'sitecustomize.py', 'ckpt/config.py'):
+        (stopped / name).write_text(f'open({str(cwd / "marker")!r}, "w")')
+    assert run('--resume', str(stopped), '--train-iter', '42')[0] == 0
+    assert run('eval', str(stopped), '-n', '1')[0] == 0
+    assert not (cwd / 'marker').exists()
+
+
+@pytest.mark.parametrize(
+    ('path', 'value'),
+    [
+        (('main_config', 'env', 'env_id'), 'subprocess:check_call'),
+        (('main_config', 'env', 'wrappers'), [{'type': 'os:system'}]),
+        (('create_config', 'import_names'), ['antigravity']),
+        (('create_config', 'policy', 'import_names'), ['antigravity']),
+    ],
+)
+def test_config_of_a_checkpoint_imports_nothing_unasked(
+    run: Run, stopped: Path, path: tuple[str, ...], value: Any
+) -> None:
+    _, manifest = load_checkpoint(stopped / 'ckpt' / 'latest')
+    data = manifest['config']
+    section = data
+    for name in path[:-1]:
+        section = section[name]
+    section[path[-1]] = value
+    with pytest.raises(UnsafeCheckpointError, match='--allow-import') as caught:
+        config.check_code(data, 'here', False)
+    assert '.'.join(path) in str(caught.value)
+    config.check_code(data, 'here', True)
+
+
+# what is refused: rows 50 to 53, 56, 59
+
+
+def test_folder_in_use_names_the_process(run: Run, stopped: Path) -> None:
+    release = run_folder.lock(stopped)
+    code, _, err = run('--resume', str(stopped), '--train-iter', '50')
+    assert code == 2 and 'ExperimentLockedError' in err
+    for text in (str(os.getpid()), 'host', 'since', str(stopped)):
+        assert text in err
+    release()
+    assert not (stopped / '.lock').exists()
+    assert run('--resume', str(stopped), '--train-iter', '42')[0] == 0
+    assert not (stopped / '.lock').exists()
+
+
+def test_lock_of_a_dead_process_is_no_lock(tmp_path: Path) -> None:
+    program = f'from rlframe.utils import run_folder; from pathlib import Path; run_folder.lock(Path({str(tmp_path)!r})); import os; os.kill(os.getpid(), 9)'
+    subprocess.run([sys.executable, '-c', program], cwd=ROOT, check=False)
+    assert (tmp_path / '.lock').exists()
+    release = run_folder.lock(tmp_path)
+    with pytest.raises(ExperimentLockedError), open(tmp_path / '.lock') as file:
+        assert json.load(file)['pid'] == os.getpid()
+        run_folder.lock(tmp_path)
+    release(), release()
+    run_folder.lock(tmp_path)()
+
+
+def test_lock_file_that_its_holder_deletes_meanwhile_is_taken_anew(tmp_path: Path, monkeypatch: Any) -> None:
+    flock, calls = fcntl.flock, []
+
+    def delete_first(file: Any, how: int) -> None:
+        if not calls:
+            (tmp_path / '.lock').unlink()
+        calls.append(how)
+        flock(file, how)
+
+    monkeypatch.setattr(fcntl, 'flock', delete_first)
+    release = run_folder.lock(tmp_path)
+    assert len(calls) == 2
+    with pytest.raises(ExperimentLockedError):
+        run_folder.lock(tmp_path)
+    release()
+
+
+@pytest.mark.parametrize('where', ['/proc/self', 'nowhere'])
+def test_folder_that_cannot_be_written_is_refused_before_anything_starts(where: str) -> None:
+    with pytest.raises(ExperimentDirError) as caught:
+        run_folder.check_writable(Path(where))
+    assert where in str(caught.value) and str(os.getuid()) in str(caught.value)
+
+
+def test_unwritable_working_directory_is_refused_by_the_command_line(run: Run, monkeypatch: Any) -> None:
+    config_file = str(ROOT / 'configs' / 'cartpole_dqn.py')
+    monkeypatch.chdir('/proc/self')
+    code, out, err = run('-c', config_file)
+    assert (code, out) == (2, '') and 'ExperimentDirError' in err and '/proc/' in err
+
+
+def test_run_folder_whose_name_is_a_file_is_refused(run: Run, cwd: Path) -> None:
+    (cwd / 'taken').write_text('')
+    code, _, err = run(*DQN, '--exp-name', 'taken')
+    assert code == 2 and str(cwd / 'taken') in err and '--resume' in err
+
+
+@pytest.mark.parametrize('make', ['empty', 'missing', 'file', 'policy only'])
+def test_resume_without_a_checkpoint_names_what_is_there(
+    run: Run, cwd: Path, stopped: Path, make: str
+) -> None:
+    target = cwd / 'target'
+    if make == 'empty':
+        target.mkdir()
+        (target / 'notes.md').write_text('')
+    elif make == 'file':
+        target.write_text('weights')
+    elif make == 'policy only':
+        target = stopped / 'ckpt' / 'best'
+    code, _, err = run('--resume', str(target))
+    assert code == 2 and 'Traceback' not in err
+    word = {'empty': 'notes.md', 'missing': 'no such file', 'file': 'target', 'policy only': 'policy only'}[
+        make
+    ]
+    assert word in err
+
+
+def test_damaged_newest_checkpoint_falls_back_with_a_warning_unless_named(run: Run, stopped: Path) -> None:
+    newest = stopped / 'ckpt' / 'iteration_40'
+    tensors = next(newest.glob('tensors*'))
+    damaged = bytearray(tensors.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    tensors.write_bytes(damaged)
+    code, _, err = run('--resume', str(newest))
+    assert code == 2 and 'CheckpointCorruptError' in err and tensors.name in err
+    code, out, err = run('--resume', str(stopped))
+    assert (
+        code == 0
+        and 'iteration_20' in out
+        and 'passed over a damaged checkpoint' in err
+        and tensors.name in err
+    )
+    assert end_state(stopped)['progress']['train_iter'] == 40
+
+
+def test_checkpoint_of_another_policy_or_env_is_refused(stopped: Path) -> None:
+    pair = config.read_config(str(ROOT / 'configs' / 'cartpole_ppo.py'))
+    cfg = config.compile_config(*pair)
+    with (
+        pytest.raises(CheckpointMismatchError, match="policy: 'dqn' there, 'ppo' here"),
+        SerialPipeline(cfg, resume=stopped / 'ckpt' / 'latest'),
+    ):
+        pass
+    with pytest.raises(ConfigError, match=r"policy\.type: 'dqn' when the run began, 'ppo' now"):
+        resume(stopped, pair)
+
+
+def test_resume_and_name_exclude_each_other(run: Run, stopped: Path) -> None:
+    code, _, err = run('--resume', str(stopped), '--exp-name', 'other')
+    assert code == 2 and 'usage: rlframe train' in err
+
+
+def test_copied_checkpoint_goes_on_in_a_new_folder(
+    run: Run, stopped: Path, tmp_path: Path, cwd: Path
+) -> None:
+    copy = tmp_path / 'elsewhere' / 'saved'
+    shutil.copytree(stopped / 'ckpt' / 'iteration_40', copy)
+    code, _, err = run('--resume', str(copy), '--train-iter', '50')
+    assert code == 0, err
+    assert end_state(cwd / 'cartpole_dqn_seed0_1')['progress']['train_iter'] == 50
+
+
+def test_nothing_to_resume_is_an_error_in_python_too(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointNotFoundError):
+        resume(tmp_path)
+
+
+# a run that fails
+
+
+@register_learner_hook('explode')
+class Explode(LearnerHook):
+    """Fails at a train iteration."""
+
+    position, at = 'after_iter', 25
+
+    def __call__(self, learner: Any) -> None:
+        if learner.train_iter == self.at:
+            raise RuntimeError('the hook exploded')
+
+
+def test_crash_leaves_a_report_and_an_emergency_checkpoint(run: Run, cwd: Path) -> None:
+    hooks = "policy.learn.learner.hook={'save_ckpt_after_iter': 20, 'bang': {'type': 'explode'}}"
+    with pytest.raises(RuntimeError, match='exploded') as caught:
+        run(*DQN, hooks)
+    folder = cwd / 'cartpole_dqn_seed0'
+    report = (folder / 'crash_iteration_25.txt').read_text()
+    for text in (
+        'Traceback',
+        'RuntimeError: the hook exploded',
+        'torch 2.',
+        '"train_iter": 25',
+        '"main_config"',
+        'last metrics',
+    ):
+        assert text in report, text
+    assert any('crash report' in note for note in caught.value.__notes__)
+    assert (folder / 'ckpt' / 'latest').resolve().name == 'iteration_20'
+    state, _ = load_checkpoint(folder / 'ckpt' / 'emergency_iteration_25')
+    assert state['progress']['train_iter'] == 25
+    found = resume(folder)
+    assert found.checkpoint.name == 'iteration_20', 'an emergency checkpoint is never taken by itself'
+    assert not (folder / '.lock').exists()
