@@ -36,14 +36,18 @@ class SubprocessEnvManager(BaseEnvManager):
             '[1, inf)',
             'processes',
             'None: one for each usable core; never more than there are envs',
+            may_change=True,
         ),
-        step_timeout=Field(60.0, float, '(0, inf)', 'seconds', 'most that one env may take for a step'),
+        step_timeout=Field(
+            60.0, float, '(0, inf)', 'seconds', 'most that one env may take for a step', may_change=True
+        ),
         reset_timeout=Field(
             120.0,
             float,
             '(0, inf)',
             'seconds',
             'most that one env may take to be made, reset, saved or loaded',
+            may_change=True,
         ),
     )
 

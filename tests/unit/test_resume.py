@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from checkpoint_helpers import edit_manifest, facts_of, payload
 from runs import DQN, ROOT, differences, end_state, records
 
 from rlframe import config
@@ -362,3 +363,96 @@ def test_crash_leaves_a_report_and_an_emergency_checkpoint(run: Run, cwd: Path) 
     found = resume(folder)
     assert found.checkpoint.name == 'iteration_20', 'an emergency checkpoint is never taken by itself'
     assert not (folder / '.lock').exists()
+
+
+# damaged, foreign and dangerous checkpoints on the command line: rows 54 to 58 and 61
+
+
+def cut_off(path: Path) -> str:
+    tensors = next(path.glob('tensors*'))
+    tensors.write_bytes(tensors.read_bytes()[:100])
+    return tensors.name
+
+
+def emptied(path: Path) -> str:
+    (path / 'state.json').write_bytes(b'')
+    return 'state.json'
+
+
+def turned_into_text(path: Path) -> str:
+    (path / 'manifest.json').write_text('hello')
+    return 'manifest.json'
+
+
+def turned_into_a_pickle(path: Path) -> str:
+    content = payload(path / 'marker')
+    name = next(path.glob('tensors*')).name
+    (path / name).write_bytes(content)
+    edit_manifest(path, lambda manifest: manifest['files'].update({name: facts_of(content)}))
+    return name
+
+
+def made_by_a_newer_version(path: Path) -> str:
+    file = path / 'manifest.json'
+    body = file.read_bytes().rpartition(b',"sha256"')[0].replace(b'"format_version":2', b'"format_version":7')
+    file.write_bytes(body + b',"sha256":"' + facts_of(body)['sha256'].encode() + b'"}\n')
+    return 'format'
+
+
+def made_for_another_env(path: Path) -> str:
+    edit_manifest(path, lambda manifest: manifest.update(env='Acrobot-v1'))
+    return "env: 'Acrobot-v1' there, 'CartPole-v1' here"
+
+
+def made_by_another_policy(path: Path) -> str:
+    edit_manifest(path, lambda manifest: manifest.update(policy='ppo'))
+    return "policy: 'ppo' there, 'dqn' here"
+
+
+def with_another_network(path: Path) -> str:
+    def widen(manifest: dict[str, Any]) -> None:
+        manifest['config']['main_config']['policy']['model']['encoder_hidden_size_list'] = [32]
+
+    edit_manifest(path, widen)
+    return 'encoder.layers.0.weight: (16, 4) in the checkpoint, (32, 4) here'
+
+
+REFUSALS = {
+    cut_off: 'CheckpointCorruptError',
+    emptied: 'CheckpointCorruptError',
+    turned_into_text: 'CheckpointCorruptError',
+    turned_into_a_pickle: 'UnsafeCheckpointError',
+    made_by_a_newer_version: 'CheckpointVersionError',
+    made_for_another_env: 'CheckpointMismatchError',
+    made_by_another_policy: 'CheckpointMismatchError',
+    with_another_network: 'CheckpointMismatchError',
+}
+
+
+@pytest.mark.parametrize('spoil', REFUSALS, ids=lambda f: f.__name__)
+def test_spoiled_checkpoint_is_refused_by_the_command_line(
+    run: Run, stopped: Path, spoil: Any, cwd: Path
+) -> None:
+    path = stopped / 'ckpt' / 'iteration_40'
+    word = spoil(path)
+    before = sorted(str(p) for p in cwd.rglob('*'))
+    code, _, err = run('--resume', str(path))
+    assert code == 2 and 'Traceback' not in err and REFUSALS[spoil] in err and word in err, err
+    assert 'weights_only=False' not in err and not (path / 'marker').exists()
+    assert sorted(str(p) for p in cwd.rglob('*')) == before, 'nothing is left behind'
+
+
+def test_full_disk_ends_the_run_and_names_what_was_missing(run: Run, cwd: Path, monkeypatch: Any) -> None:
+    usage = shutil.disk_usage
+
+    def nearly_full(path: Any) -> Any:
+        full = (cwd / 'cartpole_dqn_seed0' / 'ckpt' / 'iteration_20').exists()
+        return usage(path)._replace(free=10) if full else usage(path)
+
+    monkeypatch.setattr(shutil, 'disk_usage', nearly_full)
+    code, _, err = run(*DQN, SAVES, '--train-iter', '60')
+    assert code == 1 and 'CheckpointWriteError' in err and 'are missing' in err and 'iteration_20' in err
+    monkeypatch.undo()
+    monkeypatch.chdir(cwd)
+    assert run('--resume', 'cartpole_dqn_seed0')[0] == 0
+    assert end_state(cwd / 'cartpole_dqn_seed0')['progress']['train_iter'] == 60

@@ -82,7 +82,7 @@ def staging_folder(path: Path) -> Iterator[Path]:
 
 
 def publish_folder(staging: Path, path: Path) -> None:
-    """Gives a finished folder its name; a folder of that name makes room and comes back if that fails."""
+    """Gives a finished folder its name; a folder of that name makes room. If that fails, all is as it was before."""
     mode = stat.S_IMODE((staging / MANIFEST).stat().st_mode)
     staging.chmod(mode | 0o100 | (mode & 0o444) >> 2)  # who may read the files may enter, as the umask says
     sync_folder(staging)
@@ -92,11 +92,13 @@ def publish_folder(staging: Path, path: Path) -> None:
         os.rename(path, old)
     try:
         os.rename(staging, path)
+        sync_folder(path.parent)
     except BaseException:
+        if not staging.exists():
+            os.rename(path, staging)
         if old is not None:
             os.rename(old, path)
         raise
-    sync_folder(path.parent)
     if old is not None:
         shutil.rmtree(old, ignore_errors=True)
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rlframe.errors import CheckpointError
+from rlframe.errors import CheckpointError, CheckpointWriteError
 from rlframe.utils.checkpoint.files import (
     MANIFEST,
     REPLACED,
@@ -67,12 +67,23 @@ def publish_checkpoint(
 
 
 def link_checkpoint(path: Path, name: str, options: Mapping[str, Any] | None = None) -> None:
-    """Makes ``name`` beside a checkpoint point to it, in one step, and drops what is no longer wanted, as ``keep`` does."""
+    """Makes ``name`` beside a checkpoint point to it, in one step, and drops what is no longer wanted, as ``keep`` does.
+
+    Raises:
+        CheckpointWriteError: If the disk refuses; the name then points where it did before.
+    """
     options = {**defaults_of(CHECKPOINT_FIELDS), **(options or {})}
     staging = unused_name(path.parent / name, TEMPORARY)
-    staging.symlink_to(path.name)
-    os.replace(staging, path.parent / name)
-    sync_folder(path.parent)
+    try:
+        staging.symlink_to(path.name)
+        os.replace(staging, path.parent / name)
+        sync_folder(path.parent)
+    except OSError as error:
+        staging.unlink(missing_ok=True)
+        raise CheckpointWriteError(
+            f'{path} is saved, but the name {name} cannot point to it: {error.strerror}',
+            where=str(path.parent),
+        ) from error
     keep(
         path.parent,
         options['keep_last'],
@@ -96,6 +107,9 @@ def keep(
 
     Returns:
         What was deleted.
+
+    Raises:
+        CheckpointWriteError: If the disk refuses.
     """
     linked = {entry.resolve() for entry in folder.iterdir() if entry.is_symlink()}
     states, _ = manifests_in(folder, RESUMABLE)
@@ -105,11 +119,15 @@ def keep(
     if (gone or older) and not _is_whole(ordered[0], dict(states)[ordered[0]]):
         gone = older = []
     gone += [path for path in _best_first(folder)[keep_best:] if path.resolve() not in linked]
-    for path in gone:
-        delete_folder(path)
-    for path in older:
-        if path not in gone:
-            strip_buffer(path)
+    try:
+        for path in gone:
+            delete_folder(path)
+        for path in older:
+            if path not in gone:
+                strip_buffer(path)
+    except OSError as error:
+        message = f'old checkpoints cannot be deleted: {error.strerror}'
+        raise CheckpointWriteError(message, where=str(folder)) from error
     return gone
 
 

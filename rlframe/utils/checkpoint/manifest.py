@@ -103,11 +103,10 @@ def _check_files(path: Path, files: Any) -> None:
         raise CheckpointCorruptError('the manifest lists no files', where=str(path / MANIFEST))
     for name, facts in files.items():
         if not _is_part(name):
-            foreign = path / name if Path(name).name == name else path / MANIFEST
             message = f'{name!r} is no part of a checkpoint'
-            if foreign.name != MANIFEST and foreign.is_file():
-                raise refusal(foreign, message)
-            raise CheckpointCorruptError(message, where=str(foreign))
+            if isinstance(name, str) and name and Path(name).name == name and (path / name).is_file():
+                raise refusal(path / name, message)
+            raise CheckpointCorruptError(message, where=str(path / MANIFEST))
         size, digest = (facts.get('size'), facts.get('sha256')) if isinstance(facts, dict) else (None, None)
         is_size = isinstance(size, int) and not isinstance(size, bool) and size >= 0
         if not is_size or not isinstance(digest, str) or not _SHA256.fullmatch(digest):

@@ -154,9 +154,15 @@ def newest_first(found: Found) -> list[Path]:
     def age(item: tuple[Path, Mapping[str, Any]]) -> tuple[int, int, str]:
         name = item[0].name
         number = name.rpartition('_')[2]
-        return item[1].get('serial', 0), int(number) if number.isdecimal() else -1, name
+        return serial(item[1]), int(number) if number.isdecimal() else -1, name
 
     return [path for path, _ in sorted(found, key=age, reverse=True)]
+
+
+def serial(manifest: Mapping[str, Any]) -> int:
+    """Returns which checkpoint of its folder it was, from 1 on; 0 where that is not known."""
+    number = manifest.get('serial')
+    return number if isinstance(number, int) else 0
 
 
 class _Files:

@@ -167,8 +167,8 @@ def _array_of(array: Array, dtype: str | None) -> Array:
     named = np.dtype(dtype)
     if named.kind not in 'biufcSUMm':
         raise ValueError(f'arrays of type {dtype} are not read')
-    viewed: Array = array.view(named)
-    return viewed[..., 0]
+    flat: Array = array.reshape(-1).view(named)
+    return flat.reshape(array.shape[:-1])
 
 
 def _tensor_of(array: Array, dtype: str | None) -> Any:
@@ -178,6 +178,8 @@ def _tensor_of(array: Array, dtype: str | None) -> Any:
     named = getattr(torch, dtype)
     if not isinstance(named, torch.dtype):
         raise ValueError(f'there is no torch.{dtype}')
+    if not array.size:
+        return torch.empty(array.shape[:-1], dtype=named)  # whose strides may not be those that a view needs
     return tensor.view(named).squeeze(-1)
 
 
@@ -201,4 +203,4 @@ def _join(key: str, name: Any) -> str:
 
 def _refused(value: Any, key: str, kind: str = '') -> CheckpointError:
     kind = kind or type(value).__name__
-    return CheckpointError(f'a {kind} cannot be part of a checkpoint', where=key, remedy=REMEDY)
+    return CheckpointError(f'this {kind} cannot be part of a checkpoint', where=key, remedy=REMEDY)

@@ -30,7 +30,7 @@ from rlframe.utils.checkpoint.manifest import (
     read_manifest,
     write_text,
 )
-from rlframe.utils.checkpoint.read import local_path, manifests_in, newest_first
+from rlframe.utils.checkpoint.read import local_path, manifests_in, newest_first, serial
 from rlframe.utils.checkpoint.rows import Rows, Segment, parse_segment, plan_segments
 from rlframe.utils.checkpoint.tree import Encoder, to_json
 from rlframe.utils.lazy import LazyModule
@@ -97,7 +97,8 @@ def save_checkpoint(
             files = {piece.name: write_file(staging / piece.name, piece.make()) for piece in pieces}
             files |= _link(part.kept, previous, staging)
             more = {
-                'serial': 1 + max((m.get('serial', 0) for _, m in manifests_in(path.parent)[0]), default=0),
+                'serial': 1
+                + max((serial(manifest) for _, manifest in manifests_in(path.parent)[0]), default=0),
                 'replay_buffer': NOT_SAVED if buffer is None else SAVED,
                 'files': files,
             }

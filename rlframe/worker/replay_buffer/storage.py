@@ -346,7 +346,9 @@ def _cut(columns: Columns, slot: int, count: int) -> Columns:
         elif slot + count <= len(column):
             cut[name] = column[slot : slot + count]
         else:
-            cut[name] = np.concatenate([column[slot:], column[: slot + count - len(column)]])
+            cut[name] = np.concatenate(
+                [column[slot:], column[: slot + count - len(column)]], dtype=column.dtype
+            )
     return cut
 
 

@@ -345,9 +345,7 @@ def test_a_loaded_collector_of_a_vector_env_goes_on_exactly() -> None:
 @pytest.mark.parametrize('policy', [None, 'on_policy'])
 def test_endless_episode_is_an_error_that_names_the_env(policy: str | None) -> None:
     lengths = [lambda episode: 3, lambda episode: 10**9]
-    collector = make(
-        2, None, {'lengths': lengths}, cfg={'max_episode_len': 20}, on_policy=policy is not None
-    )[0]
+    collector = make(2, {'max_episode_len': 20}, {'lengths': lengths}, on_policy=policy is not None)[0]
     with pytest.raises(
         EpisodeTooLongError, match=r'collector\.max_episode_len: env 1: an episode of more than 20'
     ):

@@ -210,7 +210,7 @@ def test_object_state_round_trips_in_memory_and_mappings_of_arrays_also_in_files
     assert copy.sample(2, 0) == episodes.sample(2, 0)
     (tmp_path / 'episodes').unlink()
     episodes.push([{'a', 'set'}], 0)
-    with pytest.raises(CheckpointError, match=r'storage.items.2: a set cannot be part'):
+    with pytest.raises(CheckpointError, match=r'storage.items.2: this set cannot be part'):
         episodes.save_data(tmp_path / 'state')
     assert [path.name for path in tmp_path.iterdir()] == ['state']
 

@@ -1,0 +1,403 @@
+"""A replay buffer that is saved in parts is the one that is saved whole."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from checkpoint_helpers import facts_of, filled_buffer, payload, save_run, state, transitions, zipped
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlframe.data import Batch
+from rlframe.errors import CheckpointCorruptError, CheckpointNotFoundError, UnsafeCheckpointError
+from rlframe.utils.checkpoint import (
+    files,
+    load_checkpoint,
+    publish_checkpoint,
+    read_manifest,
+    save_checkpoint,
+)
+from rlframe.utils.checkpoint import rows as rows_module
+from rlframe.utils.checkpoint.rows import Rows, parse_segment, plan_segments
+from rlframe.worker.replay_buffer import IBuffer, NaiveReplayBuffer, create_buffer
+
+GOLDEN = Path(__file__).parents[2] / 'golden'
+
+
+def assert_same(one: Any, other: Any, path: str = '') -> None:
+    if isinstance(one, dict):
+        assert list(one) == list(other), path
+        for name in one:
+            assert_same(one[name], other[name], f'{path}.{name}')
+    elif isinstance(one, np.ndarray):
+        assert (one.dtype, one.shape) == (other.dtype, other.shape), path
+        np.testing.assert_array_equal(one, other, err_msg=path)
+    else:
+        assert one == other, path
+
+
+def segments(path: Path) -> list[str]:
+    found = [parse_segment(file.name) for file in path.iterdir()]
+    return [one.name for one in sorted((s for s in found if s is not None), key=lambda s: s.first)]
+
+
+def save(folder: Path, number: int, buffer: IBuffer, how: str = 'incremental') -> Path:
+    options = {'replay_buffer': how, 'keep_last': 2}
+    path = folder / f'iteration_{number}'
+    return publish_checkpoint(path, state(number), buffer=buffer.checkpoint_state(), options=options)
+
+
+def loaded_buffer(path: Path, kind: str, size: int) -> IBuffer:
+    buffer = create_buffer({'type': kind, 'replay_buffer_size': size})
+    buffer.load_state_dict(load_checkpoint(path)[0]['replay_buffer'])
+    return buffer
+
+
+@pytest.mark.parametrize('how', ['every', 'incremental'])
+@pytest.mark.parametrize('kind', ['naive', 'advanced'])
+def test_a_loaded_buffer_goes_on_as_the_saved_one(kind: str, how: str, tmp_path: Path) -> None:
+    buffer = create_buffer({'type': kind, 'replay_buffer_size': 20})
+    for number in range(6):
+        buffer.push(transitions(7 * number, 7), number)
+        save(tmp_path, number, buffer, how)
+        other = loaded_buffer(tmp_path / 'latest', kind, 20)
+        assert_same(buffer.state_dict(), other.state_dict())
+        one, two = (b.sample(5, 0) for b in (buffer, other))
+        for name in ('obs', 'action'):
+            np.testing.assert_array_equal(one[name], two[name])
+
+
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(['push', 'push', 'push', 'save', 'save', 'clear', 'resume', 'fork']),
+        st.integers(0, 9),
+    ),
+    min_size=2,
+    max_size=14,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(steps=steps, size=st.integers(1, 12), block=st.integers(1, 5), small=st.integers(1, 4))
+def test_incremental_checkpoints_hold_what_whole_ones_do(
+    steps: list[tuple[str, int]], size: int, block: int, small: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as name:
+        patch.setattr(rows_module, 'SEGMENT_BYTES', 13 * block)
+        patch.setattr(rows_module, 'MAX_SMALL', small)
+        patch.setattr('os.fsync', lambda descriptor: None)
+        folder, number, value = Path(name), 0, 0
+        buffer = create_buffer({'type': 'naive', 'replay_buffer_size': size})
+        for step, count in [*steps, ('save', 0)]:
+            if step == 'push':
+                buffer.push(transitions(value, count), value)
+                value += count + 1
+            elif step == 'clear':
+                buffer.clear()
+            elif step == 'save' or not number:
+                number += 1
+                path = save(folder, number, buffer)
+                whole = save_checkpoint(folder / 'whole', state(), buffer=buffer.state_dict())
+                parts, expected = (load_checkpoint(p)[0]['replay_buffer'] for p in (path, whole))
+                assert_same(dict(parts['storage']), dict(expected['storage']))
+                assert_same(parts, expected)
+            else:  # go on from a checkpoint: the newest, or the one before although there is a newer one
+                old = max(number - 1, 1) if step == 'fork' else number
+                old = old if (folder / f'iteration_{old}').exists() else number
+                buffer = loaded_buffer(folder / f'iteration_{old}', 'naive', size)
+
+
+def test_rows_that_an_earlier_checkpoint_has_are_linked_and_only_new_ones_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    buffer = create_buffer({'type': 'naive', 'replay_buffer_size': 100})
+    written: list[str] = []
+    real = files.write_file
+    monkeypatch.setattr(
+        'rlframe.utils.checkpoint.write.write_file',
+        lambda path, data: (written.append(path.name), real(path, data))[1],
+    )
+    for number, (count, expected) in enumerate([(40, ['0-40']), (30, ['40-70']), (0, []), (50, ['70-120'])]):
+        buffer.push(transitions(0, count), 0)
+        written.clear()
+        path = save(tmp_path, number, buffer)
+        assert [name for name in written if parse_segment(name)] == [
+            f'replay_buffer-{e}.safetensors' for e in expected
+        ]
+    assert segments(path) == [f'replay_buffer-{e}.safetensors' for e in ('0-40', '40-70', '70-120')]
+    assert len(load_checkpoint(path)[0]['replay_buffer']['storage']['columns']['obs']) == 100
+    inodes = [(tmp_path / f'iteration_{n}' / 'replay_buffer-0-40.safetensors').stat().st_ino for n in (2, 3)]
+    assert inodes[0] == inodes[1]
+    buffer.push(transitions(0, 40), 0)
+    assert segments(save(tmp_path, 9, buffer))[0] == 'replay_buffer-40-70.safetensors'
+
+
+def test_where_links_are_not_possible_files_are_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*args: Any) -> None:
+        raise PermissionError(1, 'Operation not permitted')
+
+    monkeypatch.setattr('os.link', refuse)
+    buffer = filled_buffer()
+    for number in (1, 2):
+        save(tmp_path, number, buffer)
+    inodes = {file.stat().st_ino for file in tmp_path.rglob('replay_buffer-*')}
+    assert len(inodes) == 2
+    assert_same(loaded_buffer(tmp_path / 'iteration_2', 'advanced', 20).state_dict(), buffer.state_dict())
+
+
+@pytest.mark.parametrize('damage', ['cut', 'manifest', 'swapped'])
+def test_a_damaged_earlier_checkpoint_gives_no_rows(damage: str, tmp_path: Path) -> None:
+    buffer = filled_buffer()
+    path = save(tmp_path, 1, buffer)
+    rows = path / segments(path)[0]
+    if damage == 'cut':
+        rows.write_bytes(rows.read_bytes()[:-1])
+    elif damage == 'manifest':
+        (path / 'manifest.json').write_text('{}')
+    else:  # another run's checkpoint, with the same rows by number
+        other = create_buffer({'type': 'advanced', 'replay_buffer_size': 20})
+        other.push(transitions(500, 33), 0)
+        shutil.rmtree(path)
+        save(tmp_path, 1, other)
+        assert segments(path)[0] == rows.name
+    buffer.push(transitions(90, 2), 0)
+    assert_same(loaded_buffer(save(tmp_path, 2, buffer), 'advanced', 20).state_dict(), buffer.state_dict())
+
+
+def test_many_small_files_are_merged(tmp_path: Path) -> None:
+    buffer = create_buffer({'type': 'naive', 'replay_buffer_size': 1000})
+    most = 0
+    for number in range(120):
+        buffer.push(transitions(number, 3), 0)
+        path = save(tmp_path, number, buffer)
+        most = max(most, len(segments(path)))
+    assert 40 < most <= rows_module.MAX_SMALL + 1
+    assert_same(loaded_buffer(path, 'naive', 1000).state_dict(), buffer.state_dict())
+
+
+def test_plans_cover_all_rows_and_hold_on_to_large_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows_module, 'SEGMENT_BYTES', 1000)
+    monkeypatch.setattr(rows_module, 'MAX_SMALL', 3)
+
+    def plan(first: int, stop: int, **saved: int) -> tuple[list[str], list[str]]:
+        rows = Rows(first, stop, 10, lambda a, b: {}, {})
+        sizes = {
+            f'replay_buffer-{name[1:].replace("_", "-")}.safetensors': size for name, size in saved.items()
+        }
+        return tuple([f'{s.first}-{s.stop}' for s in part] for part in plan_segments(rows, sizes))
+
+    assert plan(0, 250) == ([], ['0-100', '100-200', '200-250'])
+    assert plan(5, 5) == ([], ['5-5'])
+    assert plan(0, 250, r0_100=1000, r100_200=1000) == (['0-100', '100-200'], ['200-250'])
+    assert plan(150, 250, r0_100=1000, r100_200=1000) == (['100-200'], ['200-250'])
+    assert plan(0, 250, r100_200=1000) == ([], ['0-100', '100-200', '200-250'])  # a gap before it
+    assert plan(0, 150, r0_100=1000, r100_200=1000) == (['0-100'], ['100-150'])  # rows beyond the end
+    small = dict(r100_110=100, r110_120=100, r120_130=100)
+    assert plan(0, 140, r0_100=1000, **small) == (['0-100'], ['100-140'])
+    assert plan(0, 130, r0_100=1000, r100_110=100, r110_120=100)[1] == ['120-130']
+
+
+def test_a_state_by_reference_is_the_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    buffer = filled_buffer()
+    rows = buffer.checkpoint_state()['storage']['columns']
+    assert isinstance(rows, Rows) and (rows.first, rows.stop, rows.nbytes) == (13, 33, 13)
+    assert_same(rows.read(13, 33), buffer.state_dict()['storage']['columns'])
+    assert np.shares_memory(rows.read(20, 33)['obs'], rows.read(21, 22)['obs'])
+
+
+class Counting(NaiveReplayBuffer):
+    """A buffer of a user, which keeps something of its own."""
+
+    pushes = 0
+
+    def push(self, data: Any, cur_collector_envstep: int) -> int:
+        self.pushes += 1
+        return super().push(data, cur_collector_envstep)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), 'pushes': self.pushes}
+
+    def load_state_dict(self, _state_dict: Any) -> None:
+        super().load_state_dict(_state_dict)
+        self.pushes = _state_dict['pushes']
+
+
+@pytest.mark.parametrize('how', ['every', 'incremental'])
+def test_a_buffer_with_a_state_of_its_own_is_saved_with_it(how: str, tmp_path: Path) -> None:
+    buffer, other = Counting({'replay_buffer_size': 9}), Counting({'replay_buffer_size': 9})
+    for number in range(3):
+        buffer.push(transitions(number, 5), 0)
+        path = save(tmp_path, number, buffer, how)
+    other.load_state_dict(load_checkpoint(path)[0]['replay_buffer'])
+    assert other.pushes == 3
+    assert_same(other.state_dict(), buffer.state_dict())
+
+
+def test_objects_and_an_unused_buffer_are_saved_whole(tmp_path: Path) -> None:
+    unused, episodes = (create_buffer({'type': 'naive', 'replay_buffer_size': 3}) for _ in range(2))
+    episodes.push([[{'obs': np.ones(n), 'len': n}] for n in range(4)], 0)
+    for number, buffer in enumerate((unused, episodes)):
+        path = save(tmp_path, number, buffer)
+        other = create_buffer({'type': 'naive', 'replay_buffer_size': 3})
+        other.load_state_dict(load_checkpoint(path)[0]['replay_buffer'])
+        assert other.count() == buffer.count() and segments(path) == []
+    assert [episode[0]['len'] for episode in other._storage.gather(other._storage.window())] == [1, 2, 3]
+
+
+def test_a_cleared_buffer_keeps_its_columns(tmp_path: Path) -> None:
+    buffer = filled_buffer()
+    buffer.clear()
+    other = loaded_buffer(save(tmp_path, 1, buffer), 'advanced', 20)
+    assert_same(other.state_dict(), buffer.state_dict())
+    other.push(transitions(0, 3), 0)
+    assert other.count() == 3
+
+
+MEMORY = """
+import resource, sys
+import numpy as np
+from pathlib import Path
+from rlframe.data import Batch
+from rlframe.utils.checkpoint import load_checkpoint, publish_checkpoint
+from rlframe.worker.replay_buffer import create_buffer
+rows = 400
+buffer = create_buffer({'type': 'naive', 'replay_buffer_size': rows})
+for i in range(6):
+    buffer.push(Batch(obs=np.full((100, 2**20), i, np.uint8)), 0)
+publish_checkpoint(Path(sys.argv[1]) / 'iteration_0', {}, buffer={'a': 1})
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+for how in ('every', 'incremental'):
+    publish_checkpoint(Path(sys.argv[1]) / 'iteration_1', {}, buffer=buffer.checkpoint_state(),
+        options={'replay_buffer': how})
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+"""
+
+
+@pytest.mark.slow
+def test_saving_a_large_buffer_needs_little_memory_beside_it(tmp_path: Path) -> None:
+    command = [sys.executable, '-c', MEMORY, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[3], check=True)
+    assert (
+        float(done.stdout) < 200
+    )  # MiB, of a buffer of 400 MiB: three files of 64 MiB, not a copy of it all
+
+
+# one file, by save_data
+
+
+def test_a_file_of_an_earlier_version_is_read() -> None:
+    buffer = create_buffer({'type': 'advanced', 'replay_buffer_size': 8})
+    buffer.load_data(str(GOLDEN / 'format_1' / 'buffer.npz'))
+    assert buffer.count() == 8 and buffer.push_count == 12
+    sample = buffer.sample(4, 0)
+    np.testing.assert_array_equal(sample['obs'][:, 0], sample['action'])
+    assert set(sample['action']) <= set(range(4, 12))
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    """A file that ``save_data`` wrote."""
+    filled_buffer().save_data(str(tmp_path / 'buffer.npz'))
+    return tmp_path / 'buffer.npz'
+
+
+def members_of(path: Path) -> dict[str, bytes]:
+    import zipfile
+
+    with zipfile.ZipFile(path) as packed:
+        return {name: packed.read(name) for name in packed.namelist()}
+
+
+def npy(array: Any) -> bytes:
+    import io
+
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+def test_a_pickle_in_each_member_of_a_buffer_file_is_refused_and_not_run(saved: Path, tmp_path: Path) -> None:
+    class Harmful:
+        def __reduce__(self) -> Any:
+            return __import__('os').mkdir, (str(tmp_path / 'marker'),)
+
+    members = members_of(saved)
+    assert 'tree.npy' in members and len(members) > 4
+    objects = npy(np.array([Harmful()], dtype=object))
+    for name in members:
+        for content in (objects, payload(tmp_path / 'marker'), payload(tmp_path / 'marker', 0)):
+            saved.write_bytes(zipped(**{**members, name: content}))
+            with pytest.raises(
+                UnsafeCheckpointError, match=f'a pickle in {name} that would call posix.mkdir'
+            ):
+                filled_buffer().load_data(str(saved))
+    for content in (payload(tmp_path / 'marker'), objects):
+        saved.write_bytes(content)
+        with pytest.raises(UnsafeCheckpointError, match=r'buffer\.npz: this file holds a pickle'):
+            filled_buffer().load_data(str(saved))
+    assert not (tmp_path / 'marker').exists()
+
+
+def test_a_damaged_buffer_file_is_refused_wherever_it_is_damaged(saved: Path) -> None:
+    content = saved.read_bytes()
+    expected = filled_buffer().state_dict()
+    for place in range(0, len(content), max(len(content) // 200, 1)):
+        saved.write_bytes(content[:place] + bytes([content[place] ^ 0x55]) + content[place + 1 :])
+        buffer = filled_buffer()
+        try:
+            buffer.load_data(str(saved))
+        except CheckpointCorruptError:
+            continue
+        assert_same(buffer.state_dict(), expected)  # a byte that means nothing, such as a date
+    for share in (0, 0.5, 0.99):
+        saved.write_bytes(content[: int(len(content) * share)])
+        with pytest.raises(CheckpointCorruptError, match=r'buffer\.npz'):
+            filled_buffer().load_data(str(saved))
+
+
+def test_bombs_are_refused_before_they_unpack(saved: Path) -> None:
+    import zipfile
+
+    members = members_of(saved)
+    with zipfile.ZipFile(saved, 'w', zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr('tree.npy', members['tree.npy'])
+        packed.writestr('bomb.npy', bytes(50 * 2**20))
+    assert saved.stat().st_size < 2**20
+    with pytest.raises(CheckpointCorruptError, match='say that they hold 5'):
+        filled_buffer().load_data(str(saved))
+    head = npy(np.zeros(4)).replace(b"'shape': (4,), }", b"'shape': (4000000000000,), }")
+    for lie in (head, npy(np.zeros(4)).replace(b"'shape': (4,), }", b"'shape': (5,), }"), b'\x93NUMPY', b''):
+        saved.write_bytes(zipped(**{**members, 'extra.npy': lie}))
+        with pytest.raises(CheckpointCorruptError, match='no replay buffer state'):
+            filled_buffer().load_data(str(saved))
+
+
+def test_missing_files_and_folders_are_named(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointNotFoundError, match='nowhere'):
+        filled_buffer().load_data(str(tmp_path / 'nowhere'))
+    with pytest.raises(CheckpointCorruptError, match='no regular file'):
+        filled_buffer().load_data(str(tmp_path))
+
+
+def test_the_hash_of_a_linked_file_is_that_of_its_bytes(tmp_path: Path) -> None:
+    save_run(tmp_path, [1, 2], replay_buffer='incremental')
+    for name, facts in read_manifest(tmp_path / 'iteration_2')['files'].items():
+        assert facts == facts_of((tmp_path / 'iteration_2' / name).read_bytes())
+
+
+def test_a_batch_of_unusual_types_is_saved_by_rows(tmp_path: Path) -> None:
+    buffer = create_buffer({'type': 'naive', 'replay_buffer_size': 7})
+    for number in range(3):
+        block = Batch(c=np.full((4, 2), 1j * number), b=np.full(4, number, '>f4'), e=np.zeros((4, 0)))
+        buffer.push(block, 0)
+        path = save(tmp_path, number, buffer)
+    assert_same(loaded_buffer(path, 'naive', 7).state_dict(), buffer.state_dict())

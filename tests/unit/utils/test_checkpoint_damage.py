@@ -1,0 +1,279 @@
+"""Whatever happens to a file of a checkpoint is noticed, named, and runs nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from checkpoint_helpers import MEMBERS, edit_manifest, facts_of, payload, state, zipped
+
+from rlframe import __version__
+from rlframe.errors import (
+    CheckpointCorruptError,
+    CheckpointError,
+    CheckpointMismatchError,
+    CheckpointNotFoundError,
+    CheckpointVersionError,
+    CheckpointWriteError,
+    UnsafeCheckpointError,
+)
+from rlframe.utils.checkpoint import (
+    FORMAT_VERSION,
+    compare_configs,
+    compare_states,
+    find_checkpoint,
+    load_checkpoint,
+    newest_good,
+    read_manifest,
+    save_checkpoint,
+    verify_checkpoint,
+)
+
+
+def test_the_checkpoint_under_test_has_these_members(run: Path) -> None:
+    assert sorted(path.name for path in (run / 'iteration_2').iterdir()) == sorted(MEMBERS)
+    assert {*read_manifest(run / 'iteration_2')['files'], 'manifest.json'} == set(MEMBERS)
+    assert newest_good(run) == (run / 'iteration_2', [])
+
+
+def flip(at: float, mask: int) -> Callable[[bytes], bytes]:
+    def spoil(content: bytes) -> bytes:
+        place = min(int(len(content) * at), len(content) - 1)
+        return content[:place] + bytes([content[place] ^ mask]) + content[place + 1 :]
+
+    return spoil
+
+
+def cut(share: float) -> Callable[[bytes], bytes]:
+    return lambda content: content[: int(len(content) * share)]
+
+
+DAMAGE: dict[str, Callable[[bytes], bytes]] = {
+    **{f'{mask:#x} at {at:.0%}': flip(at, mask) for at in (0, 0.1, 0.3, 0.5, 0.8, 1) for mask in (1, 0x20, 0xFF)},
+    **{f'cut at {share:.0%}': cut(share) for share in (0, 0.5, 0.99)},
+    'longer': lambda content: content + b'\n',
+    'text': lambda content: b'some text that is no checkpoint\n',
+    'zeros': lambda content: bytes(len(content)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize('damage', DAMAGE)
+@pytest.mark.parametrize('name', MEMBERS)
+def test_a_damaged_member_is_named_and_the_checkpoint_before_takes_over(
+    name: str, damage: str, run: Path
+) -> None:
+    member = run / 'iteration_2' / name
+    content = member.read_bytes()
+    member.write_bytes(DAMAGE[damage](content))
+    assert member.read_bytes() != content
+    for read in (load_checkpoint, verify_checkpoint):
+        with pytest.raises(CheckpointCorruptError) as caught:
+            read(run / 'iteration_2')
+        assert caught.value.where == str(member)
+    with pytest.raises(CheckpointCorruptError) as caught:
+        load_checkpoint(run / 'latest')
+    assert str(run / 'iteration_1') in caught.value.remedy
+    path, damaged = newest_good(run)
+    assert path == run / 'iteration_1' and [p for p, _ in damaged] == [run / 'iteration_2']
+    assert str(member) in str(damaged[0][1])
+    assert load_checkpoint(path)[0]['progress'] == {'train_iter': 1}
+
+
+def test_every_single_bit_of_the_manifest_is_guarded(run: Path) -> None:
+    member = run / 'iteration_2' / 'manifest.json'
+    content = member.read_bytes()
+    for place in range(len(content)):
+        for bit in range(8):
+            changed = bytearray(content)
+            changed[place] ^= 1 << bit
+            member.write_bytes(changed)
+            with pytest.raises(CheckpointCorruptError) as caught:
+                read_manifest(run / 'iteration_2')
+            assert caught.value.where == str(member)
+
+
+@pytest.mark.parametrize('name', MEMBERS)
+def test_a_missing_member_a_link_a_folder_and_a_pipe_in_its_place_are_refused(name: str, run: Path) -> None:
+    member = run / 'iteration_2' / name
+    member.rename(run / 'away')
+    makers = (
+        lambda: None,
+        lambda: member.symlink_to(run / 'away'),
+        lambda: member.mkdir(),
+        lambda: os.mkfifo(member),
+    )
+    for make in makers:
+        make()
+        with pytest.raises(CheckpointCorruptError) as caught:
+            verify_checkpoint(run / 'iteration_2') if name != 'manifest.json' else read_manifest(
+                run / 'iteration_2'
+            )
+        assert caught.value.where == str(member)
+        assert newest_good(run)[0] == run / 'iteration_1'
+        if member.is_dir():
+            member.rmdir()
+        else:
+            member.unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize('name', MEMBERS[3:])
+def test_who_needs_no_replay_buffer_is_not_hindered_by_it(name: str, run: Path) -> None:
+    (run / 'iteration_2' / name).unlink()
+    loaded, manifest = load_checkpoint(run / 'iteration_2', buffer=False)
+    assert 'replay_buffer' not in loaded and manifest['replay_buffer'] == 'saved'
+    assert torch.equal(loaded['policy']['model']['layer.weight'], state(2)['policy']['model']['layer.weight'])
+
+
+def test_the_newest_of_no_checkpoints_and_of_damaged_ones_only(run: Path, tmp_path: Path) -> None:
+    for number in (1, 2):
+        (run / f'iteration_{number}' / 'state.json').write_text('{}')
+    with pytest.raises(CheckpointCorruptError, match=r'iteration_2/state\.json.*iteration_1/state\.json'):
+        newest_good(run)
+    with pytest.raises(CheckpointCorruptError, match='no other whole one'):
+        load_checkpoint(run / 'iteration_2')
+    with pytest.raises(CheckpointNotFoundError, match='no checkpoint of a training state'):
+        newest_good(tmp_path / 'nowhere')
+
+
+# bad inputs, by their numbers in the list of those that are promised a good error
+
+
+def missing_folder(run: Path) -> Path:
+    return run.parent / 'nowhere'
+
+
+def empty_folder(run: Path) -> Path:
+    shutil.rmtree(run)
+    run.mkdir()
+    (run / 'notes.txt').touch()
+    return run
+
+
+def a_file(content: bytes) -> Callable[[Path], Path]:
+    def make(run: Path) -> Path:
+        (run / 'model.pt').write_bytes(content)
+        return run / 'model.pt'
+
+    return make
+
+
+def spoiled(name: str, spoil: Callable[[bytes], bytes]) -> Callable[[Path], Path]:
+    def make(run: Path) -> Path:
+        member = run / 'iteration_2' / name
+        member.write_bytes(spoil(member.read_bytes()))
+        return run
+
+    return make
+
+
+def newer(run: Path) -> Path:
+    member = run / 'iteration_2' / 'manifest.json'
+    edit_manifest(run / 'iteration_2', lambda m: m.update(rlframe='7.0'))
+    body = (
+        member.read_bytes().rpartition(b',"sha256"')[0].replace(b'"format_version":2', b'"format_version":7')
+    )
+    member.write_bytes(body + b',"sha256":"' + facts_of(body)['sha256'].encode() + b'"}\n')
+    return run
+
+
+BAD: dict[str, tuple[Callable[[Path], Path], type[CheckpointError], list[str]]] = {
+    '53 missing': (missing_folder, CheckpointNotFoundError, ['nowhere', 'no such file or directory']),
+    '53 nothing there': (empty_folder, CheckpointNotFoundError, ['no manifest.json', 'notes.txt']),
+    '54 cut': (
+        spoiled('tensors.safetensors', cut(0.5)),
+        CheckpointCorruptError,
+        ['tensors.safetensors', 'got {half}', 'expected {size} bytes', 'iteration_1'],
+    ),
+    '54 zero byte': (
+        spoiled('state.json', cut(0)),
+        CheckpointCorruptError,
+        ['state.json', 'got 0', 'iteration_1'],
+    ),
+    '54 flipped': (
+        spoiled('tensors.safetensors', flip(0.9, 1)),
+        CheckpointCorruptError,
+        ['tensors.safetensors', 'SHA-256', 'got', 'expected', 'iteration_1'],
+    ),
+    '54 a text file': (a_file(b'hello\n'), CheckpointCorruptError, ['model.pt', 'a checkpoint is a folder']),
+    '54 an empty file': (a_file(b''), CheckpointCorruptError, ['model.pt', 'a checkpoint is a folder']),
+    '54 a zip': (a_file(zipped(a=b'1')), CheckpointCorruptError, ['model.pt', 'a checkpoint is a folder']),
+    '57 newer': (
+        newer,
+        CheckpointVersionError,
+        ['format version 7', 'rlframe 7.0', __version__, f'up to {FORMAT_VERSION}', 'pip install --upgrade'],
+    ),
+    '58 pickle': (a_file(payload(Path('marker'))), UnsafeCheckpointError, ['model.pt', 'posix.mkdir']),
+    'R27 URI': (
+        lambda run: Path('s3://bucket/run'),
+        CheckpointNotFoundError,
+        ['local file systems only', 's3:/'],
+    ),
+}
+
+
+@pytest.mark.parametrize('name', BAD)
+def test_bad_inputs_get_the_error_that_says_what_is_wrong(name: str, run: Path) -> None:
+    make, kind, words = BAD[name]
+    size = (run / 'iteration_1' / 'tensors.safetensors').stat().st_size
+    path = make(run)
+    with pytest.raises(CheckpointError) as caught:
+        load_checkpoint(path / 'iteration_2' if (path / 'iteration_2').exists() else path)
+    assert type(caught.value) is kind and caught.value.exit_code == 2
+    for word in words:
+        assert word.format(size=size, half=size // 2) in str(caught.value)
+
+
+@pytest.mark.parametrize('uri', ['s3://bucket/a', 'gs://b/a', 'hdfs:///a', 'file:///tmp/a', 'S3:/a'])
+def test_uris_are_refused_when_saving_too(uri: str) -> None:
+    for function in (find_checkpoint, newest_good, lambda path: save_checkpoint(path, {})):
+        with pytest.raises(CheckpointNotFoundError, match='local file systems only'):
+            function(uri)
+
+
+def test_55_layers_and_keys_that_differ_are_listed_with_both_values() -> None:
+    saved = {'0.weight': torch.ones(128, 4), '0.bias': torch.ones(128), 'old': torch.ones(()), 'odd': 5}
+    here = {
+        '0.weight': torch.ones(64, 4),
+        '0.bias': torch.ones(128),
+        'new': torch.ones(2),
+        'odd': torch.ones(1),
+    }
+    assert compare_states(saved, here, 'model.') == [
+        'model.0.weight: (128, 4) in the checkpoint, (64, 4) here',
+        'model.new: missing in the checkpoint, (2,) here',
+        'model.odd: a int in the checkpoint, (1,) here',
+        'model.old: () in the checkpoint, missing here',
+    ]
+    assert compare_states(here, here) == []
+    old = {'lr': 1, 'model': {'sizes': [64, 64], 'act': 'relu'}, 'gone': True}
+    new = {'lr': 1, 'model': {'sizes': (64, 128), 'act': 'relu'}}
+    assert compare_configs(old, new, 'policy.') == [
+        'policy.model.sizes: [64, 64] in the checkpoint, (64, 128) here',
+        'policy.gone: True in the checkpoint, None here',
+    ]
+    assert compare_configs({'sizes': [1]}, {'sizes': (1,)}) == []
+
+
+def test_61_no_space_is_foreseen_and_the_missing_bytes_are_named(run: Path, monkeypatch: Any) -> None:
+    before = sorted(path.name for path in run.iterdir())
+    usage = shutil.disk_usage(run)._replace(free=1000)
+    monkeypatch.setattr(shutil, 'disk_usage', lambda path: usage)
+    with pytest.raises(CheckpointWriteError) as caught:
+        save_checkpoint(run / 'iteration_3', state(3) | {'big': np.zeros(10**6)})
+    words = str(caught.value)
+    needed = int(words.partition('it needs ')[2].split()[0])
+    assert 8 * 10**6 < needed < 8.1 * 10**6 and f'1000 are free, so {needed - 1000} are missing' in words
+    assert 'No space left on device' in words and f'untouched: {run / "iteration_2"}' in words
+    assert sorted(path.name for path in run.iterdir()) == before
+    assert newest_good(run) == (run / 'iteration_2', [])
+
+
+def test_errors_of_checkpoints_are_mistakes_in_what_was_given() -> None:
+    assert issubclass(CheckpointMismatchError, CheckpointError) and CheckpointError.exit_code == 2
+    assert CheckpointWriteError.exit_code == 1

@@ -1,0 +1,238 @@
+"""How many checkpoints stay, which never go, and what a crash leaves behind."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checkpoint_helpers import edit_manifest, filled_buffer, payload, save_run, state
+
+from rlframe.errors import CheckpointWriteError
+from rlframe.utils.checkpoint import (
+    CHECKPOINT_FIELDS,
+    clean_leftovers,
+    describe_cost,
+    find_checkpoint,
+    keep,
+    link_checkpoint,
+    load_checkpoint,
+    newest_good,
+    publish_checkpoint,
+    read_manifest,
+    save_checkpoint,
+    strip_buffer,
+    verify_checkpoint,
+)
+from rlframe.utils.field import check_values, defaults_of
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def save_best(folder: Path, number: int, score: float | None) -> Path:
+    path = folder / f'best_iteration_{number}'
+    return publish_checkpoint(path, state(number), {'score': score}, name='best', options={'keep_best': 2})
+
+
+def test_the_newest_states_and_the_best_policies_stay(tmp_path: Path) -> None:
+    for number in range(1, 6):
+        save_run(tmp_path, [number], keep_last=3)
+    assert names(tmp_path) == ['iteration_3', 'iteration_4', 'iteration_5', 'latest']
+    for number, score in ((1, 5.0), (2, None), (3, 9.0), (4, float('nan')), (5, 7.0)):
+        save_best(tmp_path, number, score)
+    assert [name for name in names(tmp_path) if name.startswith('best_')] == [
+        'best_iteration_3',
+        'best_iteration_5',
+    ]
+    assert find_checkpoint(tmp_path) == tmp_path / 'best_iteration_5'
+    assert (
+        newest_good(tmp_path)[0]
+        == newest_good(tmp_path.parent / tmp_path.name)[0]
+        == tmp_path / 'iteration_5'
+    )
+
+
+def test_the_newest_is_the_one_saved_last_not_the_one_with_the_largest_number(tmp_path: Path) -> None:
+    save_run(tmp_path, [100, 200])
+    save_run(tmp_path, [150])  # as after a resume from an older one
+    assert newest_good(tmp_path) == (tmp_path / 'iteration_150', [])
+    assert keep(tmp_path, keep_last=1) == [tmp_path / 'iteration_200', tmp_path / 'iteration_100']
+
+
+def test_what_a_name_points_to_and_what_the_run_did_not_name_stays(tmp_path: Path) -> None:
+    save_run(tmp_path, [1, 2, 3, 4])
+    for name in ('emergency_iteration_9', 'mine', 'best_iteration_1', 'best_iteration_2'):
+        save_checkpoint(tmp_path / name, state())
+    (tmp_path / 'iteration_notes').mkdir()
+    (tmp_path / 'iteration_7').write_text('a file')
+    (tmp_path / 'first').symlink_to('iteration_1')
+    (tmp_path / 'best').symlink_to('best_iteration_1')
+    assert newest_good(tmp_path)[0] == tmp_path / 'iteration_4'
+    gone = keep(tmp_path, keep_last=1, keep_best=1)
+    assert sorted(path.name for path in gone) == ['iteration_2', 'iteration_3']
+    assert {'iteration_1', 'iteration_notes', 'iteration_7', 'emergency_iteration_9', 'mine'} <= set(
+        names(tmp_path)
+    )
+    assert {'best_iteration_1', 'best_iteration_2'} <= set(names(tmp_path))
+
+
+def test_nothing_older_goes_while_the_newest_is_damaged(tmp_path: Path, caplog: Any) -> None:
+    save_run(tmp_path, [1, 2, 3])
+    member = tmp_path / 'iteration_3' / 'tensors.safetensors'
+    content = member.read_bytes()
+    member.write_bytes(content[:-1] + b'?')
+    for options in (dict(), dict(only_latest_buffer=True)):
+        assert keep(tmp_path, keep_last=1, **options) == []
+    assert names(tmp_path) == ['iteration_1', 'iteration_2', 'iteration_3', 'latest']
+    assert read_manifest(tmp_path / 'iteration_2')['replay_buffer'] == 'saved'
+    assert str(member) in caplog.text and 'no older one is deleted' in caplog.text
+    member.write_bytes(content)
+    assert keep(tmp_path, keep_last=1) == [tmp_path / 'iteration_2', tmp_path / 'iteration_1']
+
+
+def test_the_names_are_set_in_one_step_and_a_disk_that_refuses_leaves_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_run(tmp_path, [1, 2])
+
+    def refuse(*args: Any) -> None:
+        raise OSError(28, 'No space left on device')
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, 'replace', refuse)
+        with pytest.raises(
+            CheckpointWriteError, match=r'iteration_1 is saved, but the name latest .*No space'
+        ):
+            link_checkpoint(tmp_path / 'iteration_1', 'latest')
+    assert names(tmp_path) == ['iteration_1', 'iteration_2', 'latest']
+    assert (tmp_path / 'latest').resolve() == tmp_path / 'iteration_2'
+    with monkeypatch.context() as patch:
+        patch.setattr(os, 'rename', refuse)
+        with pytest.raises(CheckpointWriteError, match='old checkpoints cannot be deleted: No space'):
+            keep(tmp_path, keep_last=1)
+    assert newest_good(tmp_path) == (tmp_path / 'iteration_2', [])
+
+
+def test_only_the_latest_keeps_its_replay_buffer_where_that_is_asked_for(tmp_path: Path) -> None:
+    save_run(tmp_path, [1, 2, 3], replay_buffer='latest')
+    said = [read_manifest(tmp_path / f'iteration_{number}')['replay_buffer'] for number in (1, 2, 3)]
+    assert said == ['stripped', 'stripped', 'saved']
+    assert names(tmp_path / 'iteration_1') == ['manifest.json', 'state.json', 'tensors.safetensors']
+    for number in (1, 2):
+        loaded, manifest = load_checkpoint(tmp_path / f'iteration_{number}')
+        assert 'replay_buffer' not in loaded and manifest['score'] == 1.0
+        assert verify_checkpoint(tmp_path / f'iteration_{number}')['format_version'] == 2
+    assert 'replay_buffer' in load_checkpoint(tmp_path / 'latest')[0]
+    save_run(tmp_path, [4], replay_buffer='none')
+    assert read_manifest(tmp_path / 'iteration_4')['replay_buffer'] == 'none'
+    assert read_manifest(tmp_path / 'iteration_3')['replay_buffer'] == 'saved'
+
+
+@pytest.mark.parametrize('place', range(8))
+def test_stripping_can_be_interrupted_anywhere_and_done_again(
+    place: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (path,) = save_run(tmp_path, [1], monkeypatch)
+    left = [place]
+
+    def guarded(real: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            left[0] -= 1
+            if left[0] == -1:
+                raise KeyboardInterrupt
+            return real(*args, **kwargs)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        for name in ('fsync', 'replace', 'unlink'):
+            patch.setattr(os, name, guarded(getattr(os, name)))
+        try:
+            strip_buffer(path)
+        except KeyboardInterrupt:
+            assert left[0] < 0
+    loaded, manifest = load_checkpoint(path)
+    assert ('replay_buffer' in loaded) == (manifest['replay_buffer'] == 'saved')
+    verify_checkpoint(path)
+    strip_buffer(path)
+    clean_leftovers(tmp_path)
+    assert names(path) == ['manifest.json', 'state.json', 'tensors.safetensors']
+    assert load_checkpoint(path)[0]['progress'] == {'train_iter': 1}
+
+
+def test_leftovers_of_a_dead_process_go_and_a_replaced_checkpoint_comes_back(tmp_path: Path) -> None:
+    save_run(tmp_path, [1, 2, 3])
+    (tmp_path / '.tmp-iteration_4-abc').mkdir()
+    (tmp_path / '.tmp-iteration_4-abc' / 'state.json').write_text('{')
+    (tmp_path / '.tmp-latest-abc').symlink_to('iteration_2')
+    (tmp_path / 'iteration_3').rename(tmp_path / '.old-iteration_3-0123')
+    save_checkpoint(tmp_path / 'other', state())
+    (tmp_path / 'other').rename(tmp_path / '.old-iteration_1-0123')
+    (tmp_path / 'iteration_1' / '.tmp-x').touch()
+    (tmp_path / 'notes.txt').touch()
+    assert not (tmp_path / 'latest').exists()
+    assert len(clean_leftovers(tmp_path)) == 4
+    assert names(tmp_path) == ['iteration_1', 'iteration_2', 'iteration_3', 'latest', 'notes.txt']
+    assert load_checkpoint(tmp_path / 'latest')[0]['progress'] == {'train_iter': 3}
+    assert not (tmp_path / 'iteration_1' / '.tmp-x').exists()
+    assert clean_leftovers(tmp_path) == clean_leftovers(tmp_path / 'nowhere') == []
+
+
+def test_a_damaged_or_dangerous_neighbour_hinders_nobody(tmp_path: Path) -> None:
+    save_run(tmp_path, [1, 2])
+    (tmp_path / 'iteration_1' / 'manifest.json').write_bytes(payload(tmp_path / 'marker'))
+    save_run(tmp_path, [3], keep_last=1)
+    edit_manifest(tmp_path / 'iteration_3', lambda m: m.update(serial='many'))
+    save_run(tmp_path, [4])
+    assert names(tmp_path) == ['iteration_1', 'iteration_3', 'iteration_4', 'latest']
+    path, damaged = newest_good(tmp_path)
+    assert path == tmp_path / 'iteration_4' and [p.name for p, _ in damaged] == ['iteration_1']
+
+
+def test_the_options_have_defaults_and_limits() -> None:
+    assert defaults_of(CHECKPOINT_FIELDS) == {'keep_last': 2, 'keep_best': 1, 'replay_buffer': 'every'}
+    for bad in ({'keep_last': 0}, {'keep_best': 0}, {'replay_buffer': 'sometimes'}, {'keep_lats': 1}):
+        assert len(check_values(bad, CHECKPOINT_FIELDS)[1]) == 1
+
+
+@pytest.mark.parametrize(
+    ('nbytes', 'options', 'text'),
+    [
+        (0, {}, 'checkpoints: keep_last 2, without a replay buffer'),
+        (900_000, {}, 'a checkpoint takes up to 878.9 KiB for the replay buffer, 2.6 MiB while'),
+        (
+            900_000,
+            {'replay_buffer': 'latest'},
+            '878.9 KiB for the replay buffer, the latest only (keep_last 2)',
+        ),
+        (900_000, {'replay_buffer': 'none'}, 'without the replay buffer (878.9 KiB): a resume is not exact'),
+        (
+            2**31,
+            {'replay_buffer': 'incremental', 'keep_last': 5},
+            '2.0 GiB for the replay buffer; keep_last 5 share',
+        ),
+        (500, {'keep_last': 1}, '500 B for the replay buffer, 1000 B while keep_last 1'),
+    ],
+)
+def test_costs_are_told(nbytes: int, options: dict[str, Any], text: str) -> None:
+    assert text in describe_cost(nbytes, options)
+
+
+def test_costs_are_those_on_the_disk(tmp_path: Path) -> None:
+    buffer = filled_buffer(size=2000, count=4000)
+    for how, copies in (('every', 2), ('latest', 1), ('incremental', 1), ('none', 0)):
+        for number in range(3):
+            publish_checkpoint(
+                tmp_path / how / f'iteration_{number}',
+                state(),
+                buffer=buffer.checkpoint_state(),
+                options={'replay_buffer': how},
+            )
+        inodes = {
+            file.stat().st_ino: file.stat().st_size for file in (tmp_path / how).rglob('*replay_buffer-*')
+        }
+        rows = 13 * 2000
+        assert copies * rows <= sum(inodes.values()) <= copies * rows * 1.1, how
