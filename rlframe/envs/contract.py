@@ -2,21 +2,64 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import numbers
+import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlframe.data.timestep import Array, EnvSpec, TimeStep
-from rlframe.errors import ActionError, EnvContractError, IncompatibleError, NonFiniteError
+from rlframe.data.timestep import Array, EnvSpec, IntArray, TimeStep
+from rlframe.errors import (
+    ActionError,
+    EnvContractError,
+    EnvContractWarning,
+    IncompatibleError,
+    NonFiniteError,
+)
 
 if TYPE_CHECKING:
     import gymnasium
 
+logger = logging.getLogger(__name__)
+
 CHECKED_STEPS = 8
 """First env steps, and first episodes, of each env that are checked in full."""
+
+Place = Callable[[int], tuple[int, int]]
+"""Tells the running episode of an env and the last env step of it."""
+
+
+class Remarks:
+    """Tells the user once of each kind of loose end: by an ``EnvContractWarning``, and in the text log.
+
+    Args:
+        hold: Whether to keep what there is to tell, for another process to tell it.
+    """
+
+    def __init__(self, hold: bool = False) -> None:
+        self._hold = hold
+        self._kinds: set[str] = set()
+        self.held: list[tuple[str, str]] = []
+        """Kinds and texts that wait for the other process."""
+
+    def tell(self, kind: str, text: str) -> None:
+        """Tells of a loose end, unless one of this kind was told of before."""
+        if kind in self._kinds:
+            return
+        self._kinds.add(kind)
+        if self._hold:
+            self.held.append((kind, text))
+            return
+        logger.info('EnvContractWarning: %s', text)
+        warnings.warn(text, EnvContractWarning, stacklevel=2)
+
+    def take(self) -> list[tuple[str, str]]:
+        """Returns what was held back, and forgets it."""
+        held, self.held = self.held, []
+        return held
 
 
 def check_spaces(envs: Sequence[gymnasium.Env[Any, Any] | EnvSpec], spec: EnvSpec) -> None:
@@ -44,29 +87,41 @@ def check_spaces(envs: Sequence[gymnasium.Env[Any, Any] | EnvSpec], spec: EnvSpe
             )
 
 
-def first_obs(answer: Any, spec: EnvSpec, env: int, in_full: bool = True) -> Array:
+def first_obs(answer: Any, spec: EnvSpec, env: int, episode: int, remarks: Remarks) -> Array:
     """Returns the observation out of what ``reset`` returned.
+
+    Args:
+        answer: What it returned.
+        spec: What is declared.
+        env: Which env.
+        episode: Which of its episodes begins, counted from 1.
+        remarks: Told of loose ends in the first ``CHECKED_STEPS`` episodes.
 
     Raises:
         EnvContractError: If it is not ``(obs, info)`` with an observation of the declared shape.
+        NonFiniteError: If there is a NaN or an infinity in the observation.
     """
     if not isinstance(answer, tuple) or len(answer) != 2 or not isinstance(answer[1], dict):
         raise EnvContractError(
-            f'{spec.name}: reset() of env {env} returned {_describe(answer)}, expected (obs, info)',
+            f'{spec.name}: reset() of env {env}, episode {episode}, returned {_describe(answer)}, expected (obs, info)',
             remedy='This is the interface of Gym before 0.26; port the env, or wrap it with the package shimmy.',
         )
-    if in_full:
-        _check_obs(answer[0], spec, f'reset() of env {env}')
-    return answer[0]
+    obs = _declared_kind(answer[0], spec, f'reset() of env {env}, episode {episode},')
+    if obs.dtype.kind == 'f' and not np.isfinite(obs).all():
+        raise _non_finite('obs', obs, env, (episode, 0))
+    if episode <= CHECKED_STEPS:
+        _remark_obs(obs, spec, f'reset() of env {env}, episode {episode},', remarks)
+    return obs
 
 
-def check_step(answer: Any, spec: EnvSpec, env: int, episode: int, step: int) -> None:
+def check_step(answer: Any, spec: EnvSpec, env: int, episode: int, step: int, remarks: Remarks) -> None:
     """Checks what ``step`` returned.
 
     Raises:
         EnvContractError: If it is not five values of the declared shapes and types.
+        NonFiniteError: If the observation is to become whole numbers and one of its numbers is not finite.
     """
-    place = f'step() of env {env}, episode {episode}, step {step}'
+    place = f'step() of env {env}, episode {episode}, step {step},'
     if not isinstance(answer, tuple) or len(answer) != 5:
         got = f'{len(answer)} values' if isinstance(answer, tuple) else _describe(answer)
         raise EnvContractError(
@@ -74,11 +129,9 @@ def check_step(answer: Any, spec: EnvSpec, env: int, episode: int, step: int) ->
             remedy='Four values are the interface of Gym before 0.26; port the env, or wrap it with the package shimmy.',
         )
     obs, reward, terminated, truncated, info = answer
-    _check_obs(obs, spec, place)
-    scalar = isinstance(reward, numbers.Real | np.number) or (
-        isinstance(reward, np.ndarray) and reward.shape == ()
-    )
-    if not scalar or isinstance(reward, bool):
+    values = _declared_kind(obs, spec, place)
+    number = reward[()] if isinstance(reward, np.ndarray) and reward.shape == () else reward
+    if not isinstance(number, numbers.Real) or isinstance(number, bool):
         raise EnvContractError(
             f'{spec.name}: {place} gave the reward {_describe(reward)}, expected one number'
         )
@@ -87,23 +140,83 @@ def check_step(answer: Any, spec: EnvSpec, env: int, episode: int, step: int) ->
             raise EnvContractError(f'{spec.name}: {place} gave {name}={_describe(flag)}, expected a bool')
     if not isinstance(info, dict):
         raise EnvContractError(f'{spec.name}: {place} gave the info {_describe(info)}, expected a dict')
+    if values.dtype.kind == 'f' and not np.isfinite(values).all():
+        if spec.observation_space.dtype.kind != 'f':  # type: ignore[union-attr]  # or else check_finite sees it
+            raise _non_finite('obs', values, env, (episode, step))
+        return
+    _remark_obs(values, spec, place, remarks)
 
 
-def check_finite(step: TimeStep, place: Callable[[int], tuple[int, int]]) -> None:
+def check_rows(obs: Array, spec: EnvSpec, env_num: int, what: str, remarks: Remarks | None = None) -> Array:
+    """Returns the observations of a vector env, [N, ...], in the declared type.
+
+    Args:
+        obs: What it gave.
+        spec: What is declared of one env.
+        env_num: Number of envs, N.
+        what: What gave it, for the error.
+        remarks: Told of loose ends; nobody is where not given.
+
+    Raises:
+        EnvContractError: If the shape is not the declared one, or these are no numbers.
+    """
+    rows = _declared_kind(obs, spec, what, (env_num,))
+    if remarks is not None:
+        _remark_obs(rows, spec, what, remarks)
+    return rows if rows.dtype == spec.observation_space.dtype else rows.astype(spec.observation_space.dtype)
+
+
+def check_columns(
+    reward: Array, terminated: Array, truncated: Array, spec: EnvSpec, env_num: int
+) -> None:
+    """Checks what else a vector env gave beside its observations, [N] each.
+
+    Raises:
+        EnvContractError: If it is of another shape, or the flags are not of type bool.
+    """
+    shape = (env_num,)
+    if reward.shape == terminated.shape == truncated.shape == shape and (
+        terminated.dtype == truncated.dtype == np.bool_
+    ):
+        return
+    for name, column in (('reward', reward), ('terminated', terminated), ('truncated', truncated)):
+        expected = f'shape {shape}' + ('' if name == 'reward' else ' and dtype bool')
+        if column.shape != shape or (name != 'reward' and column.dtype != np.bool_):
+            raise EnvContractError(
+                f'{spec.name}: step() of the vector env gave {name} of shape {column.shape} and dtype {column.dtype},'
+                f' expected {expected}'
+            )
+
+
+def check_finite(step: TimeStep, place: Place) -> None:
     """Checks rewards and observations for NaN and infinity; one dot product each where all is well.
 
     Raises:
         NonFiniteError: With the env, its episode and step, and the value.
     """
     for name, values in (('reward', step.reward), ('obs', step.obs)):
-        if values.dtype.kind != 'f' or math.isfinite(np.vdot(values, values)):
-            continue
-        bad = ~np.isfinite(values).reshape(len(values), -1).all(1)
-        if bad.any():  # the product of large finite numbers may overflow
-            row = int(np.flatnonzero(bad)[0])
-            env = int(step.env_id[row])
-            episode, number = place(env)
-            raise NonFiniteError(f'env {env}, episode {episode}, step {number}: {name} is {values[row]}')
+        if values.dtype.kind == 'f' and not math.isfinite(np.vdot(values, values)):
+            _check_each(name, values, step.env_id, place)
+
+
+def check_first_obs(obs: Array, env_id: IntArray, place: Place) -> None:
+    """Checks the first observations of episodes, [n, ...], as ``check_finite`` does."""
+    if obs.dtype.kind == 'f' and not math.isfinite(np.vdot(obs, obs)):
+        _check_each('obs', obs, env_id, place)
+
+
+def _check_each(name: str, values: Array, env_id: IntArray, place: Place) -> None:
+    """Raises the error about the first row that is not finite; large finite numbers may have none."""
+    for env, row in zip(env_id.tolist(), values, strict=True):
+        if not np.isfinite(row).all():
+            raise _non_finite(name, row, env, place(env))
+
+
+def _non_finite(name: str, value: Any, env: int, place: tuple[int, int]) -> NonFiniteError:
+    return NonFiniteError(
+        f'env {env}, episode {place[0]}, step {place[1]}: {name} is {value}',
+        remedy='Nothing of this step was stored; the env must give finite numbers.',
+    )
 
 
 def check_action(action: Any, spec: EnvSpec, env: int) -> None:
@@ -118,13 +231,45 @@ def check_action(action: Any, spec: EnvSpec, env: int) -> None:
         raise ActionError(f'{spec.name}: the action {action!r} for env {env} is not in {space!r}')
 
 
-def _check_obs(obs: Any, spec: EnvSpec, place: str) -> None:
-    shape, dtype = spec.observation_space.shape, spec.observation_space.dtype
-    got = np.asarray(obs)
-    if got.shape != shape:
-        raise EnvContractError(f'{spec.name}: {place} gave an obs of shape {got.shape}, declared is {shape}')
-    if got.dtype != dtype and not np.can_cast(got.dtype, dtype, 'same_kind'):  # type: ignore[arg-type]
-        raise EnvContractError(f'{spec.name}: {place} gave an obs of dtype {got.dtype}, declared is {dtype}')
+def _declared_kind(obs: Any, spec: EnvSpec, place: str, leading: tuple[int, ...] = ()) -> Array:
+    """Returns an observation as an array of numbers of the declared shape behind ``leading`` axes."""
+    declared = (*leading, *(spec.observation_space.shape or ()))
+    try:
+        got = np.asarray(obs)
+    except ValueError as error:
+        raise EnvContractError(f'{spec.name}: {place} gave an obs that is no array: {error}') from error
+    if got.shape != declared:
+        raise EnvContractError(
+            f'{spec.name}: {place} gave an obs of shape {got.shape}, declared is {declared}'
+        )
+    if got.dtype.kind not in 'biuf':
+        raise EnvContractError(
+            f'{spec.name}: {place} gave an obs of dtype {got.dtype}, declared is {spec.observation_space.dtype}'
+        )
+    return got
+
+
+def _remark_obs(obs: Array, spec: EnvSpec, place: str, remarks: Remarks) -> None:
+    """Remarks on finite observations that are not of the declared type, or not within the declared bounds."""
+    space: Any = spec.observation_space
+    low, high = (space.low, space.high) if hasattr(space, 'low') else (space.start, space.start + space.n - 1)
+    both_float = obs.dtype.kind == space.dtype.kind == 'f'
+    values = obs.astype(space.dtype) if both_float else obs  # a bound is of the declared type
+    values_lie = f'lies in [{values.min():g}, {values.max():g}]' if values.size else 'is empty'
+    declared = f'declared is {space.dtype} in [{np.min(low):g}, {np.max(high):g}]'
+    if not np.can_cast(obs.dtype, space.dtype):
+        loss = ', which cuts fractions off' if obs.dtype.kind == 'f' and not both_float else ''
+        remarks.tell(
+            'dtype',
+            f'{spec.name}: {place} gave an obs of dtype {obs.dtype} that {values_lie}, {declared};'
+            f' it is converted{loss}. Declare what the env gives, or give what it declares.',
+        )
+    if (values < low).any() or (values > high).any():
+        remarks.tell(
+            'bounds',
+            f'{spec.name}: {place} gave an obs that {values_lie}, {declared}. The bounds of its observation space are'
+            ' wrong, or its observations are.',
+        )
 
 
 def _describe(value: Any) -> str:

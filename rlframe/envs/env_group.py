@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -96,6 +97,8 @@ class EnvGroup:
         self._make, self._watch, self._in_worker = make, watch, in_worker
         self.envs: dict[int, Env] = {}
         """Env ids to the envs that there are."""
+        self.remarks = contract.Remarks(hold=in_worker)
+        """What there is to tell of envs that keep the contract loosely."""
         self._step: dict[int, Callable[[Any], Any]] = {}
 
     def launch(self) -> list[EnvSpec]:
@@ -166,10 +169,10 @@ class EnvGroup:
             except Exception as error:
                 faults.append(self._fault(env, what, error))
                 continue
-            in_full = bool(self.counts.episodes[env] < contract.CHECKED_STEPS)
-            obs[env] = contract.first_obs(answer, self.spec, env, in_full)
             self.counts.steps[env] = 0
             self.counts.episodes[env] += 1
+            episode = int(self.counts.episodes[env])
+            obs[env] = contract.first_obs(answer, self.spec, env, episode, self.remarks)
         return faults
 
     def _fault(self, env: int, what: str, error: Exception) -> Fault:
@@ -206,23 +209,12 @@ class EnvGroup:
                 faults.append(self._fault(listed[len(answers)], 'step()', error))
                 answers.append((self._nothing, 0.0, False, False, {}))
         try:
-            obs, reward, terminated, truncated, infos = zip(*answers, strict=True)
-            if rows.ndim == 1:
-                rows[:] = obs
-            else:
-                np.concatenate(obs, out=rows.reshape(-1, *rows.shape[2:]))
-            return Answers(
-                rows,
-                np.array(reward, np.float32),
-                np.array(terminated, np.bool_),
-                np.array(truncated, np.bool_),
-                infos if any(infos) else (),
-                faults,
-            )
+            return _columns(answers, rows, faults)
         except (TypeError, ValueError):
             for env, answer in zip(listed, answers, strict=True):
-                contract.check_step(answer, self.spec, env, *self.place(env))
-            raise
+                contract.check_step(answer, self.spec, env, *self.place(env), self.remarks)
+            converted = [(np.asarray(obs).astype(rows.dtype), *others) for obs, *others in answers]
+            return _columns(converted, rows, faults)
 
     def _checked_steps(self) -> dict[int, Callable[[Any], Any]]:
         """Returns ``step`` of each env, with the checks of its first steps."""
@@ -235,7 +227,7 @@ class EnvGroup:
             answer = step(action)
             if self.counts.unchecked[env]:
                 self.counts.unchecked[env] -= 1
-                contract.check_step(answer, self.spec, env, *self.place(env))
+                contract.check_step(answer, self.spec, env, *self.place(env), self.remarks)
             return answer
 
         return checked
@@ -260,6 +252,35 @@ class EnvGroup:
         """Closes the envs."""
         for env in list(self.envs):
             self._remove(env)
+
+
+def _columns(answers: Sequence[Any], rows: Array, faults: Sequence[Fault]) -> Answers:
+    """Puts observations into ``rows`` and returns them with the other columns.
+
+    Raises:
+        TypeError, ValueError: If anything is not of the right shape or kind.
+    """
+    obs, reward, terminated, truncated, infos = zip(*answers, strict=True)
+    if rows.ndim == 1:
+        np.copyto(rows, _flat(np.array(obs), len(rows)))
+    else:
+        np.concatenate(obs, out=rows.reshape(-1, *rows.shape[2:]))
+        if set(map(len, obs)) != {rows.shape[1]}:  # one has too many rows where another has too few
+            raise ValueError('observations of different shapes')
+    return Answers(
+        rows,
+        np.frombuffer(array('f', reward), np.float32),  # unlike numpy it takes numbers only
+        _flat(np.array(terminated, np.bool_), len(rows)),
+        _flat(np.array(truncated, np.bool_), len(rows)),
+        infos if any(infos) else (),
+        faults,
+    )
+
+
+def _flat(column: Array, count: int) -> Array:
+    if column.shape != (count,):
+        raise ValueError('not one number for each env')
+    return column
 
 
 def _watched(watch: Callable[[int], None], env: int, step: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -163,11 +163,12 @@ class EnvWorker:
         arrays = self._arrays
         arrays.reward[place], arrays.terminated[place] = answers.reward, answers.terminated
         arrays.truncated[place] = answers.truncated
-        if not answers.infos and not answers.faults:
+        remarks = self._group.remarks.take() if self._group.remarks.held else ()
+        if not answers.infos and not answers.faults and not remarks:
             return b''
         told = {env: dict(info) for env, info in zip(env_id.tolist(), answers.infos, strict=False) if info}
         remedy = "An env's info may hold what can be pickled only."
-        return plain_to_bytes({**told, 'faults': answers.faults}, 'info', remedy)
+        return plain_to_bytes({**told, 'faults': answers.faults, 'remarks': remarks}, 'info', remedy)
 
     def capture(self) -> dict[int, Any]:
         """Returns the states of the envs."""

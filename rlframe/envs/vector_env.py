@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -86,6 +87,10 @@ class GymVectorEnvManager(IEnvManager):
         self._episodes = np.zeros(self.env_num, np.int64)
         self._seed: list[int | None] = [None] * self.env_num  # that each env was given from outside
         self._begun: list[int | None] = [None] * self.env_num  # seed that the running episode began with
+        self._unchecked = contract.CHECKED_STEPS  # steps and resets whose loose ends are still to be told of
+        self._remarks = contract.Remarks()
+        space = self.spec.observation_space
+        self._obs_shape, self._obs_dtype = (self.env_num, *(space.shape or ())), space.dtype
         self._action = np.zeros(
             (self.env_num, *(self.spec.action_space.shape or ())), self.spec.action_space.dtype
         )
@@ -113,18 +118,34 @@ class GymVectorEnvManager(IEnvManager):
                     member.action_space.seed(own)
                 self._seed, self._begun = list(seed), list(seed)
             obs, _ = self._env.reset(seed=first if self._has_one_generator() or seed is None else list(seed))
-            self.obs, self._ready = np.array(obs), self._all
+            self.obs, self._ready = self._as_declared(obs, 'reset()').copy(), self._all
+            contract.check_first_obs(self.obs, self._all, self._place)
         elif self._autoreset == 'Disabled':
             mask = np.isin(self._all, ids)
-            self.obs = np.array(self._env.reset(options={'reset_mask': mask})[0])
+            obs = self._env.reset(options={'reset_mask': mask})[0]
+            self.obs = self._as_declared(obs, 'reset()').copy()
+            contract.check_first_obs(self.obs, self._all, self._place)
         elif self._autoreset == 'NextStep':
             waiting = np.zeros(self.env_num, bool)
             waiting[self._ready] = True
             waiting[ids] = False
             self._ready = np.flatnonzero(waiting)
             if len(self._ready) == 0:
-                self.obs = np.array(self._env.step(self._action)[0])
+                self.obs = self._as_declared(self._env.step(self._action)[0], 'step()').copy()
                 self._ready = self._all
+                contract.check_first_obs(self.obs, self._all, self._place)
+
+    def _as_declared(self, obs: Any, what: str) -> Array:
+        """Checks observations of all envs, [N, ...], and returns them in the declared type."""
+        is_usual = isinstance(obs, np.ndarray) and obs.shape == self._obs_shape and obs.dtype == self._obs_dtype
+        if is_usual and not self._unchecked:
+            return obs
+        remarks = self._remarks if self._unchecked else None
+        self._unchecked = max(self._unchecked - 1, 0)
+        return contract.check_rows(obs, self.spec, self.env_num, f'{what} of the vector env', remarks)
+
+    def _place(self, env: int) -> tuple[int, int]:
+        return int(self._episodes[env]), int(self._steps[env])
 
     def _has_one_generator(self) -> bool:
         """Whether the vector env draws all its randomness from one generator: native ones do and take one seed."""
@@ -138,10 +159,13 @@ class GymVectorEnvManager(IEnvManager):
             given = self._action.copy()
             given[env_id] = action
         obs, reward, terminated, truncated, info = self._env.step(given)
-        self.obs = obs
+        self.obs = obs = self._as_declared(obs, 'step()')
+        contract.check_columns(reward, terminated, truncated, self.spec, self.env_num)
         self._ready = self._all
         infos: Sequence[Any] = _rows_of_info(info, self.env_num) if info else ()
         if self._autoreset == 'SameStep' and 'final_obs' in info:
+            begun = np.flatnonzero(info['_final_obs'])
+            contract.check_first_obs(obs[begun], begun, lambda i: (int(self._episodes[i]) + 1, 0))
             obs, infos = self._put_final(obs, info, infos)
         reward = reward.astype(np.float32, copy=False)
         if not whole:
@@ -150,7 +174,9 @@ class GymVectorEnvManager(IEnvManager):
             infos = [infos[i] for i in env_id.tolist()] if info else ()
         self._steps[env_id] += 1
         step = TimeStep(obs, reward, terminated, truncated, infos or (NO_INFO,) * len(env_id), env_id)
-        contract.check_finite(step, lambda i: (int(self._episodes[i]), int(self._steps[i])))
+        contract.check_finite(step, self._place)
+        if not whole:
+            contract.check_first_obs(self.obs, self._all, self._place)
         return step
 
     def _put_final(
@@ -238,7 +264,17 @@ def _make_vector(factory: EnvFactory, env_num: int, cfg: EasyDict, render_mode: 
             return native
     kind = gym.vector.AsyncVectorEnv if cfg.mode == 'async' else gym.vector.SyncVectorEnv
     mode = gym.vector.AutoresetMode[cfg.autoreset.upper()]
-    return kind([lambda: factory.make(render_mode)] * env_num, autoreset_mode=mode)
+    remarks = contract.Remarks()
+    return kind(
+        [partial(_make_checked, factory, render_mode, index, remarks) for index in range(env_num)],
+        autoreset_mode=mode,
+    )
+
+
+def _make_checked(factory: EnvFactory, render_mode: str | None, index: int, remarks: contract.Remarks) -> Any:
+    from rlframe.envs.checked_env import CheckedEnv
+
+    return CheckedEnv(factory.make(render_mode), index, remarks)
 
 
 def _any_action(spec: EnvSpec) -> Any:

@@ -49,6 +49,7 @@ class WorkerGroup:
         self._owned = [part.tolist() for part in np.array_split(self._everyone, worker_num)]
         self._owner = np.repeat(np.arange(worker_num), [len(own) for own in self._owned])
         self._pool = WorkerPool(self._owned, self._how_far)
+        self._remarks = contract.Remarks()
         self._which = 0  # the set of observations that the last step went to
         self._whole_steps: dict[bytes, bytes] = {}
         try:
@@ -128,6 +129,8 @@ class WorkerGroup:
             if body:
                 told.update(pickle.loads(body))
                 faults += told.pop('faults')
+                for kind, text in told.pop('remarks'):
+                    self._remarks.tell(kind, text)
         infos = [told.get(env, {}) for env in env_id.tolist()] if told else ()
         obs = arrays.obs[self._which]
         if whole:

@@ -92,7 +92,7 @@ def test_large_finite_numbers_are_no_error() -> None:
 
 
 def test_reset_of_the_old_interface_is_refused_with_the_way_out() -> None:
-    with pytest.raises(EnvContractError, match=r'reset\(\) of env 0 .*expected \(obs, info\).*shimmy'):
+    with pytest.raises(EnvContractError, match=r'reset\(\) of env 0, .*expected \(obs, info\).*shimmy'):
         BaseEnvManager([OldReset]).reset()
 
 

@@ -1,0 +1,72 @@
+"""CheckedEnv: holds one env of a vector env to the contract, before the vector env makes something else of its answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+import numpy as np
+
+from rlframe.envs import contract
+from rlframe.envs.base_env import spec_of
+
+if TYPE_CHECKING:
+    Env = gymnasium.Env[Any, Any]
+    Wrapper = gymnasium.Wrapper[Any, Any, Any, Any]
+else:
+    Wrapper = gymnasium.Wrapper
+
+
+class CheckedEnv(Wrapper):
+    """Checks the first answers of an env in full, and those that look unusual ever after.
+
+    Args:
+        env: The env.
+        index: Which one of the vector env it is.
+        remarks: Told of loose ends.
+    """
+
+    def __init__(self, env: Env, index: int, remarks: contract.Remarks) -> None:
+        super().__init__(env)
+        self._index, self._remarks = index, remarks
+        self._declared = spec_of(env)
+        space: Any = self._declared.observation_space
+        self._shape, self._dtype = space.shape, space.dtype
+        self._episode = self._number = 0
+        self._unchecked = contract.CHECKED_STEPS
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        answer: Any = self.env.reset(seed=seed, options=options)
+        self._episode, self._number = self._episode + 1, 0
+        contract.first_obs(answer, self._declared, self._index, self._episode, self._remarks)
+        return answer
+
+    def step(self, action: Any) -> Any:
+        answer: Any = self.env.step(action)
+        self._number += 1
+        if self._unchecked or not self._is_usual(answer):
+            self._unchecked = max(self._unchecked - 1, 0)
+            place = self._index, self._episode, self._number
+            contract.check_step(answer, self._declared, *place, self._remarks)
+        return answer
+
+    def _is_usual(self, answer: Any) -> bool:
+        """Whether an answer obviously keeps the contract."""
+        if not isinstance(answer, tuple) or len(answer) != 5:
+            return False
+        obs, reward = answer[:2]
+        return (
+            isinstance(obs, np.ndarray)
+            and obs.shape == self._shape
+            and obs.dtype == self._dtype
+            and isinstance(reward, float | int)
+        )
+
+    def get_state(self) -> dict[str, int]:
+        """Returns what is counted; the env has a state of its own."""
+        return {'episode': self._episode, 'number': self._number, 'unchecked': self._unchecked}
+
+    def set_state(self, state: dict[str, int]) -> None:
+        """Continues from ``get_state()``."""
+        self._episode, self._number = state['episode'], state['number']
+        self._unchecked = state['unchecked']
