@@ -19,7 +19,10 @@ class RLFrameError(Exception):
         self, message: str = '', *, where: str = '', got: Any = None, expected: str = '', remedy: str = ''
     ) -> None:
         super().__init__(message)
-        self.message, self.where = str(message), where  # gymnasium passes the error of a worker as the message
+        self.message, self.where = (
+            str(message),
+            where,
+        )  # gymnasium passes the error of a worker as the message
         self.got, self.expected, self.remedy = got, expected, remedy
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -166,9 +166,7 @@ def check_rows(obs: Array, spec: EnvSpec, env_num: int, what: str, remarks: Rema
     return rows if rows.dtype == spec.observation_space.dtype else rows.astype(spec.observation_space.dtype)
 
 
-def check_columns(
-    reward: Array, terminated: Array, truncated: Array, spec: EnvSpec, env_num: int
-) -> None:
+def check_columns(reward: Array, terminated: Array, truncated: Array, spec: EnvSpec, env_num: int) -> None:
     """Checks what else a vector env gave beside its observations, [N] each.
 
     Raises:

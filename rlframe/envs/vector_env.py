@@ -137,7 +137,9 @@ class GymVectorEnvManager(IEnvManager):
 
     def _as_declared(self, obs: Any, what: str) -> Array:
         """Checks observations of all envs, [N, ...], and returns them in the declared type."""
-        is_usual = isinstance(obs, np.ndarray) and obs.shape == self._obs_shape and obs.dtype == self._obs_dtype
+        is_usual = (
+            isinstance(obs, np.ndarray) and obs.shape == self._obs_shape and obs.dtype == self._obs_dtype
+        )
         if is_usual and not self._unchecked:
             return obs
         remarks = self._remarks if self._unchecked else None
