@@ -49,6 +49,8 @@ CASES = {
     'dqn sync vector same step': dict(
         manager='gym_vector', manager_=dict(mode='sync', autoreset='same_step')
     ),
+    'dqn subprocess': dict(manager='subprocess', manager_=dict(worker_num=2)),
+    'ppo subprocess': dict(policy='ppo', manager='subprocess', manager_=dict(worker_num=2)),
     'dqn frozen lake': dict(env_id='FrozenLake-v1'),
 }
 
