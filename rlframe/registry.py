@@ -137,7 +137,9 @@ POLICY_REGISTRY = Registry('policy', _in('policy', dqn='dqn', ppo='ppo'))
 """What acts and what is trained."""
 MODEL_REGISTRY = Registry('model', _in('model', q_net='q_net', actor_critic='actor_critic'))
 """The networks inside a policy."""
-SERIAL_COLLECTOR_REGISTRY = Registry('serial collector', _in('worker.collector', sample='serial_collector'))
+SERIAL_COLLECTOR_REGISTRY = Registry(
+    'serial collector', _in('worker.collector', sample='serial_collector', episode='episode_serial_collector')
+)
 """Turns env steps into training samples."""
 SERIAL_EVALUATOR_REGISTRY = Registry(
     'serial evaluator', _in('worker.collector', interaction='serial_evaluator')

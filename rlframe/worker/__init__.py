@@ -4,6 +4,7 @@ Each is built from its config section by a registry and knows nothing of the oth
 """
 
 from rlframe.worker.collector import (
+    EpisodeSerialCollector,
     InteractionSerialEvaluator,
     ISerialCollector,
     ISerialEvaluator,
@@ -36,6 +37,7 @@ __all__ = [
     'AdvancedReplayBuffer',
     'BaseLearner',
     'BaseSerialCommander',
+    'EpisodeSerialCollector',
     'IBuffer',
     'ISerialCollector',
     'ISerialEvaluator',

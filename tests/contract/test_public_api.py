@@ -15,6 +15,7 @@ from rlframe.worker import (
     AdvancedReplayBuffer,
     BaseLearner,
     BaseSerialCommander,
+    EpisodeSerialCollector,
     IBuffer,
     ISerialCollector,
     ISerialEvaluator,
@@ -26,7 +27,6 @@ from rlframe.worker import (
 API = json.loads((Path(__file__).parent / 'public_api.json').read_text(encoding='utf-8'))['ding.worker']
 
 STILL_TO_COME = {
-    'EpisodeSerialCollector',
     'BattleEpisodeSerialCollector',
     'BattleSampleSerialCollector',
     'BattleInteractionSerialEvaluator',
@@ -63,6 +63,7 @@ INSTANCES = {
     'SampleSerialCollector': lambda: SampleSerialCollector(
         {}, counting_manager(1), ScriptedPolicy().collect_mode
     ),
+    'EpisodeSerialCollector': lambda: EpisodeSerialCollector({}),
     'BaseLearner': lambda: BaseLearner({}, ScriptedPolicy().learn_mode),
     'LearnerHook': _Hook,
     'NaiveReplayBuffer': lambda: NaiveReplayBuffer({'replay_buffer_size': 4}),

@@ -39,7 +39,15 @@ TOYS = {
         buffer=dict(type='advanced'),
         policy_=dict(discount_factor=0.5, priority=True, priority_IS_weight=True, nstep=2),
     ),
+    'dqn episodes': DQN
+    | dict(
+        collect=dict(n_sample=None, n_episode=1),
+        collector=dict(type='episode', get_train_sample=True),
+        policy_=dict(discount_factor=0.5, nstep=2),
+    ),
     'ppo': PPO,
+    'ppo episodes': PPO
+    | dict(collect=dict(n_sample=None, n_episode=16), collector=dict(type='episode', get_train_sample=True)),
     'ppo vector': PPO | dict(manager='gym_vector', manager_=dict(mode='sync')),
 }
 

@@ -144,11 +144,11 @@ class SerialCollector(ISerialCollector):
             return
         self._rollout = Rollout(self._env, self._policy)
         self._log = EpisodeLog(self._env.env_num)
-        self._recorder = self._make_recorder()
+        self._recorder = self._make_recorder(self._env.env_num)
 
-    def _make_recorder(self) -> TrajectoryRecorder:
+    def _make_recorder(self, env_num: int) -> TrajectoryRecorder:
         return TrajectoryRecorder(
-            self._env.env_num,
+            env_num,
             nstep=self._attribute('nstep', 1),
             discount_factor=self._attribute('discount_factor', 1.0),
             unroll_len=self._attribute('unroll_len', 1),
@@ -159,6 +159,15 @@ class SerialCollector(ISerialCollector):
             return self._policy.get_attribute(name)
         except AttributeError:
             return default
+
+    def _target(self, name: str, given: int | None) -> int:
+        """Returns how much a call is to collect: what it was given, or the policy's attribute of that name."""
+        if self._env is None or self._policy is None:
+            raise ValueError('collect needs an env and a policy; give them to the constructor or to reset()')
+        target = given if given is not None else self._attribute(name, None)
+        if target is None or target < 1:
+            raise ValueError(f'collect needs {name} >= 1, got {target}')
+        return int(target)
 
     @property
     def envstep(self) -> int:
