@@ -159,7 +159,8 @@ LEARNER_HOOK_REGISTRY = Registry(
 )
 """Code that runs before or after training or one iteration of it."""
 BUFFER_REGISTRY = Registry(
-    'replay buffer', _in('worker.replay_buffer', naive='buffer', advanced='advanced_buffer')
+    'replay buffer',
+    _in('worker.replay_buffer', naive='buffer', advanced='advanced_buffer', sequence='sequence_buffer'),
 )
 """Keeps transitions and hands out random ones."""
 

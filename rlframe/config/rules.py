@@ -19,6 +19,7 @@ def cross_errors(known: Known) -> list[ConfigError]:
     found = (
         _n_sample_or_n_episode(known),
         _takes_episodes(known),
+        _finds_episodes(known),
         _divisible_n_sample(known),
         _fits_buffer(known, 'policy.learn.batch_size', 'a batch'),
         _fits_buffer(known, 'policy.random_collect_size', 'a random start'),
@@ -93,6 +94,35 @@ def _takes_episodes(known: Known) -> ConfigError | None:
         where=key,
         got=False,
         expected='True',
+    )
+
+
+def _finds_episodes(known: Known) -> ConfigError | None:
+    collector = known.get('policy.collect.collector.type')
+    buffer = known.get('policy.other.replay_buffer.type')
+    if buffer not in ('sequence', 'episode') or collector not in ('sample', 'episode'):
+        return None
+    key, got, expected = 'get_train_sample', True, 'False'
+    why = 'takes whole episodes, not training samples'
+    if buffer == 'episode' and collector == 'sample':
+        return ConfigError(
+            f'the replay buffer {buffer!r} {why}',
+            where='policy.collect.collector.type',
+            got=collector,
+            expected="'episode'",
+        )
+    if collector == 'sample':
+        key, got, expected = 'mark_episodes', False, 'True'
+        why = 'has to tell the env steps of several envs apart (env.collector_env_num)'
+        if known.get('env.collector_env_num') == 1:
+            return None
+    if known.get(f'policy.collect.collector.{key}') != got:
+        return None
+    return ConfigError(
+        f'the replay buffer {buffer!r} {why}',
+        where=f'policy.collect.collector.{key}',
+        got=got,
+        expected=expected,
     )
 
 

@@ -29,6 +29,7 @@ from rlframe.worker.replay_buffer import (
     AdvancedReplayBuffer,
     IBuffer,
     NaiveReplayBuffer,
+    SequenceReplayBuffer,
     create_buffer,
     get_buffer_cls,
 )
@@ -45,6 +46,7 @@ __all__ = [
     'LearnerHook',
     'NaiveReplayBuffer',
     'SampleSerialCollector',
+    'SequenceReplayBuffer',
     'VectorEvalMonitor',
     'add_learner_hook',
     'build_learner_hook_by_cfg',

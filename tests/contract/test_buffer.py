@@ -36,14 +36,34 @@ def make(request: pytest.FixtureRequest) -> Make:
 
 
 def rows(start: int, count: int) -> Batch:
-    """Returns transitions that tell their number in every column."""
+    """Returns transitions that tell their number in every column, each a whole episode."""
     number = np.arange(start, start + count)
     obs = np.stack([number, number * 2], axis=1).astype(np.float32)
-    return Batch(obs=obs, action=number, reward=-number.astype(np.float32), next_obs=obs + 1)
+    return Batch(
+        obs=obs,
+        action=number,
+        reward=-number.astype(np.float32),
+        next_obs=obs + 1,
+        terminated=np.ones(count, bool),
+    )
+
+
+def draw(buffer: IBuffer, size: int, train_iter: int = 0) -> Any:
+    """Returns one batch, by the call that all buffers share."""
+    return next(iter(buffer.batches(1, size, train_iter)))
+
+
+def flat(batch: Any) -> Batch:
+    """Returns the transitions of a batch of transitions, or of sequences without their padding."""
+    if 'mask' not in batch:
+        return batch
+    mask = batch['mask']
+    return Batch({name: column[mask] for name, column in batch.items() if column.shape[:2] == mask.shape})
 
 
 def numbers(batch: Any) -> list[int]:
     """Returns which transitions a batch holds, having checked that none is mixed up."""
+    batch = flat(batch)
     number = batch['action']
     np.testing.assert_array_equal(batch['obs'], np.stack([number, number * 2], axis=1))
     np.testing.assert_array_equal(batch['reward'], -number)
@@ -65,7 +85,7 @@ def test_samples_are_pushed_rows_whole(make: Make) -> None:
     buffer = make()
     assert buffer.push(rows(0, 20), 5) == 20
     assert buffer.count() == 20
-    batch = buffer.sample(12, 0)
+    batch = draw(buffer, 12)
     assert len(batch) == 12
     assert set(numbers(batch)) <= set(range(20))
 
@@ -75,14 +95,14 @@ def test_ring_keeps_the_newest_items(make: Make) -> None:
     for start in range(0, 21, 3):
         buffer.push(rows(start, 3), start)
     assert buffer.count() == 8
-    seen = {n for _ in range(60) for n in numbers(buffer.sample(4, 0))}
+    seen = {n for _ in range(60) for n in numbers(draw(buffer, 4))}
     assert seen == set(range(13, 21))
 
 
 def test_push_larger_than_the_buffer_keeps_its_end(make: Make) -> None:
     buffer = make(size=8)
     buffer.push(rows(0, 50), 0)
-    assert set(numbers(buffer.sample(8, 0))) <= set(range(42, 50))
+    assert set(numbers(draw(buffer, 8))) <= set(range(42, 50))
 
 
 def test_rows_may_come_one_by_one_or_as_a_list(make: Make) -> None:
@@ -90,7 +110,7 @@ def test_rows_may_come_one_by_one_or_as_a_list(make: Make) -> None:
     for row in rows(0, 4):
         assert buffer.push(dict(row), 0) == 1
     assert buffer.push([dict(row) for row in rows(4, 4)], 0) == 4
-    assert set(numbers(buffer.sample(8, 0))) <= set(range(8))
+    assert set(numbers(draw(buffer, 8))) <= set(range(8))
     assert buffer.count() == 8
 
 
@@ -99,21 +119,21 @@ def test_changing_what_was_pushed_or_sampled_changes_nothing_inside(make: Make) 
     buffer.push(block, 0)
     for name in list(block.keys()):
         block[name][:] = 99
-    batch = buffer.sample(8, 0)
+    batch = draw(buffer, 8)
     numbers(batch)
     for name in list(batch.keys()):
         batch[name][:] = 77
-    assert set(numbers(buffer.sample(8, 0))) <= set(range(8))
+    assert set(numbers(draw(buffer, 8))) <= set(range(8))
 
 
 def test_too_few_items_raise_and_none_wanted_gives_none(make: Make) -> None:
     buffer = make()
     with pytest.raises(BufferUnderflowError, match='random_collect_size'):
-        buffer.sample(1, 0)
+        draw(buffer, 1)
     buffer.push(rows(0, 3), 0)
     with pytest.raises(BufferUnderflowError, match='3'):
-        buffer.sample(4, 0)
-    assert len(buffer.sample(0, 0)) == 0
+        draw(buffer, 4)
+    assert len(draw(buffer, 0)) == 0
 
 
 def test_batches_gives_as_many_as_asked(make: Make) -> None:
@@ -128,7 +148,7 @@ def test_batches_gives_as_many_as_asked(make: Make) -> None:
 def test_update_takes_what_a_sample_carries(make: Make) -> None:
     buffer = make()
     buffer.push(rows(0, 30), 0)
-    batch = buffer.sample(6, 0)
+    batch = draw(buffer, 6)
     ids = {name: batch[name] for name in ('replay_unique_id', 'replay_buffer_idx') if name in batch}
     buffer.update({**ids, 'priority': np.ones(6)})
 
@@ -139,7 +159,7 @@ def test_clear_leaves_an_empty_usable_buffer(make: Make) -> None:
     buffer.clear()
     assert buffer.count() == 0
     buffer.push(rows(100, 5), 0)
-    assert set(numbers(buffer.sample(5, 0))) <= set(range(100, 105))
+    assert set(numbers(draw(buffer, 5))) <= set(range(100, 105))
 
 
 @pytest.mark.parametrize('through_file', [True, False])
@@ -148,7 +168,7 @@ def test_loading_continues_bit_identically_and_states_are_independent(
 ) -> None:
     buffer, other = make(size=16), make(size=16, seed=5)
     buffer.push(rows(0, 25), 3)
-    buffer.sample(8, 0)
+    draw(buffer, 8)
     if through_file:
         buffer.save_data(str(tmp_path / 'state'))
         other.load_data(str(tmp_path / 'state'))
@@ -156,12 +176,12 @@ def test_loading_continues_bit_identically_and_states_are_independent(
     else:
         state = buffer.state_dict()
         other.load_state_dict(state)
-        before = other.sample(8, 1)
+        before = draw(other, 8, 1)
         other.load_state_dict(state)
-        np.testing.assert_array_equal(other.sample(8, 1)['action'], before['action'])
+        np.testing.assert_array_equal(draw(other, 8, 1)['action'], before['action'])
         other.load_state_dict(state)
     for step in range(6):
-        expected, got = buffer.sample(8, step), other.sample(8, step)
+        expected, got = draw(buffer, 8, step), draw(other, 8, step)
         for name in list(expected.keys()):
             np.testing.assert_array_equal(got[name], expected[name])
         buffer.push(rows(25 + 3 * step, 3), step)
@@ -180,7 +200,7 @@ def test_same_seed_gives_the_same_samples(make: Make) -> None:
     for seed in (1, 1, np.random.SeedSequence(1), 2):
         buffer = make(size=1000, seed=seed)
         buffer.push(rows(0, 1000), 0)
-        samples.append(numbers(buffer.sample(64, 0)))
+        samples.append(numbers(draw(buffer, 64)))
     assert samples[0] == samples[1] == samples[2] != samples[3]
 
 

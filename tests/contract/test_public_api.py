@@ -22,6 +22,7 @@ from rlframe.worker import (
     LearnerHook,
     NaiveReplayBuffer,
     SampleSerialCollector,
+    SequenceReplayBuffer,
 )
 
 API = json.loads((Path(__file__).parent / 'public_api.json').read_text(encoding='utf-8'))['ding.worker']
@@ -40,7 +41,6 @@ STILL_TO_COME = {
     'NaiveCollector',
     'BaseCommLearner',
     'FlaskFileSystemLearner',
-    'SequenceReplayBuffer',
     'EpisodeReplayBuffer',
     'Coordinator',
     'LearnerAggregator',
@@ -67,6 +67,7 @@ INSTANCES = {
     'BaseLearner': lambda: BaseLearner({}, ScriptedPolicy().learn_mode),
     'LearnerHook': _Hook,
     'NaiveReplayBuffer': lambda: NaiveReplayBuffer({'replay_buffer_size': 4}),
+    'SequenceReplayBuffer': lambda: SequenceReplayBuffer({}),
     'AdvancedReplayBuffer': lambda: AdvancedReplayBuffer({'replay_buffer_size': 4}),
     'BaseSerialCommander': lambda: BaseSerialCommander({}, None, None, None, None, None),
 }

@@ -75,6 +75,13 @@ class SerialCollector(ISerialCollector):
         transform_obs=Field(
             False, bool, '', '', 'has no effect: policies convert by themselves; accepted for old configs'
         ),
+        mark_episodes=Field(
+            False,
+            bool,
+            '',
+            '',
+            "add the columns env_id and episode_step, by which a replay buffer 'sequence' finds the steps of an episode",
+        ),
         collect_print_freq=Field(100, int, '[1, inf)', 'train iterations', 'between two records of metrics'),
     )
 
@@ -95,6 +102,7 @@ class SerialCollector(ISerialCollector):
         self._cfg.get('deepcopy_obs'), self._cfg.get('transform_obs'), self._cfg.get('backend')
         self._tb_logger, self._exp_name, self._instance_name = tb_logger, exp_name, instance_name
         self._seed, self._rank = seed, rank
+        self._mark_episodes: bool = self._cfg.mark_episodes
         self._progress = progress if progress is not None else Progress()
         self._logger = logging.getLogger(f'rlframe.{instance_name}')
         self._env: Any = None
@@ -192,11 +200,14 @@ class SerialCollector(ISerialCollector):
         self._progress.envstep += count
         self._steps_timed += count
         self._progress.episodes += len(step.finished)
+        episode_step = self._log.lengths[step.timestep.env_id] if self._mark_episodes else None
         self._log.update(step)
         if count:
             rows = self._policy.process_transition(step.obs, step.output, step.timestep)
             env_id = step.timestep.env_id
             rows['collect_iter'] = stamp[:count]
+            if episode_step is not None:
+                rows['env_id'], rows['episode_step'] = env_id.astype(np.int32), episode_step.astype(np.int32)
             if level_seeds is not None:
                 rows['seed'] = level_seeds[env_id]
             self._recorder.append(rows, env_id, step.done, reserve)

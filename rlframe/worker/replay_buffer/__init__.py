@@ -14,6 +14,7 @@ from rlframe.worker.replay_buffer.base_buffer import (
 )
 from rlframe.worker.replay_buffer.buffer import NaiveReplayBuffer
 from rlframe.worker.replay_buffer.sampler import Sampler, UniformSampler
+from rlframe.worker.replay_buffer.sequence_buffer import SequenceReplayBuffer
 from rlframe.worker.replay_buffer.storage import ObjectStorage, RingStorage, Storage
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     'ObjectStorage',
     'RingStorage',
     'Sampler',
+    'SequenceReplayBuffer',
     'Storage',
     'ThroughputLimitError',
     'UniformSampler',
