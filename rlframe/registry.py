@@ -160,7 +160,13 @@ LEARNER_HOOK_REGISTRY = Registry(
 """Code that runs before or after training or one iteration of it."""
 BUFFER_REGISTRY = Registry(
     'replay buffer',
-    _in('worker.replay_buffer', naive='buffer', advanced='advanced_buffer', sequence='sequence_buffer'),
+    _in(
+        'worker.replay_buffer',
+        naive='buffer',
+        advanced='advanced_buffer',
+        sequence='sequence_buffer',
+        episode='episode_buffer',
+    ),
 )
 """Keeps transitions and hands out random ones."""
 

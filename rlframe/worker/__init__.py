@@ -27,6 +27,7 @@ from rlframe.worker.learner import (
 )
 from rlframe.worker.replay_buffer import (
     AdvancedReplayBuffer,
+    EpisodeReplayBuffer,
     IBuffer,
     NaiveReplayBuffer,
     SequenceReplayBuffer,
@@ -38,6 +39,7 @@ __all__ = [
     'AdvancedReplayBuffer',
     'BaseLearner',
     'BaseSerialCommander',
+    'EpisodeReplayBuffer',
     'EpisodeSerialCollector',
     'IBuffer',
     'ISerialCollector',

@@ -22,7 +22,7 @@ def steps(env: int, episode: int, first: int, stop: int, length: int, ending: st
     return Batch(
         obs=obs,
         next_obs=obs + np.array([0, 0, 1], np.float32),
-        reward=100 * obs[:, EPISODE] + step,
+        reward=(100 * obs[:, EPISODE] + step).astype(np.float32),
         terminated=last & (ending == 'terminated'),
         truncated=last & (ending == 'truncated'),
         env_id=np.full(len(step), env, np.int32),
