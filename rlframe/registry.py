@@ -166,6 +166,7 @@ BUFFER_REGISTRY = Registry(
         advanced='advanced_buffer',
         sequence='sequence_buffer',
         episode='episode_buffer',
+        elastic='elastic_buffer',
     ),
 )
 """Keeps transitions and hands out random ones."""

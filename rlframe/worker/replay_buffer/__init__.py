@@ -13,6 +13,7 @@ from rlframe.worker.replay_buffer.base_buffer import (
     get_buffer_cls,
 )
 from rlframe.worker.replay_buffer.buffer import NaiveReplayBuffer
+from rlframe.worker.replay_buffer.elastic_buffer import ElasticReplayBuffer
 from rlframe.worker.replay_buffer.episode_buffer import EpisodeReplayBuffer
 from rlframe.worker.replay_buffer.sampler import Sampler, UniformSampler
 from rlframe.worker.replay_buffer.sequence_buffer import SequenceReplayBuffer
@@ -20,6 +21,7 @@ from rlframe.worker.replay_buffer.storage import ObjectStorage, RingStorage, Sto
 
 __all__ = [
     'AdvancedReplayBuffer',
+    'ElasticReplayBuffer',
     'EpisodeReplayBuffer',
     'IBuffer',
     'NaiveReplayBuffer',

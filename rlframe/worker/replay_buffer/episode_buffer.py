@@ -12,7 +12,7 @@ from rlframe.registry import BUFFER_REGISTRY
 from rlframe.utils.field import Field
 from rlframe.worker.replay_buffer.block import stack_items, to_items
 from rlframe.worker.replay_buffer.buffer import NaiveReplayBuffer
-from rlframe.worker.replay_buffer.storage import RingStorage, Storage, StorageRange
+from rlframe.worker.replay_buffer.storage import RingStorage, Storage
 from rlframe.worker.replay_buffer.storage_buffer import to_numpy_block
 from rlframe.worker.replay_buffer.trajectories import done_of
 
@@ -97,14 +97,8 @@ class EpisodeReplayBuffer(NaiveReplayBuffer):
             )
         return episode
 
-    def _sampled_storage(self, size: int, sample_range: slice | None, replace: bool) -> Storage | None:
-        if size == 0:
-            return None
-        storage: Storage = self._episodes
-        if sample_range is not None:
-            storage = StorageRange(storage, sample_range)
-        self._require(1 if replace else size, len(storage))
-        return storage
+    def _sampled_items(self) -> Storage:
+        return self._episodes
 
     def _gather(self, slot: IntArray) -> list[Any]:
         """Returns copies of the episodes of these ages."""
