@@ -4,6 +4,7 @@ Each is built from its config section by a registry and knows nothing of the oth
 """
 
 from rlframe.worker.collector import (
+    EpisodeSerialCollector,
     InteractionSerialEvaluator,
     ISerialCollector,
     ISerialEvaluator,
@@ -26,8 +27,10 @@ from rlframe.worker.learner import (
 )
 from rlframe.worker.replay_buffer import (
     AdvancedReplayBuffer,
+    EpisodeReplayBuffer,
     IBuffer,
     NaiveReplayBuffer,
+    SequenceReplayBuffer,
     create_buffer,
     get_buffer_cls,
 )
@@ -36,6 +39,8 @@ __all__ = [
     'AdvancedReplayBuffer',
     'BaseLearner',
     'BaseSerialCommander',
+    'EpisodeReplayBuffer',
+    'EpisodeSerialCollector',
     'IBuffer',
     'ISerialCollector',
     'ISerialEvaluator',
@@ -43,6 +48,7 @@ __all__ = [
     'LearnerHook',
     'NaiveReplayBuffer',
     'SampleSerialCollector',
+    'SequenceReplayBuffer',
     'VectorEvalMonitor',
     'add_learner_hook',
     'build_learner_hook_by_cfg',

@@ -15,18 +15,20 @@ from rlframe.worker import (
     AdvancedReplayBuffer,
     BaseLearner,
     BaseSerialCommander,
+    EpisodeReplayBuffer,
+    EpisodeSerialCollector,
     IBuffer,
     ISerialCollector,
     ISerialEvaluator,
     LearnerHook,
     NaiveReplayBuffer,
     SampleSerialCollector,
+    SequenceReplayBuffer,
 )
 
 API = json.loads((Path(__file__).parent / 'public_api.json').read_text(encoding='utf-8'))['ding.worker']
 
 STILL_TO_COME = {
-    'EpisodeSerialCollector',
     'BattleEpisodeSerialCollector',
     'BattleSampleSerialCollector',
     'BattleInteractionSerialEvaluator',
@@ -40,8 +42,6 @@ STILL_TO_COME = {
     'NaiveCollector',
     'BaseCommLearner',
     'FlaskFileSystemLearner',
-    'SequenceReplayBuffer',
-    'EpisodeReplayBuffer',
     'Coordinator',
     'LearnerAggregator',
     'create_comm_collector',
@@ -63,9 +63,12 @@ INSTANCES = {
     'SampleSerialCollector': lambda: SampleSerialCollector(
         {}, counting_manager(1), ScriptedPolicy().collect_mode
     ),
+    'EpisodeSerialCollector': lambda: EpisodeSerialCollector({}),
     'BaseLearner': lambda: BaseLearner({}, ScriptedPolicy().learn_mode),
     'LearnerHook': _Hook,
     'NaiveReplayBuffer': lambda: NaiveReplayBuffer({'replay_buffer_size': 4}),
+    'EpisodeReplayBuffer': lambda: EpisodeReplayBuffer({}),
+    'SequenceReplayBuffer': lambda: SequenceReplayBuffer({}),
     'AdvancedReplayBuffer': lambda: AdvancedReplayBuffer({'replay_buffer_size': 4}),
     'BaseSerialCommander': lambda: BaseSerialCommander({}, None, None, None, None, None),
 }

@@ -15,10 +15,12 @@ from rlframe.worker.collector.base_serial_evaluator import (
     VectorEvalMonitor,
     create_serial_evaluator,
 )
+from rlframe.worker.collector.episode_serial_collector import EpisodeSerialCollector
 from rlframe.worker.collector.serial_collector import SampleSerialCollector
 from rlframe.worker.collector.serial_evaluator import InteractionSerialEvaluator
 
 __all__ = [
+    'EpisodeSerialCollector',
     'ISerialCollector',
     'ISerialEvaluator',
     'InteractionSerialEvaluator',

@@ -171,6 +171,19 @@ class ISerialEvaluator(Configurable, ABC):
         self._last_eval_iter, self.best, self.latest = state['last_eval_iter'], state['best'], state['latest']
 
 
+def episode_quota(env_num: int, n_episode: int) -> IntArray:
+    """Returns how many episodes each env has to play, [N]: the same number, the first envs one more.
+
+    A quota that is fixed beforehand, and filled by each env's *first* episodes, favours no length; "the first that
+    finish" would favour short ones.
+    """
+    if env_num < 1 or n_episode < 1:
+        raise ValueError(f'env_num and n_episode must be >= 1, got {env_num} and {n_episode}')
+    quota = np.full(env_num, n_episode // env_num)
+    quota[: n_episode % env_num] += 1
+    return quota
+
+
 class VectorEvalMonitor:
     """Collects the results of ``n_episode`` episodes in ``env_num`` envs without favouring short ones.
 
@@ -182,10 +195,7 @@ class VectorEvalMonitor:
     """
 
     def __init__(self, env_num: int, n_episode: int) -> None:
-        if env_num < 1 or n_episode < 1:
-            raise ValueError(f'env_num and n_episode must be >= 1, got {env_num} and {n_episode}')
-        self._quota = np.full(env_num, n_episode // env_num)
-        self._quota[: n_episode % env_num] += 1
+        self._quota = episode_quota(env_num, n_episode)
         self._reward: list[list[float]] = [[] for _ in range(env_num)]
         self._info: list[list[Mapping[str, Any]]] = [[] for _ in range(env_num)]
         self._video: list[list[list[Array]]] = [[[]] for _ in range(env_num)]
