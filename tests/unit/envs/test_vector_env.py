@@ -117,7 +117,11 @@ def test_env_i_is_seeded_once_with_f_of_seed_rank_and_i() -> None:
     ):
         collector = SampleSerialCollector({}, manager, ScriptedPolicy().collect_mode, seed=11, rank=2)
         collector.collect(40)
-        envs = envs_of(manager) if isinstance(manager, BaseEnvManager) else [env.unwrapped for env in manager._env.envs]
+        envs = (
+            envs_of(manager)
+            if isinstance(manager, BaseEnvManager)
+            else [env.unwrapped for env in manager._env.envs]
+        )
         for i, env in enumerate(envs):
             seeds = [seed for seed in env.seeds if seed is not None]
             assert seeds == [env_seed(11, 2, i, COLLECT)] and env.seeds[0] == seeds[0]
