@@ -135,7 +135,7 @@ ENV_MANAGER_REGISTRY = Registry(
     'env manager', _in('envs', base='env_manager', gym_vector='vector_env', subprocess='subprocess_manager')
 )
 """N envs stepped together."""
-POLICY_REGISTRY = Registry('policy', _in('policy', dqn='dqn', ppo='ppo'))
+POLICY_REGISTRY = Registry('policy', _in('policy', dqn='dqn', c51='c51', qrdqn='qrdqn', ppo='ppo'))
 """What acts and what is trained."""
 MODEL_REGISTRY = Registry('model', _in('model', q_net='q_net', actor_critic='actor_critic'))
 """The networks inside a policy."""

@@ -234,7 +234,7 @@ class EnvGroup:
 
     def capture(self) -> tuple[States, list[Fault]]:
         """Returns the state of every env that there is, and those that failed."""
-        return {env: env_state.capture(made) for env, made in self.envs.items()}, []
+        return {env: env_state.capture(self.envs[env]) for env in sorted(self.envs)}, []
 
     def restore(self, states: Mapping[int, Any]) -> None:
         """Puts envs back into states that ``capture`` returned, after the counts were put back."""

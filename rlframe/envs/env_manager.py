@@ -376,4 +376,5 @@ class BaseEnvManager(IEnvManager):
     def close(self) -> None:
         group, self._group = self._group, None
         if group is not None:
+            self.obs, self._counts = self.obs.copy(), Counts(*(values.copy() for values in self._counts))
             group.close()

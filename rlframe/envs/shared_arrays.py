@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import mmap
 import os
 import tempfile
+import weakref
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,35 @@ def new_memory() -> int:
         return os.dup(file.fileno())
 
 
+def map_memory(memory: int, nbytes: int) -> Any:
+    """Maps shared memory, enlarged where it is too small, for as long as an array on it lives.
+
+    Unlike ``mmap.mmap`` it keeps no file descriptor open, so that arrays may outlive their envs at no cost.
+
+    Args:
+        memory: File descriptor of the memory.
+        nbytes: Bytes to map, from its beginning.
+
+    Returns:
+        A buffer.
+
+    Raises:
+        OSError: If the system refuses.
+    """
+    if os.fstat(memory).st_size < nbytes:
+        os.ftruncate(memory, nbytes)
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    access = mmap.PROT_READ | mmap.PROT_WRITE
+    address = libc.mmap(None, ctypes.c_size_t(nbytes), access, mmap.MAP_SHARED, memory, ctypes.c_long(0))
+    if address == ctypes.c_void_p(-1).value:
+        raise OSError(ctypes.get_errno(), f'no {nbytes} bytes of shared memory')
+    block = (ctypes.c_ubyte * nbytes).from_address(address)
+    unmap = weakref.finalize(block, libc.munmap, ctypes.c_void_p(address), ctypes.c_size_t(nbytes))
+    unmap.atexit = False  # arrays on it may be read until the very end
+    return block
+
+
 class WatchArray:
     """Which env each worker is at and since when, so that an env that hangs or dies can be named.
 
@@ -38,9 +69,7 @@ class WatchArray:
     def __init__(self, memory: int, worker_num: int) -> None:
         self.nbytes = _aligned(worker_num * 16)
         """Bytes that it takes."""
-        if os.fstat(memory).st_size < self.nbytes:
-            os.ftruncate(memory, self.nbytes)
-        block = np.frombuffer(mmap.mmap(memory, self.nbytes), np.float64, 2 * worker_num)
+        block = np.frombuffer(map_memory(memory, self.nbytes), np.float64, 2 * worker_num)
         self.env, self.since = block.reshape(2, worker_num)
         """Env id or ``IDLE``, and reading of the monotonic clock, [W] each."""
 
@@ -49,7 +78,7 @@ class SharedArrays:
     """Every field of a step of N envs, and their counts.
 
     Args:
-        memory: File descriptor of the shared memory; it is enlarged where it is too small.
+        memory: File descriptor of the shared memory.
         offset: Bytes at its beginning that belong to others.
         spec: What the envs have in common.
         env_num: Number of envs, N.
@@ -75,9 +104,7 @@ class SharedArrays:
         offsets = [offset]
         for shape, dtype in fields:
             offsets.append(_aligned(offsets[-1] + math.prod(shape) * np.dtype(dtype).itemsize))
-        if os.fstat(memory).st_size < offsets[-1]:
-            os.ftruncate(memory, offsets[-1])
-        block = mmap.mmap(memory, offsets[-1])
+        block = map_memory(memory, offsets[-1])
         arrays = [
             np.frombuffer(block, dtype, math.prod(shape), at).reshape(shape)
             for (shape, dtype), at in zip(fields, offsets, strict=False)

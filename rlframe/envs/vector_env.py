@@ -248,7 +248,7 @@ class GymVectorEnvManager(IEnvManager):
         if not self._is_at_start():
             self._begin_anew()
             return self._all
-        self.reset(seed=self._begun)
+        self.reset(seed=list(self._begun))
         self._seed, self._episodes = list(state['seed']), state['episodes'].copy()
         return self._all[:0]
 

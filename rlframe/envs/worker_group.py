@@ -48,7 +48,7 @@ class WorkerGroup:
         self._everyone = np.arange(len(make))
         self._owned = [part.tolist() for part in np.array_split(self._everyone, worker_num)]
         self._owner = np.repeat(np.arange(worker_num), [len(own) for own in self._owned])
-        self._pool = WorkerPool(self._owned, self._how_far)
+        self._pool = WorkerPool(self._owned)
         self._remarks = contract.Remarks()
         self._which = 0  # the set of observations that the last step went to
         self._whole_steps: dict[bytes, bytes] = {}
@@ -88,6 +88,7 @@ class WorkerGroup:
         env_num = len(self._everyone)
         self._arrays = SharedArrays(self._pool.memory, self._pool.offset, self.spec, env_num)
         self._arrays.counts.unchecked[:] = contract.CHECKED_STEPS
+        self._pool.counts = self._arrays.counts
         attach = call('attach', self.spec, env_num)
         self._ask(dict.fromkeys(self._pool.running, attach), 'its constructor', self._reset_timeout)
 
@@ -96,12 +97,6 @@ class WorkerGroup:
     def place(self, env: int) -> tuple[int, int]:
         """Returns the running episode of an env and the last env step of it that was begun."""
         return int(self.counts.episodes[env]), int(self.counts.steps[env])
-
-    def _how_far(self, env: int, what: str) -> str:
-        if what not in ('step()', 'reset()'):
-            return ''
-        episode, step = self.place(env)
-        return f', episode {episode}, step {step},' if what == 'step()' else f', episode {episode + 1},'
 
     def step(self, action: Array, env_id: IntArray) -> Answers:
         """Steps the given envs, [n], once each; see ``EnvGroup.step``."""
@@ -194,8 +189,8 @@ class WorkerGroup:
         ask = dict.fromkeys(self._pool.running, call('capture'))
         replies, faults = self._pool.exchange(ask, 'saving', self._reset_timeout)
         states: States = {}
-        for body in replies.values():
-            states.update(pickle.loads(body))
+        for index in sorted(replies):
+            states.update(pickle.loads(replies[index]))
         return states, faults
 
     def restore(self, states: Mapping[int, Any]) -> None:

@@ -10,8 +10,9 @@ import select
 import socket
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
+from rlframe.envs.env_group import Counts
 from rlframe.envs.faults import Fault
 from rlframe.envs.shared_arrays import IDLE, WatchArray, new_memory
 from rlframe.envs.worker_process import ERROR, WorkerProcess, wait_for_exits
@@ -24,20 +25,18 @@ EXIT_SECONDS = 1.0
 LOOK_SECONDS = 1.0
 """Between two looks at workers whose end was not noticed otherwise."""
 
-Place = Callable[[int, str], str]
-"""Says how far an env is, given what it was asked for."""
-
 
 class WorkerPool:
     """W worker processes.
 
     Args:
         owned: Envs of each worker.
-        place: Says how far an env is.
     """
 
-    def __init__(self, owned: Sequence[Sequence[int]], place: Place) -> None:
-        self._owned, self._place = owned, place
+    def __init__(self, owned: Sequence[Sequence[int]]) -> None:
+        self._owned = owned
+        self.counts: Counts | None = None
+        """What is counted of each env, once there is something to count."""
         self.memory = new_memory()
         """File descriptor of the memory that all share."""
         self._watch = WatchArray(self.memory, len(owned))
@@ -95,7 +94,7 @@ class WorkerPool:
             self._send(worker, messages[index])
         replies: dict[int, bytes] = {}
         faults: list[Fault] = []
-        errors: list[Exception] = []
+        errors: dict[int, Exception] = {}
         while waiting:
             rest = max(deadline - time.monotonic(), 0.0)
             events = self._poller.poll(math.ceil(1000 * min(rest, LOOK_SECONDS)))
@@ -113,14 +112,14 @@ class WorkerPool:
                     kind, body = received
                     del waiting[worker.index]
                     if kind == ERROR:
-                        errors.append(pickle.loads(body))
+                        errors[worker.index] = pickle.loads(body)
                     else:
                         replies[worker.index] = body
             if not events:
                 deadline = self._lose_silent(waiting, what, begun, limit, faults)
-        for error in errors:
-            raise error
-        return replies, faults
+        if errors:
+            raise errors[min(errors)]
+        return replies, sorted(faults, key=lambda fault: fault.env_id)
 
     def _send(self, worker: WorkerProcess, data: bytes) -> None:
         with contextlib.suppress(OSError):  # that it is gone is noticed when it is to answer
@@ -164,7 +163,7 @@ class WorkerPool:
                 worker.env_id,
             )
         else:
-            who, hit = f'env {env} (worker pid {worker.pid}) in {what}{self._place(env, what)}', (env,)
+            who, hit = f'env {env} (worker pid {worker.pid}) in {what}{self._how_far(env, what)}', (env,)
         others = tuple(own for own in worker.env_id if own not in hit)
         if limit is None:
             return Fault(EnvCrashedError(f'{who} {ending}'), hit, others)
@@ -175,6 +174,12 @@ class WorkerPool:
             remedy='Raise it if the env is slow rather than stuck.',
         )
         return Fault(error, hit, others)
+
+    def _how_far(self, env: int, what: str) -> str:
+        if self.counts is None or what not in ('step()', 'reset()'):
+            return ''
+        episode, step = int(self.counts.episodes[env]), int(self.counts.steps[env])
+        return f', episode {episode}, step {step},' if what == 'step()' else f', episode {episode + 1},'
 
     def close(self) -> None:
         """Has the workers close their envs, and kills those that do not do so in time; may be called twice."""

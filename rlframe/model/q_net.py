@@ -1,4 +1,4 @@
-"""Q-networks: the value of every action of a discrete space."""
+"""Q-networks: the value of every action of a discrete space, or a distribution of it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from torch import nn
 
 from rlframe.data.timestep import EnvSpec
 from rlframe.model.mlp import MLP
+from rlframe.model.noisy import NoisyLinear
 from rlframe.registry import MODEL_REGISTRY
 
 
@@ -21,9 +22,12 @@ class QNet(nn.Module):
         encoder_hidden_size_list: Widths of the hidden layers.
         activation: Nonlinearity behind each.
         dueling: Whether value and advantage have heads of their own.
+        atoms: Numbers that describe the return of an action: 1 is its mean, more are a distribution.
+        noisy: Whether the heads explore by noise in their weights.
 
     Source:
-        Dueling: Wang et al., Dueling Network Architectures for Deep Reinforcement Learning (2016), eq. 9.
+        Dueling: Wang et al., Dueling Network Architectures for Deep Reinforcement Learning (2016), eq. 9; for distributions
+        as in Hessel et al., Rainbow (2018), atom by atom.
     """
 
     def __init__(
@@ -32,19 +36,31 @@ class QNet(nn.Module):
         encoder_hidden_size_list: Sequence[int] = (128, 128, 64),
         activation: str = 'relu',
         dueling: bool = True,
+        atoms: int = 1,
+        noisy: bool = False,
     ) -> None:
         super().__init__()
-        actions = int(spec.action_space.n)
+        self._actions, self._atoms = int(spec.action_space.n), atoms
+        is_plain = not dueling and not noisy
+        size = self._actions * atoms
         self.encoder = MLP(
-            spec.observation_space, encoder_hidden_size_list, activation, None if dueling else actions
+            spec.observation_space, encoder_hidden_size_list, activation, size if is_plain else None
         )
-        self.advantage_head = nn.Linear(self.encoder.out_size, actions) if dueling else None
-        self.value_head = nn.Linear(self.encoder.out_size, 1) if dueling else None
+        linear = NoisyLinear if noisy else nn.Linear
+        self.advantage_head = None if is_plain else linear(self.encoder.out_size, size)
+        self.value_head = linear(self.encoder.out_size, atoms) if dueling else None
 
     def forward(self, obs: torch.Tensor) -> torch.Tensor:
-        """Maps observations [B, ...] to values float32 [B, A]."""
+        """Maps observations [B, ...] to values float32 [B, A], or with several atoms to [B, A, atoms]."""
         features = self.encoder(obs)
-        if self.advantage_head is None or self.value_head is None:
-            return features
-        advantage = self.advantage_head(features)
-        return advantage - advantage.mean(1, keepdim=True) + self.value_head(features)
+        if self.advantage_head is not None:
+            advantage = self._shaped(self.advantage_head(features))
+            if self.value_head is None:
+                return advantage
+            value = self.value_head(features)
+            value = value if self._atoms == 1 else value.unsqueeze(1)
+            return advantage - advantage.mean(1, keepdim=True) + value
+        return self._shaped(features)
+
+    def _shaped(self, flat: torch.Tensor) -> torch.Tensor:
+        return flat if self._atoms == 1 else flat.unflatten(1, (self._actions, self._atoms))

@@ -48,6 +48,9 @@ class DQNPolicy(Policy):
             encoder_hidden_size_list=Field([128, 128, 64], list, '', 'units', 'widths of the hidden layers'),
             activation=Field('relu', str, '', '', 'nonlinearity', choices=('relu', 'tanh', 'gelu', 'silu')),
             dueling=Field(True, bool, '', '', 'whether value and advantage have heads of their own'),
+            noisy=Field(
+                False, bool, '', '', 'whether the heads explore by noise in their weights; eps is then best 0'
+            ),
         ),
         learn=dict(
             update_per_collect=Field(
@@ -141,41 +144,70 @@ class DQNPolicy(Policy):
         self._priority, self._weighted = self._cfg.priority, self._cfg.priority_IS_weight
         self._updates = 0
 
+    def _init_eval(self) -> None:
+        self._noisy = bool(self._cfg.model.get('noisy'))
+
     def _init_collect(self) -> None:
         space = self._spec.action_space
         self._action_num, self._first_action = int(space.n), int(space.start)  # type: ignore[attr-defined]
         self._action_dtype = smallest_int(self._action_num)
 
     def _forward_learn(self, data: Batch) -> Metrics:
-        obs, next_obs = self._tensor(data['obs']), self._tensor(data['next_obs'])
-        action = self._tensor(data['action']).long().unsqueeze(1)  # [B, 1]
-        value = self._model(obs).gather(1, action).squeeze(1)
-        target = self._target(self._tensor(data['reward']), next_obs, data)
+        loss, priority, metrics = self._losses(data)
         if self._weighted:
-            loss = ((target - value).square() * self._tensor(data['IS'])).mean()
-        else:
-            loss = torch.nn.functional.mse_loss(value, target)
+            loss = loss * self._tensor(data['IS'])
+        loss = loss.mean()
         self._optimizer.step(loss)
         self._updates += 1
         self._update_target()
-        metrics = {
-            'cur_lr': self._optimizer.learning_rate,
-            'total_loss': loss.detach(),
-            'q_value': value.detach().mean(),
-            'target_q_value': target.mean(),
-        }
-        return {**metrics, 'priority': (target - value.detach()).abs()} if self._priority else metrics
+        metrics |= {'cur_lr': self._optimizer.learning_rate, 'total_loss': loss.detach()}
+        return {**metrics, 'priority': priority} if self._priority else metrics
 
-    def _target(self, reward: torch.Tensor, next_obs: torch.Tensor, data: Batch) -> torch.Tensor:
+    def _losses(self, data: Batch) -> tuple[torch.Tensor, torch.Tensor, Metrics]:
+        """Returns the loss of each transition and its priority, float32 [B], and what is to be logged."""
+        value = self._chosen(self._model(self._tensor(data['obs'])), data)  # [B]
+        target = self._target(data)
+        error = target - value
+        metrics = {'q_value': value.detach().mean(), 'target_q_value': target.mean()}
+        return error.square(), error.detach().abs(), metrics
+
+    def _chosen(self, output: torch.Tensor, data: Batch) -> torch.Tensor:
+        """Picks what the network says of the action that was taken: [B, A, ...] to [B, ...]."""
+        action = self._tensor(data['action']).long()
+        return (
+            output[self._rows(action), action]
+            if output.dim() > 2
+            else output.gather(1, action[:, None])[:, 0]
+        )
+
+    def _rows(self, column: torch.Tensor) -> torch.Tensor:
+        return torch.arange(len(column), device=column.device)
+
+    def _target(self, data: Batch) -> torch.Tensor:
         """Returns the value that each transition says its action has, float32 [B]."""
         with torch.no_grad():
-            next_q = self._target_model(next_obs)  # [B, A]
-            if self._double:
-                next_value = next_q.gather(1, self._model(next_obs).argmax(1, keepdim=True)).squeeze(1)
-            else:
-                next_value = next_q.amax(1)
-            gamma = self._tensor(data['value_gamma']) if 'value_gamma' in data else self._discount_factor
-            return reward + gamma * next_value.masked_fill_(self._tensor(data['terminated']), 0.0)
+            next_value = self._next_output(data)
+            return self._tensor(data['reward']) + self._discount(data) * next_value
+
+    def _next_output(self, data: Batch) -> torch.Tensor:
+        """Returns what the target network says of the best action in the next state, [B, ...]."""
+        next_obs = self._tensor(data['next_obs'])
+        output = self._target_model(next_obs)  # [B, A, ...]
+        if not self._double and output.dim() == 2:
+            return output.amax(1)
+        best = self._expected(self._model(next_obs) if self._double else output).argmax(1)
+        return output[self._rows(best), best] if output.dim() > 2 else output.gather(1, best[:, None])[:, 0]
+
+    def _discount(self, data: Batch) -> torch.Tensor:
+        """Returns the weight of what follows each transition, float32 [B]: 0 where the episode ended in a terminal state."""
+        terminated = self._tensor(data['terminated'])
+        if 'value_gamma' in data:
+            return self._tensor(data['value_gamma']).masked_fill(terminated, 0.0)
+        return torch.where(terminated, 0.0, self._discount_factor)
+
+    def _expected(self, output: torch.Tensor) -> torch.Tensor:
+        """Turns what the network says into values of actions, float32 [B, A]."""
+        return output
 
     def _update_target(self) -> None:
         if self._target_theta is not None:
@@ -190,7 +222,7 @@ class DQNPolicy(Policy):
     def _q_value(self, obs: Array) -> torch.Tensor:
         """Returns the value of each action, float32 [n, A]."""
         with torch.inference_mode():
-            value: torch.Tensor = self._model(self._tensor(obs))
+            value = self._expected(self._model(self._tensor(obs)))
             return value if self._on_cpu else value.cpu()
 
     def _forward_collect(self, obs: Array, env_id: IntArray, eps: float = 0.0, **settings: Any) -> Batch:
@@ -205,7 +237,11 @@ class DQNPolicy(Policy):
         return Batch.unchecked({'action': action}, len(action))
 
     def _forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
+        if self._noisy:
+            self._model.eval()
         action = self._q_value(obs).argmax(1).numpy() + int(self._spec.action_space.start)  # type: ignore[attr-defined]
+        if self._noisy:
+            self._model.train()
         return Batch.unchecked({'action': action}, len(action))
 
     def _process_transition(self, obs: Array, output: Batch, timestep: TimeStep) -> dict[str, Array]:

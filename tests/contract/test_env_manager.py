@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fakes import ScriptedPolicy
+from fault_envs import Handle
 
 from rlframe.envs import IEnvManager
 from rlframe.envs.gym_env import GymEnvFactory
@@ -139,6 +140,43 @@ def test_state_goes_on_exactly_and_is_a_copy(make: Make) -> None:
         for one, two in zip(expected, got, strict=True):
             for name, value in one.items():
                 np.testing.assert_array_equal(value, two[name])
+
+
+def test_a_checkpoint_leaves_envs_alone_whose_state_can_be_had(make: Make) -> None:
+    manager, other = make(), make()
+    manager.reset(seed=[1, 2, 3])
+    other.reset(seed=[1, 2, 3])
+    play(manager, 5)
+    play(other, 5)
+    assert manager.restart_lost().tolist() == [] and manager.alive.tolist() == [0, 1, 2]
+    np.testing.assert_array_equal(play(manager, 1)[0]['next_obs'], play(other, 1)[0]['next_obs'])
+
+
+def test_envs_without_state_begin_the_same_episode_with_and_without_an_interruption(make: Make) -> None:
+    runs = []
+    for seeds in ([1, 2, 3], [1, 2, 3], [4, 5, 6]):
+        manager, other = make(env_id=Handle), make(env_id=Handle)
+        manager.reset(seed=seeds)
+        play(manager, 7)
+        before = manager.obs.copy()
+        assert manager.restart_lost().tolist() == [0, 1, 2] and sorted(manager.ready) == [0, 1, 2]
+        assert (manager.obs[:, 2] == 0).all() and not np.isin(manager.obs[:, 3], before[:, 3]).any()
+        state = manager.state_dict()
+        other.reset(seed=[7, 8, 9])
+        play(other, 3)
+        assert other.load_state_dict(state).tolist() == [], (
+            'nothing is lost that was not lost in the other run'
+        )
+        for _ in range(2):  # the second time, envs resume from what they were in themselves
+            runs.append(play(manager, 12))
+            for one, two in zip(runs[-1], play(other, 12), strict=True):
+                for name, value in one.items():
+                    np.testing.assert_array_equal(value, two[name])
+            assert manager.restart_lost().tolist() == other.restart_lost().tolist() == [0, 1, 2]
+            np.testing.assert_array_equal(manager.obs, other.obs)
+    for k in (0, 1):
+        np.testing.assert_array_equal(runs[k][0]['obs'], runs[k + 2][0]['obs'])
+        assert not np.array_equal(runs[k][0]['obs'], runs[k + 4][0]['obs'])
 
 
 def test_closed_envs_are_launched_again(make: Make) -> None:

@@ -39,6 +39,9 @@ TOYS = {
         buffer=dict(type='advanced'),
         policy_=dict(discount_factor=0.5, priority=True, priority_IS_weight=True, nstep=2),
     ),
+    'qrdqn': DQN | dict(policy='qrdqn', model=dict(num_quantiles=8)),
+    'c51': DQN | dict(policy='c51', model=dict(v_min=0.0, v_max=4.0, n_atom=21)),
+    'dqn noisy': DQN | dict(model=dict(noisy=True)),
     'ppo': PPO,
     'ppo vector': PPO | dict(manager='gym_vector', manager_=dict(mode='sync')),
 }
@@ -58,20 +61,25 @@ def test_policy_learns_to_name_the_class_it_sees(name: str) -> None:
 
 @pytest.mark.parametrize(('ending', 'value'), [('truncated', 10.0), ('terminated', None)])
 @pytest.mark.parametrize('nstep', [1, 3])
+@pytest.mark.parametrize(
+    ('policy', 'model'),
+    [('dqn', {}), ('qrdqn', dict(num_quantiles=4)), ('c51', dict(v_min=0.0, v_max=12.0, n_atom=25))],
+)
 def test_value_of_endless_reward_1_is_10_behind_a_time_limit_and_less_before_an_end(
-    ending: str, value: float | None, nstep: int
+    ending: str, value: float | None, nstep: int, policy: str, model: dict[str, Any]
 ) -> None:
     pipeline = run(
         env_id='fakes:OneStateEnv',
+        policy=policy,
         env=dict(kwargs=dict(ending=ending)),
         learn=dict(batch_size=64, learning_rate=1e-2, target_update_freq=10, update_per_collect=8),
-        model=dict(encoder_hidden_size_list=[]),
+        model=dict(encoder_hidden_size_list=[], **model),
         policy_=dict(discount_factor=0.9, nstep=nstep),
         other=dict(eps=0.5),
         max_train_iter=2500,
     )
     with torch.no_grad():
-        q = pipeline.policy._model(torch.ones(1, 1)).numpy()
+        q = pipeline.policy._q_value(np.ones((1, 1), np.float32)).numpy()
     if value is not None:
         np.testing.assert_allclose(q, value, atol=0.5)
         return

@@ -41,12 +41,16 @@ CASES = {
         policy_=dict(random_collect_size=20),
     ),
     'ppo': dict(policy='ppo'),
+    'dqn qrdqn, noisy': dict(policy='qrdqn', model=dict(noisy=True)),
+    'dqn c51': dict(policy='c51', policy_=dict(priority=True)),
     'dqn native vector': dict(manager='gym_vector'),
     'ppo native vector': dict(policy='ppo', manager='gym_vector'),
     'dqn sync vector': dict(manager='gym_vector', manager_=dict(mode='sync'), policy_=dict(nstep=2)),
     'dqn sync vector same step': dict(
         manager='gym_vector', manager_=dict(mode='sync', autoreset='same_step')
     ),
+    'dqn subprocess': dict(manager='subprocess', manager_=dict(worker_num=2)),
+    'ppo subprocess': dict(policy='ppo', manager='subprocess', manager_=dict(worker_num=2)),
     'dqn frozen lake': dict(env_id='FrozenLake-v1'),
 }
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from fakes import CountingEnv, IdentityEnv, ScriptedPolicy, counted_reward, envs_of
+from fault_envs import Handle
 
 from rlframe.envs import BaseEnvManager
 from rlframe.envs.gym_env import GymEnvFactory
@@ -184,6 +186,38 @@ def test_envs_whose_state_cannot_be_had_all_begin_anew_with_their_own_obs(autore
     assert other.load_state_dict(manager.state_dict()).tolist() == [0, 1, 2]
     np.testing.assert_array_equal(other.obs, [[0, 1, 0], [1, 1, 0], [2, 1, 0]])
     assert other.ready.tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize('autoreset', ['next_step', 'same_step', 'disabled'])
+@pytest.mark.parametrize('mode', ['sync', 'async'])
+def test_envs_without_state_begin_the_same_episode_after_a_checkpoint(mode: str, autoreset: str) -> None:
+    if mode == 'async' and autoreset != 'next_step':
+        pytest.skip('the same code')
+
+    def build() -> GymVectorEnvManager:
+        if mode == 'async':
+            return GymVectorEnvManager(gymnasium.vector.AsyncVectorEnv([Handle] * 2, context='fork'))
+        factory = GymEnvFactory({'env_id': Handle})
+        return GymVectorEnvManager.from_factory(factory, 2, {'mode': mode, 'autoreset': autoreset})
+
+    manager, other = build(), build()
+    try:
+        manager.reset(seed=[1, 2])
+        rollouts = [Rollout(each, ScriptedPolicy().collect_mode) for each in (manager, other)]
+        for _ in range(8):
+            rollouts[0].step()
+        lost = manager.state_dict()
+        assert manager.restart_lost().tolist() == [0, 1] and manager.restart_lost().tolist() == []
+        for state, expected in ((manager.state_dict(), []), (lost, [0, 1])):
+            assert other.load_state_dict(state).tolist() == expected
+            np.testing.assert_array_equal(manager.obs, other.obs)
+            assert manager._episodes.tolist() == other._episodes.tolist()
+        for _ in range(12):
+            one, two = (rollout.step().timestep for rollout in rollouts)
+            np.testing.assert_array_equal(one.obs, two.obs)
+    finally:
+        manager.close()
+        other.close()
 
 
 def test_counted_rewards_are_exact() -> None:

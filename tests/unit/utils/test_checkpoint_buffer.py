@@ -135,6 +135,11 @@ def test_rows_that_an_earlier_checkpoint_has_are_linked_and_only_new_ones_writte
     assert len(load_checkpoint(path)[0]['replay_buffer']['storage']['columns']['obs']) == 100
     inodes = [(tmp_path / f'iteration_{n}' / 'replay_buffer-0-40.safetensors').stat().st_ino for n in (2, 3)]
     assert inodes[0] == inodes[1]
+    resumed = loaded_buffer(path, 'naive', 100)
+    resumed.push(transitions(0, 5), 0)
+    written.clear()
+    save(tmp_path, 8, resumed)
+    assert [name for name in written if parse_segment(name)] == ['replay_buffer-120-125.safetensors']
     buffer.push(transitions(0, 40), 0)
     assert segments(save(tmp_path, 9, buffer))[0] == 'replay_buffer-40-70.safetensors'
 
@@ -181,6 +186,7 @@ def test_many_small_files_are_merged(tmp_path: Path) -> None:
         path = save(tmp_path, number, buffer)
         most = max(most, len(segments(path)))
     assert 40 < most <= rows_module.MAX_SMALL + 1
+    assert set(buffer._storage._segments) == set(segments(path))  # forgotten are those that are merged
     assert_same(loaded_buffer(path, 'naive', 1000).state_dict(), buffer.state_dict())
 
 

@@ -25,6 +25,7 @@ from rlframe.utils.checkpoint import (
     strip_buffer,
     verify_checkpoint,
 )
+from rlframe.utils.checkpoint import manifest as manifest_module
 from rlframe.utils.field import check_values, defaults_of
 
 
@@ -91,6 +92,23 @@ def test_nothing_older_goes_while_the_newest_is_damaged(tmp_path: Path, caplog: 
     assert str(member) in caplog.text and 'no older one is deleted' in caplog.text
     member.write_bytes(content)
     assert keep(tmp_path, keep_last=1) == [tmp_path / 'iteration_2', tmp_path / 'iteration_1']
+
+
+def test_files_that_were_compared_once_are_not_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    real = manifest_module.check_file
+    monkeypatch.setattr(
+        manifest_module, 'check_file', lambda path, facts: (read.append(path.name), real(path, facts))
+    )
+    buffer = filled_buffer()
+    for number in range(3):
+        options = {'replay_buffer': 'incremental', 'keep_last': 1}
+        path = tmp_path / f'iteration_{number}'
+        publish_checkpoint(path, state(), buffer=buffer.checkpoint_state(), options=options)
+    rest = ['replay_buffer.json', 'replay_buffer.safetensors', 'state.json', 'tensors.safetensors']
+    assert sorted(read) == sorted(2 * rest)
 
 
 def test_the_names_are_set_in_one_step_and_a_disk_that_refuses_leaves_them(

@@ -221,6 +221,16 @@ def test_files_of_rows_that_lie_about_their_length_allocate_nothing(run: Path) -
         load_checkpoint(path)
 
 
+def test_a_file_of_rows_with_fewer_than_its_name_says_is_refused(run: Path) -> None:
+    path = run / 'iteration_2'
+    content = rows_of(path)
+    content['rows'] |= {'files': ['replay_buffer-13-33.safetensors']}
+    forge(path, 'replay_buffer.json', json.dumps(content).encode())
+    forge(path, 'replay_buffer-13-33.safetensors', (path / 'replay_buffer-24-33.safetensors').read_bytes())
+    with pytest.raises(CheckpointCorruptError, match=r'does not hold 20 rows of columns\.action'):
+        load_checkpoint(path)
+
+
 @pytest.mark.parametrize(
     ('name', 'words'),
     [

@@ -1,0 +1,106 @@
+"""C51: DQN that learns the distribution of the return over fixed values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from easydict import EasyDict
+
+from rlframe.data.batch import Batch
+from rlframe.errors import ConfigError
+from rlframe.policy.base_policy import Metrics
+from rlframe.policy.dqn import DQNPolicy
+from rlframe.registry import POLICY_REGISTRY
+from rlframe.utils.field import Field
+from rlframe.utils.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = LazyModule('torch')
+
+
+@POLICY_REGISTRY.register('c51')
+class C51Policy(DQNPolicy):
+    """DQN whose network gives the probability of each of ``n_atom`` returns between ``v_min`` and ``v_max``.
+
+    Source:
+        Bellemare et al., A Distributional Perspective on Reinforcement Learning (2017), algorithm 1.
+    """
+
+    config = dict(
+        model=dict(
+            v_min=Field(-10.0, float, '', 'discounted return', 'smallest return that can be told'),
+            v_max=Field(10.0, float, '', 'discounted return', 'largest return that can be told'),
+            n_atom=Field(51, int, '[2, inf)', 'atoms', 'returns that are told apart'),
+        ),
+    )
+
+    @classmethod
+    def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
+        errors = super().check_config(cfg)
+        if cfg.model.v_min >= cfg.model.v_max:
+            errors.append(
+                ConfigError(
+                    'bad value',
+                    where='model.v_max',
+                    got=cfg.model.v_max,
+                    expected=f'more than v_min={cfg.model.v_min}',
+                )
+            )
+        return errors
+
+    def model_kwargs(self) -> dict[str, Any]:
+        kwargs = super().model_kwargs()
+        for name in ('v_min', 'v_max'):
+            del kwargs[name]
+        return kwargs | {'atoms': kwargs.pop('n_atom')}
+
+    def _create_model(self) -> Any:
+        model = self._cfg.model
+        self._support = torch.linspace(model.v_min, model.v_max, model.n_atom, device=self._device)  # [M]
+        return super()._create_model()
+
+    def _expected(self, output: torch.Tensor) -> torch.Tensor:
+        return output.softmax(2) @ self._support
+
+    def _losses(self, data: Batch) -> tuple[torch.Tensor, torch.Tensor, Metrics]:
+        log_probability = self._chosen(self._model(self._tensor(data['obs'])), data).log_softmax(1)  # [B, M]
+        target = self._target(data)  # [B, M]
+        losses = -(target * log_probability).sum(1)
+        value = (log_probability.detach().exp() @ self._support).mean()
+        metrics = {'q_value': value, 'target_q_value': (target @ self._support).mean()}
+        return losses, losses.detach(), metrics
+
+    def _target(self, data: Batch) -> torch.Tensor:
+        with torch.no_grad():
+            probability = self._next_output(data).softmax(1)
+            return project(probability, self._tensor(data['reward']), self._discount(data), self._support)
+
+
+def project(
+    probability: torch.Tensor, reward: torch.Tensor, discount: torch.Tensor, support: torch.Tensor
+) -> torch.Tensor:
+    """Moves a distribution over ``support`` by reward and discount and distributes it over ``support`` again.
+
+    Each moved value gives its probability to its two neighbours, to the nearer one more; beyond the ends it is clipped.
+
+    Args:
+        probability: Of each value in the next state, float32 [B, M].
+        reward: float32 [B].
+        discount: Weight of the next state, float32 [B].
+        support: Values in rising order, evenly spaced, float32 [M].
+
+    Returns:
+        float32 [B, M]; each row sums to 1.
+
+    Source:
+        Bellemare et al. (2017), eq. 7.
+    """
+    low, high = support[0], support[-1]
+    moved = (reward[:, None] + discount[:, None] * support).clamp(low, high)  # [B, M]
+    place = (moved - low) / (support[1] - low)
+    share = (
+        1 - (place[:, None, :] - torch.arange(len(support), device=place.device)[None, :, None]).abs()
+    ).clamp_(min=0)
+    return (share @ probability[:, :, None])[:, :, 0]

@@ -1,0 +1,226 @@
+"""Envs that fail in every way that there is, when and where they are told to; and ways to see what is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+
+class OwnError(Exception):
+    """An env's own kind of error."""
+
+
+def raise_own() -> None:
+    raise OwnError('the simulator lost its mind')
+
+
+def kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def leave() -> None:
+    os._exit(7)
+
+
+def sleep() -> None:
+    time.sleep(600)
+
+
+def spin() -> None:
+    while True:
+        pass
+
+
+def hold_the_lock() -> None:
+    """Waits in C without giving Python's lock away."""
+    import ctypes
+
+    ctypes.PyDLL(None).sleep(600)
+
+
+def flood() -> None:
+    """Writes a lot where the protocol must not be."""
+    line = 'x' * 9999 + '\n'
+    for _ in range(100):
+        sys.stdout.write(line)
+        os.write(2, line.encode())
+    sys.stdout.flush()
+
+
+def fork() -> None:
+    """Leaves processes behind: one forked, one started."""
+    if os.fork() == 0:
+        time.sleep(600)
+    subprocess.Popen(['sleep', '600'])
+
+
+class Steady(gymnasium.Env):
+    """Its obs is (env number, resets so far, step, a random number); it needs no torch, so that workers start quickly."""
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (4,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, number: int = 0, length: int = 5) -> None:
+        self.number, self.length, self.resets, self.steps, self.all_steps = number, length, 0, 0, 0
+
+    def _obs(self) -> np.ndarray:
+        return np.array([self.number, self.resets, self.steps, self.np_random.random()], np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.resets, self.steps = self.resets + 1, 0
+        return self._obs(), {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        self.all_steps += 1
+        done = self.steps == self.length
+        info = {'is_success': self.number % 2 == 0, 'place': {'step': self.steps}} if done else {}
+        return (
+            self._obs(),
+            0.1 * self.steps,
+            done and self.resets % 2 == 0,
+            done and self.resets % 2 == 1,
+            info,
+        )
+
+    def render(self) -> np.ndarray:
+        return np.full((4, 6, 3), 10 * self.number + self.steps, np.uint8)
+
+
+class Handle(Steady):
+    """Its state cannot be had; an episode depends on nothing but its seed."""
+
+    def __init__(self, number: int = 0, length: int = 5) -> None:
+        super().__init__(number, length)
+        self._handle = object()
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        self.resets = 0
+        return super().reset(seed=seed)
+
+
+class FaultEnv(Steady):
+    """Does harm at one place.
+
+    Args:
+        number: Which env it is.
+        fault: Name of the function here that it calls there; none where it is empty.
+        place: ``'init'``, ``'reset'`` or ``'step'``.
+        at: Number of the reset, or of the step of all its steps, counted from 1.
+        once: A file that is made when it happens, so that it happens once and not in the env that takes its place.
+    """
+
+    def __init__(
+        self,
+        number: int = 0,
+        fault: str = '',
+        place: str = 'step',
+        at: int = 1,
+        once: str = '',
+        length: int = 5,
+    ) -> None:
+        super().__init__(number, length)
+        self.fault, self.place, self.at, self.once = fault, place, at, once
+        if place == 'init':
+            self._do()
+
+    def _do(self) -> None:
+        if self.fault and not (self.once and Path(self.once).exists()):
+            if self.once:
+                Path(self.once).touch()
+            globals()[self.fault]()
+
+    def reset(self, **options: Any) -> Any:
+        if self.place == 'reset' and self.resets + 1 == self.at:
+            self._do()
+        return super().reset(**options)
+
+    def step(self, action: Any) -> Any:
+        if self.place == 'step' and self.all_steps + 1 == self.at:
+            self._do()
+        return super().step(action)
+
+
+class RandomlyFailing(Steady):
+    """Raises with a probability that its seed decides about."""
+
+    def __init__(self, number: int = 0, probability: float = 0.01) -> None:
+        super().__init__(number, 20)
+        self.probability = probability
+
+    def step(self, action: Any) -> Any:
+        if self.np_random.random() < self.probability:
+            raise_own()
+        return super().step(action)
+
+
+class Bad(Steady):
+    """Breaks the contract in its third step."""
+
+    def __init__(self, number: int = 0, what: str = 'nan') -> None:
+        super().__init__(number, 100)
+        self.what = what
+
+    def step(self, action: Any) -> Any:
+        obs, reward, *rest = super().step(action)
+        if self.steps == 3 and self.number == 1:
+            if self.what == 'nan':
+                reward = float('nan')
+            else:
+                obs = np.zeros(7, np.float32)
+        return obs, reward, *rest
+
+
+def processes() -> dict[int, tuple[str, int, int]]:
+    """Returns state, parent and process group of every process."""
+    found = {}
+    for folder in Path('/proc').iterdir():
+        if folder.name.isdigit():
+            try:
+                state, parent, group = (folder / 'stat').read_text().rpartition(')')[2].split()[:3]
+            except OSError:
+                continue
+            found[int(folder.name)] = (state, int(parent), int(group))
+    return found
+
+
+def children(parent: int | None = None) -> set[int]:
+    """Returns the children of a process, zombies too; of this one where none is given."""
+    parent = os.getpid() if parent is None else parent
+    return {pid for pid, (_, its_parent, _) in processes().items() if its_parent == parent}
+
+
+def members(groups: set[int]) -> set[int]:
+    """Returns the living processes of some process groups."""
+    return {pid for pid, (state, _, group) in processes().items() if group in groups and state != 'Z'}
+
+
+def wait_until(holds: Callable[[], bool], seconds: float) -> bool:
+    """Returns whether something came to hold within so many seconds."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def leftovers() -> dict[str, Any]:
+    """Returns what must be the same before and after: children, threads, open files, shared memory."""
+    return {
+        'children': children(),
+        'threads': {thread.ident for thread in threading.enumerate()},
+        'fds': len(os.listdir('/proc/self/fd')),
+        'shm': set(os.listdir('/dev/shm')),
+    }

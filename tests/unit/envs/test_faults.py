@@ -1,0 +1,437 @@
+"""An env that fails is named; then the run ends, or a new env or none takes its place and the episode leaves no trace."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fakes import ScriptedPolicy
+from fault_envs import (
+    FaultEnv,
+    Handle,
+    OwnError,
+    RandomlyFailing,
+    Steady,
+    children,
+    leftovers,
+    members,
+    wait_until,
+)
+
+from rlframe.envs import BaseEnvManager
+from rlframe.envs.faults import FaultBudget, checkpoint_seed, restart_seed
+from rlframe.envs.subprocess_manager import SubprocessEnvManager
+from rlframe.errors import EnvCrashedError, EnvStartError, EnvTimeoutError
+from rlframe.worker import InteractionSerialEvaluator, SampleSerialCollector
+from rlframe.worker.collector.rollout import Rollout
+
+SEEDS = [11, 12, 13, 14]
+LIMIT = 0.6
+WORDS = {
+    'raise_own': 'raised OwnError: the simulator lost its mind',
+    'kill': 'was killed by signal 9 (SIGKILL); out of memory?',
+    'leave': 'exited with code 7',
+    'sleep': f'did not answer within {LIMIT:g} s',
+    'spin': f'did not answer within {LIMIT:g} s',
+}
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    before = leftovers()
+    yield
+    assert leftovers() == before
+
+
+@pytest.fixture
+def make() -> Iterator[Any]:
+    """Makes a manager of four envs of which the second one fails; 'base' holds it in this process."""
+    made: list[BaseEnvManager] = []
+
+    def build(kind: str, env_fn: Any, **cfg: Any) -> BaseEnvManager:
+        if kind == 'base':
+            made.append(BaseEnvManager(env_fn, cfg))
+        else:
+            limits = {'worker_num': 2, 'step_timeout': LIMIT, 'reset_timeout': 20.0}
+            made.append(SubprocessEnvManager(env_fn, limits | cfg))
+        return made[-1]
+
+    yield build
+    for manager in made:
+        start = time.monotonic()
+        manager.close()
+        assert time.monotonic() - start < 5
+
+
+def failing(fault: str, place: str = 'step', at: int = 2, once: Path | str = '') -> list[Any]:
+    return [partial(FaultEnv, i, fault if i == 1 else '', place, at, str(once)) for i in range(4)]
+
+
+CASES = [
+    pytest.param(kind, fault, place, marks=[] if (kind, fault, place) in quick else pytest.mark.slow)
+    for quick in [
+        {
+            ('base', 'raise_own', 'step'),
+            ('base', 'raise_own', 'reset'),
+            ('subprocess', 'raise_own', 'step'),
+            ('subprocess', 'raise_own', 'reset'),
+            ('subprocess', 'kill', 'step'),
+            ('subprocess', 'sleep', 'step'),
+            ('subprocess', 'leave', 'reset'),
+        }
+    ]
+    for kind, faults in (
+        ('base', ['raise_own']),
+        ('subprocess', ['raise_own', 'kill', 'leave', 'sleep', 'spin']),
+    )
+    for fault in faults
+    for place in ('step', 'reset')
+]
+each_case = pytest.mark.parametrize(('kind', 'fault', 'place'), CASES)
+
+
+def place_words(place: str) -> list[str]:
+    return (
+        ['env 1', 'step()', 'episode 1', 'step 2'] if place == 'step' else ['env 1', 'reset()', 'episode 2']
+    )
+
+
+@each_case
+def test_raise_names_the_env_and_leaves_nothing(make: Any, kind: str, fault: Any, place: str) -> None:
+    manager = (
+        make(kind, failing(fault, place), reset_timeout=LIMIT * 2)
+        if kind != 'base'
+        else make(kind, failing(fault, place))
+    )
+    manager.reset(seed=SEEDS)
+    rollout, start = Rollout(manager, ScriptedPolicy().collect_mode), 0.0
+    with pytest.raises(EnvCrashedError) as caught:
+        for _ in range(6):
+            start = time.monotonic()
+            rollout.step()
+    words = WORDS[fault] if place == 'step' else WORDS[fault].replace(f'{LIMIT:g}', f'{2 * LIMIT:g}')
+    for word in [*place_words(place), words]:
+        assert word in str(caught.value)
+    assert isinstance(caught.value, EnvTimeoutError) == (fault in ('sleep', 'spin'))
+    if fault in ('sleep', 'spin'):
+        assert 0 <= time.monotonic() - start - LIMIT * (1 if place == 'step' else 2) < 2
+        assert f'env.manager.{place}_timeout' in str(caught.value)
+    if fault == 'raise_own':
+        assert 'fault_envs.py' in str(caught.value)
+        assert isinstance(caught.value.__cause__, OwnError) or 'Traceback' in str(caught.value)
+    assert manager.closed and children() == set()
+
+
+@each_case
+@pytest.mark.parametrize('on_error', ['restart', 'drop'])
+def test_a_fault_is_outlived_and_its_episode_leaves_no_trace(
+    make: Any, tmp_path: Path, kind: str, fault: Any, place: str, on_error: str
+) -> None:
+    manager = make(kind, failing(fault, place, once=tmp_path / 'once'), on_error=on_error)
+    if place == 'reset' and fault in ('sleep', 'spin'):
+        manager._group._reset_timeout = LIMIT
+    manager.reset(seed=SEEDS)
+    rollout, rows, void = Rollout(manager, ScriptedPolicy().collect_mode), [], []
+    for _ in range(14):
+        step = rollout.step()
+        void += step.abnormal.tolist()
+        rows += [(*step.obs[k], *step.timestep.obs[k], bool(step.done[k])) for k in range(len(step.done))]
+    gone = [] if on_error == 'restart' else [1]
+    assert manager.alive.tolist() == manager.ready.tolist() == [env for env in range(4) if env not in gone]
+    (cause,) = manager._budget.causes
+    for word in [*place_words(place), WORDS[fault]]:
+        assert word in cause and 'Traceback' not in cause
+    together = kind == 'subprocess' and fault != 'raise_own'  # its worker took env 0 with it
+    assert sorted(void) == {'step': [0, 1] if together else [1], 'reset': []}[place]
+    for row in rows:
+        assert row[0] == row[4] and row[1] == row[5] and row[2] + 1 == row[6], 'a row is of one episode'
+        assert row[8] == (row[6] == 5), 'an episode ends after 5 steps and never else'
+    assert len(rows) + len(void) == 4 * 14 - (14 - 2 if place == 'step' else 14 - 5) * len(gone)
+    if on_error == 'restart':
+        own = [row for row in rows if row[0] == 1]
+        fresh = Steady(1)
+        first, _ = fresh.reset(seed=restart_seed(SEEDS[1], 1))
+        begun = own[1] if place == 'step' else own[5]
+        np.testing.assert_array_equal(begun[:4], first)
+    if together:
+        again = next(row for row in rows[4:] if row[0] == 0 and row[2] == 0) if place == 'step' else None
+        first, _ = Steady(0).reset(seed=restart_seed(SEEDS[0], 1))
+        assert again is None or again[3] == first[3]
+
+
+def test_a_void_row_is_the_last_obs_without_reward_and_says_why(make: Any, tmp_path: Path) -> None:
+    for kind in ('base', 'subprocess'):
+        manager = make(kind, failing('raise_own', once=tmp_path / kind), on_error='restart')
+        manager.reset(seed=SEEDS)
+        manager.step(np.zeros(4, np.int64), manager.ready)
+        last = manager.obs.copy()
+        for _ in range(2):  # as long as it was not reset
+            step = manager.step(np.zeros(4, np.int64), manager.ready)
+            np.testing.assert_array_equal(step.obs[1], last[1])
+            assert (step.reward[1], step.terminated[1], step.truncated[1]) == (0, False, False)
+            assert step.info[1]['abnormal'] and 'OwnError' in step.info[1]['env_error']
+            assert not any(step.info[env].get('abnormal') for env in (0, 2, 3))
+        assert step.obs[:, 2].tolist() == [3, 1, 3, 3], 'the others were stepped once each'
+        manager.reset(np.array([1]))
+        assert manager.step(np.zeros(4, np.int64), manager.ready).obs[:, 2].tolist() == [4, 1, 4, 4]
+
+
+def test_a_worker_killed_between_steps_is_noticed_and_its_envs_are_replaced(make: Any) -> None:
+    manager = make('subprocess', [partial(Steady, i) for i in range(4)], on_error='restart')
+    manager.reset(seed=SEEDS)
+    rollout = Rollout(manager, ScriptedPolicy().collect_mode)
+    rollout.step()
+    victim = manager._group._pool.running[1]
+    victim._process.kill()
+    assert wait_until(victim.has_exited, 5)
+    assert rollout.step().abnormal.tolist() == [2, 3]
+    assert f'the worker of env 2, 3 (pid {victim.pid}) was killed by signal 9' in manager._budget.causes[0]
+    assert rollout.step().timestep.obs[:, 2].tolist() == [3, 3, 1, 1]
+
+
+def test_a_budget_ends_the_run_with_its_causes(make: Any) -> None:
+    for kind in ('base', 'subprocess'):
+        manager = make(
+            kind, [partial(RandomlyFailing, i, 1.0) for i in range(2)], on_error='restart', max_restarts=3
+        )
+        manager.reset(seed=[1, 2])
+        rollout = Rollout(manager, ScriptedPolicy().collect_mode)
+        with pytest.raises(EnvCrashedError) as caught:
+            for _ in range(9):
+                rollout.step()
+        for word in (
+            '4 faults of envs, 3 are allowed',
+            'env 0, episode 1, step 1',
+            'env 1, episode 2',
+            'OwnError',
+        ):
+            assert word in str(caught.value)
+        assert manager.closed and children() == set()
+
+
+def test_when_no_env_is_left_the_run_ends(make: Any) -> None:
+    for kind in ('base', 'subprocess'):
+        manager = make(kind, [partial(RandomlyFailing, i, 1.0) for i in range(2)], on_error='drop')
+        manager.reset(seed=[1, 2])
+        with pytest.raises(EnvCrashedError, match='no env is left'):
+            manager.step(np.zeros(2, np.int64), manager.ready)
+        assert manager.closed and children() == set()
+
+
+def test_a_reset_that_never_succeeds_uses_the_budget_up(make: Any) -> None:
+    env_fn = [partial(FaultEnv, i, 'raise_own' if i == 1 else '', 'reset', 1) for i in range(3)]
+    for kind in ('base', 'subprocess'):
+        with pytest.raises(EnvStartError, match=r'env 1, episode 1: reset\(\) raised OwnError'):
+            make(kind, env_fn).reset(seed=[1, 2, 3])
+        with pytest.raises(EnvCrashedError, match='3 faults of envs, 2 are allowed'):
+            make(kind, env_fn, on_error='restart', max_restarts=2).reset(seed=[1, 2, 3])
+        manager = make(kind, env_fn, on_error='drop')
+        manager.reset(seed=[1, 2, 3])
+        assert manager.ready.tolist() == manager.alive.tolist() == [0, 2]
+        assert manager.step(np.zeros(2, np.int64), manager.ready).env_id.tolist() == [0, 2]
+
+
+def test_the_others_of_a_worker_that_dies_in_a_reset_give_a_void_step(make: Any, tmp_path: Path) -> None:
+    env_fn = [
+        partial(Steady, 0, 9),
+        partial(FaultEnv, 1, 'kill', 'reset', 2, str(tmp_path / 'once'), 2),
+        partial(Steady, 2, 9),
+    ]
+    manager = make('subprocess', env_fn, on_error='restart', worker_num=1)
+    manager.reset(seed=[1, 2, 3])
+    rollout = Rollout(manager, ScriptedPolicy().collect_mode)
+    steps = [rollout.step() for _ in range(5)]
+    assert [step.abnormal.tolist() for step in steps] == [[], [], [0, 2], [], []]
+    assert steps[2].timestep.env_id.tolist() == [1] and steps[2].obs[0, 2] == 0
+    assert steps[3].obs[:, 2].tolist() == [0, 1, 0]
+
+
+def test_a_limit_holds_for_each_env_not_for_all_of_a_worker(make: Any) -> None:
+    class Slow(Steady):
+        def step(self, action: Any) -> Any:
+            time.sleep(0.25)
+            return super().step(action)
+
+    manager = make('subprocess', [Slow] * 4, worker_num=1)  # 1 s in all
+    manager.reset()
+    manager.step(np.zeros(4, np.int64), manager.ready)
+
+
+def test_limits_hold_in_other_threads_and_whatever_the_wall_clock_says(make: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(time, 'time', lambda: 0.0)
+    caught: list[Any] = []
+
+    def work() -> None:
+        manager = make('subprocess', failing('sleep', at=1))
+        manager.reset()
+        start = time.monotonic()
+        try:
+            manager.step(np.zeros(4, np.int64), manager.ready)
+        except EnvTimeoutError as error:
+            caught.append((error, time.monotonic() - start))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    ((error, seconds),) = caught
+    assert 'env 1' in str(error) and LIMIT <= seconds < LIMIT + 2
+
+
+def test_a_constructor_that_hangs_is_a_timeout_of_the_start(make: Any) -> None:
+    start = time.monotonic()
+    with pytest.raises(
+        EnvTimeoutError, match=r'reset_timeout: env 1 \(worker pid \d+\) in its constructor did not answer'
+    ):
+        make('subprocess', failing('spin', 'init'), reset_timeout=2.0)
+    assert 2 <= time.monotonic() - start < 4 and children() == set()
+
+
+def test_close_does_not_wait_for_an_env_that_hangs(make: Any) -> None:
+    manager = make('subprocess', failing('spin', at=2), step_timeout=60.0)
+    manager.reset()
+    manager.step(np.zeros(4, np.int64), manager.ready)
+    group, pids = manager._group, children()
+    manager._group._pool._send(group._pool.running[0], group._step_message('l'))
+    time.sleep(0.3)
+    start = time.monotonic()
+    manager.close()
+    assert time.monotonic() - start < 5 and not members(pids)
+
+
+def test_a_flood_of_output_harms_nothing(make: Any, capfd: Any) -> None:
+    manager = make('subprocess', failing('flood'))
+    manager.reset(seed=SEEDS)
+    for _ in range(4):
+        assert manager.step(np.zeros(4, np.int64), manager.ready).obs[:, 0].tolist() == [0, 1, 2, 3]
+    assert len(capfd.readouterr().out) >= 10**6
+
+
+def test_what_an_env_forked_and_started_ends_with_its_worker(make: Any) -> None:
+    manager = make('subprocess', failing('fork', at=1), on_error='restart')
+    manager.reset()
+    manager.step(np.zeros(4, np.int64), manager.ready)
+    groups = children()
+    assert len(members(groups)) == 4
+    manager._group._pool.running[0]._process.kill()  # what it forked holds its end of the connection
+    manager.step(np.zeros(4, np.int64), manager.ready)
+    assert wait_until(lambda: len(members(groups)) == 1, 2) and len(manager._budget.causes) == 1
+    manager.reset()
+    manager.close()
+    assert not members(groups)
+
+
+def test_restarts_are_part_of_the_state(make: Any, tmp_path: Path) -> None:
+    def run(manager: Any, steps: int) -> list[Any]:
+        rollout, rows = Rollout(manager, ScriptedPolicy().collect_mode), []
+        for _ in range(steps):
+            step = rollout.step()
+            rows.append((step.obs.tolist(), step.timestep.env_id.tolist(), step.abnormal.tolist()))
+        return rows
+
+    env_fn = [partial(RandomlyFailing, i, 0.05) for i in range(4)]
+    for kind, on_error in (
+        ('base', 'restart'),
+        ('subprocess', 'restart'),
+        ('base', 'drop'),
+        ('subprocess', 'drop'),
+    ):
+        manager = make(kind, env_fn, on_error=on_error, max_restarts=100)
+        manager.reset(seed=SEEDS)
+        run(manager, 30)
+        state = manager.state_dict()
+        assert len(state['faults']['causes']) >= 2
+        try:
+            expected = run(manager, 20)
+        except EnvCrashedError:
+            expected = None
+        other = make(kind, env_fn, on_error=on_error, max_restarts=100)
+        other.reset(seed=[1, 2, 3, 4])
+        other.load_state_dict(state)
+        assert other.alive.tolist() == [i for i in range(4) if i not in state['dropped']]
+        if expected is not None:
+            assert run(other, 20) == expected
+            assert other._budget.causes == manager._budget.causes
+
+
+def test_both_managers_outlive_the_same_faults_in_the_same_way(make: Any) -> None:
+    env_fn = [partial(RandomlyFailing, i, 0.02) for i in range(4)]
+    samples = []
+    for kind in ('base', 'subprocess'):
+        manager = make(kind, env_fn, on_error='restart', max_restarts=1000)
+        collector = SampleSerialCollector({}, manager, ScriptedPolicy().collect_mode)
+        rows = collector.collect(1000)
+        assert collector.discarded > 0 and len(manager._budget.causes) >= 5
+        samples.append((rows, collector.discarded, collector.envstep))
+    for name, column in samples[0][0].items():
+        np.testing.assert_array_equal(samples[1][0][name], column)
+    assert samples[0][1:] == samples[1][1:]
+
+
+@pytest.mark.parametrize('nstep', [1, 3])
+def test_partial_episodes_are_counted_as_discarded_and_no_end_is_invented(make: Any, nstep: int) -> None:
+    manager = make(
+        'base', [partial(RandomlyFailing, i, 0.05) for i in range(4)], on_error='restart', max_restarts=999
+    )
+    policy = ScriptedPolicy(nstep=nstep, discount_factor=1.0)
+    collector = SampleSerialCollector({}, manager, policy.collect_mode)
+    rows = collector.collect(600)
+    assert len(manager._budget.causes) > 10 and collector.discarded >= len(manager._budget.causes)
+    done = rows['terminated'] | rows['truncated']
+    np.testing.assert_array_equal(done, rows['next_obs'][:, 2] == 20)
+    assert (rows['obs'][:, 1] == rows['next_obs'][:, 1]).all()
+    all_steps = collector.envstep + len(manager._budget.causes)
+    assert all_steps == 600 + collector.carried + collector.discarded
+
+
+def test_a_block_is_as_much_smaller_as_envs_were_given_up(make: Any, tmp_path: Path) -> None:
+    for kind in ('base', 'subprocess'):
+        env_fn = failing('raise_own', at=12, once=tmp_path / kind)
+        manager = make(kind, env_fn, on_error='drop')
+        policy = ScriptedPolicy(n_sample=32, on_policy=True)
+        collector = SampleSerialCollector({}, manager, policy.collect_mode)
+        sizes = [len(collector.collect()) for _ in range(4)]
+        # in the second block env 1 keeps the 2 rows of its episode that ended; steps 11 and 12 are thrown away
+        assert sizes == [32, 24 + 2, 24, 24] and collector.discarded == 2
+        counts = np.bincount(collector.collect()['env_id'], minlength=4)
+        assert counts.tolist() == [8, 0, 8, 8]
+
+
+def test_an_evaluation_replaces_what_fails(make: Any, tmp_path: Path) -> None:
+    env = make('subprocess', failing('kill', at=3, once=tmp_path / 'once'), on_error='restart')
+    evaluator = InteractionSerialEvaluator({'n_episode': 8}, env, ScriptedPolicy().eval_mode)
+    _, info = evaluator.eval()
+    assert info['eval_episode_len'] == [5] * 8 and len(env._budget.causes) == 1
+
+
+def test_seeds_of_restarts_and_checkpoints_differ_from_each_other() -> None:
+    drawn = [
+        f(seed, n) for f in (restart_seed, checkpoint_seed) for seed in (0, 1, 2**32 - 1) for n in range(20)
+    ]
+    assert len(set(drawn)) == 120 and all(0 <= seed < 2**32 for seed in drawn)
+    assert restart_seed(None, 3) is checkpoint_seed(None, 3) is None
+
+
+def test_a_budget_keeps_one_line_of_each_cause() -> None:
+    budget = FaultBudget('restart', 2)
+    assert budget.handle(EnvCrashedError('what\nTraceback')) == 'restart' and budget.causes == ['what']
+    other = FaultBudget('drop', 2)
+    other.load_state_dict(budget.state_dict())
+    assert other.handle(EnvCrashedError('else')) == 'drop'
+    with pytest.raises(EnvCrashedError, match=r'3 faults of envs, 2 are allowed.*what \| else \| third'):
+        other.handle(EnvCrashedError('third'))
+    with pytest.raises(EnvCrashedError, match=r'^only$'):
+        FaultBudget('raise', 9).handle(EnvCrashedError('only'))
+
+
+def test_an_env_without_state_that_fails_is_no_longer_asked_for_it(make: Any) -> None:
+    manager = make('base', [partial(Handle, i) for i in range(2)], on_error='restart')
+    manager.reset(seed=[1, 2])
+    manager.step(np.zeros(2, np.int64), manager.ready)
+    manager._lost[1] = 'it failed'
+    assert manager.restart_lost().tolist() == [0]

@@ -1,0 +1,413 @@
+"""Envs in worker processes give what envs in this process give, and nothing of them is left behind."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import fault_envs
+import gymnasium
+import numpy as np
+import pytest
+from fault_envs import (
+    Bad,
+    FaultEnv,
+    Handle,
+    OwnError,
+    Steady,
+    children,
+    leftovers,
+    members,
+)
+
+from rlframe.envs import BaseEnvManager
+from rlframe.envs.gym_env import GymEnvFactory
+from rlframe.envs.subprocess_manager import SubprocessEnvManager
+from rlframe.errors import (
+    ActionError,
+    EnvContractError,
+    EnvError,
+    EnvStartError,
+    IncompatibleError,
+    NonFiniteError,
+    SerializationError,
+)
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    before = leftovers()
+    yield
+    assert leftovers() == before
+
+
+@pytest.fixture
+def make() -> Iterator[Any]:
+    """Makes a manager of Steady envs, or of others, that is closed at the end."""
+    made: list[SubprocessEnvManager] = []
+
+    def build(env_fn: Any = 4, **cfg: Any) -> SubprocessEnvManager:
+        env_fn = [partial(Steady, i) for i in range(env_fn)] if isinstance(env_fn, int) else env_fn
+        made.append(SubprocessEnvManager(env_fn, {'worker_num': 2, **cfg}))
+        return made[-1]
+
+    yield build
+    for manager in made:
+        manager.close()
+
+
+def history(manager: Any, steps: int, seed: list[int] | None = None, action: Any = None) -> list[Any]:
+    """Returns everything that so many steps answer; envs of which it says so are left out of a step."""
+    rows: list[Any] = []
+    if seed is not None:
+        manager.reset(seed=seed)
+    for k in range(steps):
+        acting = manager.ready if k % 3 else manager.ready[k % 2 :: 2].copy()
+        actions = np.full(len(acting), k % 2) if action is None else action(len(acting))
+        step = manager.step(actions, acting)
+        rows += [column.copy() for column in step[:4]] + [
+            [dict(info) for info in step.info],
+            step.env_id.copy(),
+        ]
+        done = step.env_id[step.done]
+        if len(done):
+            manager.reset(done)
+        rows.append(manager.obs.copy())
+    return rows
+
+
+def assert_same(one: list[Any], other: list[Any]) -> None:
+    assert len(one) == len(other)
+    for a, b in zip(one, other, strict=True):
+        if isinstance(a, np.ndarray):
+            assert a.dtype == b.dtype
+            np.testing.assert_array_equal(a, b)
+        else:
+            assert a == b
+
+
+@pytest.mark.parametrize('worker_num', [1, 2, 5])
+def test_steps_equal_those_of_base_also_when_some_envs_are_left_out(make: Any, worker_num: int) -> None:
+    env_fn = [partial(Steady, i, 3 + i) for i in range(5)]
+    expected = history(BaseEnvManager(env_fn), 40, [1, 2, 3, 4, 5])
+    assert_same(history(make(env_fn, worker_num=worker_num), 40, [1, 2, 3, 4, 5]), expected)
+
+
+@pytest.mark.parametrize(
+    'env_id', ['CartPole-v1', 'Pendulum-v1', 'FrozenLake-v1', 'MountainCarContinuous-v0']
+)
+@pytest.mark.parametrize('dtype', [None, np.float64])
+def test_steps_of_gymnasium_s_envs_equal_those_of_base(env_id: str, dtype: Any) -> None:
+    factory = GymEnvFactory({'env_id': env_id})
+    shape, kind = factory.spec.action_space.shape, dtype or factory.spec.action_space.dtype
+    if np.issubdtype(kind, np.floating) != bool(shape):
+        pytest.skip('no action of this type')
+    histories = []
+    for cls, cfg in ((BaseEnvManager, {}), (SubprocessEnvManager, {'worker_num': 2})):
+        rng = np.random.default_rng(0)
+        manager = cls.from_factory(factory, 3, cfg)
+        draw = lambda n: (rng.random((n, *shape)) if shape else rng.integers(2, size=n)).astype(kind)  # noqa: B023, E731
+        histories.append(history(manager, 30, [1, 2, 3], draw))
+        manager.close()
+    assert_same(*histories)
+
+
+def test_a_state_goes_on_in_another_manager_also_in_base(make: Any) -> None:
+    env_fn = [partial(Steady, i, 3 + i) for i in range(4)]
+    manager = make(env_fn)
+    history(manager, 13, [1, 2, 3, 4])
+    state = manager.state_dict()
+    expected = history(manager, 20)
+    for other in (make(env_fn, worker_num=3), BaseEnvManager(env_fn)):
+        assert len(other.load_state_dict(state)) == 0
+        assert_same(history(other, 20), expected)
+
+
+def test_an_env_without_state_begins_the_same_episode_after_a_checkpoint(make: Any) -> None:
+    env_fn = [partial(Handle, 0), partial(Steady, 1, 7), partial(Handle, 2)]
+    runs = []
+    for cls in (make, BaseEnvManager):
+        manager = cls(env_fn)
+        history(manager, 9, [1, 2, 3])
+        assert manager.restart_lost().tolist() == [0, 2]
+        assert manager.restart_lost().tolist() == [], 'they are at the beginning of an episode already'
+        state = manager.state_dict()
+        expected = history(manager, 20)
+        other = cls(env_fn)
+        other.reset(seed=[7, 8, 9])
+        assert other.load_state_dict(state).tolist() == []
+        assert_same(history(other, 20), expected)
+        second = cls(env_fn)
+        history(second, 9, [1, 2, 3])
+        state = second.state_dict()
+        lost = cls(env_fn)
+        assert lost.load_state_dict(state).tolist() == [0, 2], 'nobody called restart_lost'
+        assert second.restart_lost().tolist() == [0, 2]
+        assert_same(history(lost, 20), history(second, 20))
+        runs.append(expected)
+    assert_same(*runs)
+
+
+def test_arrays_outlive_the_envs_and_their_closing(make: Any) -> None:
+    manager = make()
+    manager.reset(seed=[1, 2, 3, 4])
+    step = manager.step(np.zeros(4, np.int64), manager.ready)
+    kept = step.obs.copy()
+    manager.close()
+    del manager
+    gc.collect()
+    np.testing.assert_array_equal(step.obs, kept)
+
+
+def test_closed_envs_say_so_and_can_be_launched_again(make: Any) -> None:
+    manager = make()
+    expected = history(manager, 9, [1, 2, 3, 4])
+    manager.close()
+    manager.close()
+    assert manager.closed
+    with pytest.raises(ValueError, match=r'closed; reset\(\) makes them again'):
+        manager.step(np.zeros(4, np.int64), manager.ready)
+    assert manager.state_dict()['envs'] == {}
+    assert_same(history(manager, 9, [1, 2, 3, 4]), expected)
+
+
+def test_pictures_and_specs_come_from_the_workers(make: Any) -> None:
+    manager = make()
+    manager.reset()
+    manager.step(np.zeros(4, np.int64), manager.ready)
+    assert [int(manager.render(i)[0, 0, 0]) for i in range(4)] == [1, 11, 21, 31]
+    factory = GymEnvFactory({'env_id': 'CartPole-v1'})
+    manager = SubprocessEnvManager.from_factory(factory, 2, {'worker_num': 1}, 'rgb_array')
+    manager.reset()
+    assert factory._spec is manager.spec and factory.spec.max_episode_steps == 500
+    assert manager.render(1).shape == (400, 600, 3)
+    manager.close()
+
+
+def test_a_worker_imports_no_torch_and_uses_one_thread_each(make: Any) -> None:
+    class Nosy(Steady):
+        def step(self, action: Any) -> Any:
+            obs, *rest, _ = super().step(action)
+            told = {'torch': 'torch' in sys.modules, 'main': sys.modules['__main__'].__dict__.get('make')}
+            return obs, *rest, {**told, 'threads': os.environ['OMP_NUM_THREADS'], 'pid': os.getpid()}
+
+    manager = make([Nosy] * 4)
+    manager.reset()
+    infos = manager.step(np.zeros(4, np.int64), manager.ready).info
+    assert [(info['torch'], info['main'], info['threads']) for info in infos] == [(False, None, '1')] * 4
+    assert infos[0]['pid'] == infos[1]['pid'] != infos[2]['pid'] and os.getpid() not in [
+        i['pid'] for i in infos
+    ]
+
+
+def test_ids_that_this_process_registered_are_known_there() -> None:
+    gymnasium.register('OnlyHere-v0', entry_point=lambda: Steady(3), max_episode_steps=2)
+    manager = SubprocessEnvManager.from_factory(GymEnvFactory({'env_id': 'OnlyHere-v0'}), 2)
+    try:
+        assert [row[0, 0] for row in history(manager, 4, [1, 2]) if np.shape(row) == (2, 4)] == [3] * 6
+        assert manager.spec.max_episode_steps == 2
+    finally:
+        manager.close()
+        del gymnasium.registry['OnlyHere-v0']
+
+
+# what cannot work is refused
+
+
+def test_what_cannot_be_handed_over_is_named_before_a_process_is_started(tmp_path: Path) -> None:
+    with open(tmp_path / 'log', 'w') as log:
+        cases = [
+            ([partial(Steady, length=log)], r"env_fn\[0\]\.keywords\['length'\] is a TextIOWrapper"),
+            ([lambda: Steady(log)], r'env_fn\[0\]\.<closure>\.log is a TextIOWrapper'),
+            (
+                [Steady(0, {'a': [1, threading.Lock()]}).reset],
+                r"env_fn\[0\]\.__self__\.length\['a'\]\[1\] is a lock",
+            ),
+        ]
+        for env_fn, words in cases:
+            with pytest.raises(SerializationError, match=words + '.*module-level factory'):
+                SubprocessEnvManager(env_fn)
+        factory = GymEnvFactory({'env_id': Steady, 'kwargs': {'length': log}})
+        with pytest.raises(SerializationError, match=r"env\['kwargs'\]\['length'\] is a TextIOWrapper"):
+            SubprocessEnvManager.from_factory(factory, 2)
+    assert children() == set()
+
+
+def test_lambdas_and_local_classes_are_handed_over(make: Any) -> None:
+    class Local(Steady):
+        length_here = 2
+
+    manager = make([lambda: Local(5, Local.length_here)] * 2)
+    manager.reset()
+    assert manager.obs[0, 0] == 5
+
+
+@pytest.mark.parametrize('on_error', ['raise', 'restart'])
+def test_a_constructor_that_raises_shows_env_type_message_and_traceback(make: Any, on_error: str) -> None:
+    env_fn = [partial(FaultEnv, i, 'raise_own' if i == 2 else '', 'init') for i in range(4)]
+    with pytest.raises(EnvStartError) as caught:
+        make(env_fn, on_error=on_error)
+    for word in (
+        'env 2',
+        'constructor',
+        'OwnError: the simulator lost its mind',
+        'Traceback',
+        'fault_envs.py',
+    ):
+        assert word in str(caught.value)
+    with pytest.raises(EnvStartError, match='env 2: its constructor raised OwnError') as caught:
+        BaseEnvManager(env_fn)
+    assert isinstance(caught.value.__cause__, OwnError)
+
+
+def test_a_worker_that_cannot_start_is_an_error_of_the_start(make: Any, monkeypatch: Any, capfd: Any) -> None:
+    monkeypatch.setattr('rlframe.envs.worker_process.BOOT', 'raise SystemExit(3)')
+    with pytest.raises(EnvStartError, match=r'the worker of env 0, 1 \(pid \d+\) exited with code 3'):
+        make()
+    monkeypatch.setattr(sys, 'executable', '/no/such/python')
+    with pytest.raises(EnvStartError, match=r'no process could be started.*No such file'):
+        make()
+
+
+def test_errors_of_rlframe_keep_their_type_and_end_the_run(make: Any) -> None:
+    for what, error, words in (
+        ('nan', NonFiniteError, 'env 1, episode 1, step 3: reward is nan'),
+        ('shape', EnvContractError, r'step\(\) of env 1, episode 1, step 3, gave an obs of shape \(7,\)'),
+    ):
+        manager = make([partial(Bad, i, what) for i in range(4)], on_error='restart')
+        manager.reset()
+        with pytest.raises(error, match=words):
+            history(manager, 5)
+        assert manager.closed and children() == set()
+    with pytest.raises(EnvError, match="Did you mean 'CartPole-v1'"):
+        SubprocessEnvManager.from_factory(GymEnvFactory({'env_id': 'CartPol-v1'}), 2)
+
+
+@pytest.mark.parametrize(
+    ('action', 'words'),
+    [
+        (np.array([0, 2, 0, 0]), r'2.* for env 1 is not in Discrete\(2\)'),
+        (np.zeros((4, 1), np.int64), r'for env 0 is not in Discrete\(2\)'),
+        (np.zeros(3, np.int64), '3 actions were given for 4 envs'),
+    ],
+)
+def test_actions_outside_the_space_and_too_few_are_refused(make: Any, action: Any, words: str) -> None:
+    for manager in (make(), BaseEnvManager([Steady] * 4)):
+        manager.reset()
+        with pytest.raises(ActionError, match=words):
+            manager.step(action, manager.ready)
+
+
+def test_envs_of_different_spaces_are_named_across_workers(make: Any) -> None:
+    with pytest.raises(IncompatibleError, match='env 3 has the spaces'):
+        make([Steady] * 3 + [partial(gymnasium.make, 'CartPole-v1')])
+
+
+class TellsALock(Steady):
+    def step(self, action: Any) -> Any:
+        return *super().step(action)[:4], {'lock': threading.Lock()}
+
+
+def test_an_info_that_cannot_be_handed_over_is_named(make: Any) -> None:
+    manager = make([TellsALock] * 2)
+    manager.reset()
+    with pytest.raises(SerializationError, match=r"info\[0\]\['lock'\] is a lock"):
+        manager.step(np.zeros(2, np.int64), manager.ready)
+
+
+# nothing is left behind
+
+
+def test_many_builds_in_one_process_leave_nothing(make: Any) -> None:
+    for k in range(30):
+        manager = SubprocessEnvManager([partial(Steady, 0)] * 2, {'worker_num': 1})
+        manager.reset(seed=[1, 2])
+        manager.step(np.zeros(2, np.int64), manager.ready)
+        if k % 3:
+            manager.close()
+        del manager  # also unclosed
+
+
+PARENT = textwrap.dedent(
+    """
+    import sys, threading
+    from functools import partial
+    import numpy as np
+    import fault_envs
+    from rlframe.envs.subprocess_manager import SubprocessEnvManager
+
+    def work():
+        env_fn = [partial(fault_envs.FaultEnv, i, sys.argv[1] if i == 1 else '', at=3) for i in range(4)]
+        manager = SubprocessEnvManager(env_fn, {'worker_num': 2})
+        manager.reset()
+        manager.step(np.zeros(4, np.int64), manager.ready)
+        manager.step(np.zeros(4, np.int64), manager.ready)
+        print('ready', flush=True)
+        if sys.argv[1] in ('', 'fork'):
+            if sys.argv[1] == 'fork':
+                manager.step(np.zeros(4, np.int64), manager.ready)
+                print('forked', flush=True)
+            threading.Event().wait()
+        manager.step(np.zeros(4, np.int64), manager.ready)
+
+    if sys.argv[2] == 'thread':
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    else:
+        work()
+    """
+)
+
+
+@pytest.mark.parametrize(
+    ('fault', 'where'),
+    [
+        ('', 'main'),
+        ('sleep', 'main'),
+        ('spin', 'thread'),
+        ('hold_the_lock', 'thread'),
+        ('fork', 'main'),
+    ],
+)
+def test_all_are_gone_soon_after_the_parent_was_killed(fault: str, where: str) -> None:
+    path = os.pathsep.join([str(ROOT), str(ROOT / 'tests')])
+    parent = subprocess.Popen(
+        [sys.executable, '-c', PARENT, fault, where],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, 'PYTHONPATH': path},
+    )
+    assert parent.stdout is not None
+    assert parent.stdout.readline() == 'ready\n'
+    if fault == 'fork':
+        assert parent.stdout.readline() == 'forked\n'
+    time.sleep(0.3)  # the envs hang by now
+    groups = children(parent.pid)
+    assert len(groups) == 2 and len(members(groups)) == (4 if fault == 'fork' else 2)
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    assert fault_envs.wait_until(lambda: not members(groups), 5), 'processes outlived their parent'
+
+
+def test_logging_of_close_names_the_env(caplog: Any) -> None:
+    class Stubborn(Steady):
+        def close(self) -> None:
+            raise OwnError('it does not want to')
+
+    with caplog.at_level(logging.WARNING):
+        BaseEnvManager([Stubborn]).close()
+    assert 'close() of env 0 failed' in caplog.text

@@ -1,0 +1,173 @@
+"""Training on envs in worker processes, also on envs that fail; and what the command line says of those that cannot be used."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes import config_pair
+from fault_envs import RandomlyFailing, children, leftovers
+
+from rlframe import config
+from rlframe.entry.__main__ import main
+from rlframe.errors import EnvCrashedError, EnvStartError, SerializationError
+from rlframe.pipeline import SerialPipeline
+
+CONFIG = """
+    import os
+    import threading
+    from fault_envs import FaultEnv, Steady, raise_own
+
+    class Mine(Steady):
+        '''Defined in a config file, which no worker can import.'''
+
+    def in_a_worker_only(**kwargs):
+        raise_own() if os.environ.get('OMP_NUM_THREADS') == '1' and os.getsid(0) == os.getpid() else None
+        return Steady(**kwargs)
+
+    main_config = dict(
+        exp_name='mine',
+        env=dict(env_id={env_id}, collector_env_num=4, evaluator_env_num=2, n_evaluator_episode=2, stop_value=1e9),
+        policy=dict(
+            collect=dict(n_sample=32), learn=dict(batch_size=16), other=dict(replay_buffer=dict(replay_buffer_size=500))
+        ),
+    )
+    create_config = dict(policy=dict(type='dqn'), env_manager=dict(type='subprocess'))
+"""
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(tmp_path: Path, monkeypatch: Any) -> Iterator[None]:
+    monkeypatch.chdir(tmp_path)
+    before = leftovers()
+    yield
+    assert leftovers() == before
+
+
+def train(policy: str, **sections: Any) -> SerialPipeline:
+    """Trains until a budget of 600 env steps is spent."""
+    pair = config_pair(policy=policy, max_env_step=600, evaluator={'eval_freq': 50}, **sections)
+    with SerialPipeline(config.compile_config(*pair, seed=3)) as pipeline:
+        pipeline.run()
+    return pipeline
+
+
+@pytest.mark.parametrize('policy', ['dqn', 'ppo'])
+def test_training_gives_the_same_numbers_as_in_one_process(policy: str) -> None:
+    runs = [
+        train(policy, manager=kind, manager_=more)
+        for kind, more in (('base', {}), ('subprocess', {'worker_num': 2}))
+    ]
+    assert runs[0].progress.envstep >= 600 and runs[0].progress.train_iter > 10
+    for name in ('envstep', 'train_iter', 'episodes'):
+        assert getattr(runs[0].progress, name) == getattr(runs[1].progress, name)
+    weights = [run.policy.collect_mode.state_dict()['model'] for run in runs]
+    assert weights[0].keys() == weights[1].keys()
+    for name, value in weights[0].items():
+        assert (value == weights[1][name]).all(), name
+
+
+@pytest.mark.parametrize('policy', ['dqn', 'ppo'])
+@pytest.mark.parametrize('kind', ['base', 'subprocess'])
+@pytest.mark.parametrize('on_error', ['restart', 'drop'])
+def test_training_outlives_envs_that_fail_and_counts_honestly(policy: str, kind: str, on_error: str) -> None:
+    probability = 0.01 if on_error == 'restart' else 0.003
+    pipeline = train(
+        policy,
+        env_id=partial(RandomlyFailing, probability=probability),
+        env=dict(collector_env_num=8),
+        manager=kind,
+        manager_={'on_error': on_error, 'max_restarts': 1000},
+    )
+    env, collector = pipeline.collector._env, pipeline.collector
+    assert pipeline.progress.envstep >= 600 and pipeline.progress.train_iter > 10
+    assert len(env._budget.causes) > 0 and collector.discarded >= len(env._budget.causes)
+    assert len(env.alive) == 8 - (on_error == 'drop') * len(env._budget.causes)
+    assert pipeline.evaluator.latest == pytest.approx(sum(0.1 * k for k in range(1, 21)), rel=1e-3)
+    assert len(pipeline.evaluator._env.alive) == 2, 'an evaluation goes on with all of its envs'
+    if pipeline.replay_buffer is not None:
+        stored = pipeline.replay_buffer.state_dict()['storage']['columns']
+        ends = (stored['terminated'] | stored['truncated']).astype(bool)
+        assert ((stored['next_obs'][:, 2] == 20) == ends).all(), 'a fault was stored as an end'
+
+
+def test_a_run_ends_with_the_causes_when_the_budget_is_spent() -> None:
+    with pytest.raises(
+        EnvCrashedError, match=r'3 faults of envs, 2 are allowed.*OwnError.*\|.*OwnError'
+    ) as caught:
+        train(
+            'dqn',
+            env_id=partial(RandomlyFailing, probability=0.2),
+            manager='subprocess',
+            manager_={'on_error': 'restart', 'max_restarts': 2},
+        )
+    assert caught.value.where == 'env.manager.max_restarts' and children() == set()
+
+
+def write(tmp_path: Path, env_id: str) -> str:
+    path = tmp_path / 'mine.py'
+    path.write_text(textwrap.dedent(CONFIG).replace('{env_id}', env_id))
+    return str(path)
+
+
+def test_an_env_of_a_config_file_runs_in_workers(tmp_path: Path, capsys: Any) -> None:
+    assert main(['-c', write(tmp_path, 'Mine'), '--env-step', '64']) == 0
+    assert '4 envs of Mine (subprocess)' in capsys.readouterr().out
+
+
+CASES = [
+    (
+        'lambda: Steady(length=LOCK)',
+        'SerializationError',
+        ['LOCK is a lock', 'module-level factory'],
+        SerializationError,
+    ),
+    (
+        'in_a_worker_only',
+        'EnvStartError',
+        ['env 0: its constructor raised OwnError: the simulator lost its mind', 'Traceback', 'in raise_own'],
+        EnvStartError,
+    ),
+]
+
+
+@pytest.mark.parametrize(('env_id', 'name', 'words', 'kind'), CASES)
+def test_envs_that_no_worker_can_make_are_refused(
+    tmp_path: Path, capsys: Any, env_id: str, name: str, words: list[str], kind: type[Exception]
+) -> None:
+    path = write(tmp_path, env_id)
+    text = Path(path).read_text().replace('main_config =', 'LOCK = threading.Lock()\nmain_config =', 1)
+    Path(path).write_text(text)
+    assert main(['-c', path]) == 2
+    error = capsys.readouterr().err
+    for word in [f'rlframe: {name}: ', *words]:
+        assert word in error
+    assert not list(tmp_path.glob('mine*/')), 'a run folder was made'
+    with pytest.raises(kind):
+        SerialPipeline(config.compile_config(*config.read_config(path)))
+
+
+def test_an_open_file_among_the_arguments_is_named_by_its_key(tmp_path: Path) -> None:
+    with open(tmp_path / 'log', 'w') as log:
+        pair = config_pair(env={'kwargs': {'length': log}}, env_id=RandomlyFailing, manager='subprocess')
+        cfg = config.compile_config(*pair)
+        with pytest.raises(
+            SerializationError, match=r"env\['kwargs'\]\['length'\] is a TextIOWrapper.*module-level"
+        ):
+            SerialPipeline(cfg)
+
+
+def test_an_env_that_fails_in_a_run_is_one_clear_line_on_the_command_line(
+    tmp_path: Path, capsys: Any
+) -> None:
+    path = write(tmp_path, "lambda: FaultEnv(0, 'raise_own', at=7)")
+    assert main(['-c', path, 'env_manager.type=base']) == 1
+    err = capsys.readouterr().err
+    words = 'env 0, episode 2, step 2: step() raised OwnError: the simulator lost its mind (fault_envs.py:'
+    assert f'rlframe: EnvCrashedError: {words}' in err and 'crash report' in err.splitlines()[-2]
+    assert main(['-c', path]) == 1
+    assert f'rlframe: EnvCrashedError: {words}' in capsys.readouterr().err

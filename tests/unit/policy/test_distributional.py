@@ -1,0 +1,199 @@
+"""The losses of QR-DQN and C51 equal what their formulas say, row by row and number by number; noise is as declared."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlframe.data import Batch, EnvSpec
+from rlframe.errors import ConfigError
+from rlframe.model.noisy import NoisyLinear
+from rlframe.model.q_net import QNet
+from rlframe.policy import create_policy
+from rlframe.policy.c51 import project
+from rlframe.policy.qrdqn import quantile_huber_loss
+
+SPEC = EnvSpec(gymnasium.spaces.Box(-1, 1, (3,), np.float32), gymnasium.spaces.Discrete(4), name='Toy-v0')
+
+
+def make(name: str, model: Any = None, **cfg: Any) -> Any:
+    torch.manual_seed(0)
+    cfg = {'type': name, 'cuda': False, 'model': {'encoder_hidden_size_list': [8], **(model or {})}, **cfg}
+    return create_policy(cfg, SPEC, seed=0)
+
+
+def batch_of(size: int = 6, seed: int = 0, **more: Any) -> Batch:
+    rng = np.random.default_rng(seed)
+    return Batch(
+        obs=rng.normal(size=(size, 3)).astype(np.float32),
+        next_obs=rng.normal(size=(size, 3)).astype(np.float32),
+        action=rng.integers(4, size=size).astype(np.uint8),
+        reward=rng.normal(size=size).astype(np.float32),
+        terminated=np.arange(size) % 3 == 0,
+        truncated=np.arange(size) % 3 == 1,
+        **more,
+    )
+
+
+def projected(probability: list[float], reward: float, discount: float, support: list[float]) -> list[float]:
+    """Algorithm 1 of the paper, one atom at a time."""
+    low, high, gap = support[0], support[-1], support[1] - support[0]
+    result = [0.0] * len(support)
+    for p, z in zip(probability, support, strict=True):
+        place = (min(max(reward + discount * z, low), high) - low) / gap
+        below = min(int(np.floor(place)), len(support) - 1)
+        above = min(below + 1, len(support) - 1)
+        share = place - below
+        result[below] += p * (1 - share)
+        result[above] += p * share
+    return result
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.integers(2, 9),
+    st.floats(-5, 5),
+    st.sampled_from([0.0, 0.5, 0.99, 1.0]),
+    st.floats(-3, 3),
+    st.floats(0.1, 6),
+    st.integers(0, 2**32 - 1),
+)
+def test_projection_equals_the_algorithm_of_the_paper(
+    atoms: int, reward: float, discount: float, low: float, width: float, seed: int
+) -> None:
+    support = np.linspace(low, low + width, atoms)
+    probability = np.random.default_rng(seed).dirichlet(np.ones(atoms))
+    got = project(
+        torch.tensor(probability)[None],
+        torch.tensor([reward], dtype=torch.float64),
+        torch.tensor([discount], dtype=torch.float64),
+        torch.tensor(support),
+    )[0].numpy()
+    np.testing.assert_allclose(got.sum(), 1, atol=1e-9)
+    np.testing.assert_allclose(got, projected(list(probability), reward, discount, list(support)), atol=1e-9)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(1, 6), st.integers(1, 6), st.floats(0.1, 3), st.integers(0, 2**32 - 1))
+def test_quantile_loss_equals_its_formula(count: int, samples: int, kappa: float, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    quantiles, target = rng.normal(size=(2, count)), rng.normal(size=(2, samples))
+    expected = []
+    for row, wanted in zip(quantiles, target, strict=True):
+        total = 0.0
+        for i, theta in enumerate(row):
+            for y in wanted:
+                u = y - theta
+                huber = 0.5 * u * u if abs(u) <= kappa else kappa * (abs(u) - 0.5 * kappa)
+                total += abs((2 * i + 1) / (2 * count) - (u < 0)) * huber / kappa / samples
+        expected.append(total)
+    got = quantile_huber_loss(torch.tensor(quantiles).float(), torch.tensor(target).float(), kappa)
+    np.testing.assert_allclose(got.numpy(), expected, rtol=2e-4, atol=1e-5)
+
+
+def test_quantiles_converge_to_those_of_a_distribution() -> None:
+    quantiles = torch.zeros(1, 4, requires_grad=True)
+    optimizer = torch.optim.Adam([quantiles], 0.02)
+    samples = torch.linspace(0, 1, 201)[None]
+    for _ in range(1500):
+        optimizer.zero_grad()
+        quantile_huber_loss(quantiles, samples, 0.01).sum().backward()
+        optimizer.step()
+    np.testing.assert_allclose(quantiles.detach().numpy()[0], [0.125, 0.375, 0.625, 0.875], atol=0.02)
+
+
+@pytest.mark.parametrize('name', ['qrdqn', 'c51'])
+@pytest.mark.parametrize('double', [True, False])
+@pytest.mark.parametrize('nstep', [1, 3])
+def test_target_takes_the_action_of_the_best_mean_and_nothing_behind_a_terminal(
+    name: str, double: bool, nstep: int
+) -> None:
+    policy = make(name, double=double, discount_factor=0.9, nstep=nstep)
+    with torch.no_grad():
+        for parameter in policy._target_model.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    more = {'value_gamma': np.full(6, 0.9**nstep, np.float32)} if nstep > 1 else {}
+    data = batch_of(**more)
+    target = policy._target(data).numpy()
+    for i, row in enumerate(data):
+        obs = torch.from_numpy(row['next_obs'])[None]
+        with torch.no_grad():
+            there, here = policy._target_model(obs), policy._model(obs)
+        best = int(policy._expected(here if double else there)[0].argmax())
+        discount = 0.0 if row['terminated'] else 0.9**nstep
+        if name == 'qrdqn':
+            expected = row['reward'] + discount * there[0, best].numpy()
+        else:
+            support = policy._support.tolist()
+            expected = projected(there[0, best].softmax(0).tolist(), float(row['reward']), discount, support)
+        np.testing.assert_allclose(target[i], expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize('name', ['qrdqn', 'c51'])
+@pytest.mark.parametrize('dueling', [True, False])
+@pytest.mark.parametrize('noisy', [True, False])
+def test_update_lowers_the_loss_and_gives_priorities(name: str, dueling: bool, noisy: bool) -> None:
+    policy = make(name, {'dueling': dueling, 'noisy': noisy}, priority=True, learn={'learning_rate': 1e-2})
+    data = batch_of()
+    outputs = [policy.learn_mode.forward(data) for _ in range(60)]
+    assert outputs[-1]['total_loss'] < outputs[0]['total_loss']
+    assert outputs[0]['priority'].shape == (6,) and bool((outputs[0]['priority'] >= 0).all())
+
+
+def test_weights_of_importance_sampling_scale_each_loss() -> None:
+    losses = []
+    for weight in (1.0, 2.0):
+        policy = make('qrdqn', priority=True, priority_IS_weight=True)
+        losses.append(policy.learn_mode.forward(batch_of(IS=np.full(6, weight, np.float32)))['total_loss'])
+    np.testing.assert_allclose(losses[1], 2 * losses[0], rtol=1e-5)
+
+
+def test_support_that_is_empty_is_refused() -> None:
+    with pytest.raises(ConfigError, match='v_max') as caught:
+        make('c51', {'v_min': 1.0, 'v_max': 1.0})
+    assert 'more than v_min=1.0' in str(caught.value)
+
+
+@pytest.mark.parametrize(('atoms', 'shape'), [(1, (5, 4)), (7, (5, 4, 7))])
+@pytest.mark.parametrize('dueling', [True, False])
+@pytest.mark.parametrize('noisy', [True, False])
+def test_network_gives_a_number_or_atoms_for_each_action(
+    atoms: int, shape: Any, dueling: bool, noisy: bool
+) -> None:
+    net = QNet(SPEC, [8], dueling=dueling, atoms=atoms, noisy=noisy)
+    output = net(torch.randn(5, 3))
+    assert output.shape == shape
+    if dueling and not noisy:
+        value = net.value_head(net.encoder(torch.zeros(1, 3)))
+        np.testing.assert_allclose(
+            net(torch.zeros(1, 3)).mean(1).flatten().detach(), value.flatten().detach(), atol=1e-6
+        )
+
+
+def test_noise_has_the_declared_spread_and_none_is_drawn_in_evaluation() -> None:
+    torch.manual_seed(0)
+    layer = NoisyLinear(16, 4)
+    features = torch.zeros(1, 16)
+    draws = torch.stack([layer(features)[0] for _ in range(4000)]).detach()
+    # f(x) = sign(x) sqrt|x| of a normal x has mean 0 and variance E|x| = sqrt(2 / pi)
+    np.testing.assert_allclose(draws.mean(0), layer.bias_mean.detach(), atol=0.01)
+    np.testing.assert_allclose(draws.std(0), 0.5 / 4 * (2 / np.pi) ** 0.25, rtol=0.05)
+    layer.eval()
+    state = torch.get_rng_state()
+    assert torch.equal(layer(features), layer(features)) and torch.equal(state, torch.get_rng_state())
+
+
+def test_noisy_policy_explores_while_it_collects_and_not_while_it_is_evaluated() -> None:
+    policy = make('dqn', {'noisy': True})
+    obs, env_id = np.random.default_rng(0).normal(size=(64, 3)).astype(np.float32), np.arange(64)
+    collected = [policy.collect_mode.forward(obs, env_id)['action'].tolist() for _ in range(5)]
+    evaluated = [policy.eval_mode.forward(obs, env_id)['action'].tolist() for _ in range(5)]
+    assert len({tuple(actions) for actions in collected}) > 1
+    assert len({tuple(actions) for actions in evaluated}) == 1
+    assert policy._model.training

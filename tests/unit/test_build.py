@@ -1,0 +1,80 @@
+"""What a checkpoint of something else is refused with, wherever its network is to be used."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from fakes import config_pair
+
+from rlframe import build, config
+from rlframe.errors import CheckpointMismatchError, ConfigError, UnsafeCheckpointError
+from rlframe.policy import Policy
+from rlframe.utils.checkpoint import save_checkpoint
+
+
+def make(path: Path | None = None, **sections: Any) -> tuple[Policy, Any]:
+    main, create = config_pair(**sections)
+    overrides = [f'policy.init_from={path}'] if path is not None else []
+    cfg = config.compile_config(main, create, seed=0, overrides=overrides)
+    return build.make_policy(cfg, build.make_factory(cfg).spec), cfg
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    """A checkpoint of a DQN with 16 hidden units, as a pipeline writes it."""
+    policy, cfg = make()
+    facts = {'policy': 'dqn', 'config': config.config_data(*config.split_config(cfg))}
+    return save_checkpoint(tmp_path / 'saved', {'policy': policy.learn_mode.state_dict()}, facts)
+
+
+def test_the_weights_of_pipelines_and_learners_are_taken(saved: Path, tmp_path: Path) -> None:
+    from rlframe.utils.checkpoint import load_checkpoint
+
+    state, _ = load_checkpoint(saved)
+    learners = save_checkpoint(tmp_path / 'of_learner', {'learner': state})
+    for path in (saved, learners):
+        policy, _ = make(path)
+        for model in (policy._model, policy._target_model):
+            assert all(
+                torch.equal(t, state['policy']['model'][name]) for name, t in model.state_dict().items()
+            )
+
+
+def test_another_network_is_refused_with_layers_shapes_and_config_keys(saved: Path) -> None:
+    with pytest.raises(CheckpointMismatchError) as caught:
+        make(saved, model=dict(encoder_hidden_size_list=[8]))
+    words = str(caught.value)
+    assert words.startswith(f'{saved}: the weights are of another network')
+    assert 'model.encoder.layers.0.weight: (16, 4) in the checkpoint, (8, 4) here' in words
+    assert words.endswith(
+        'Keys that differ: policy.model.encoder_hidden_size_list: [16] in the checkpoint, [8] here.'
+    )
+
+
+def test_another_algorithm_is_refused_with_both_names(saved: Path) -> None:
+    with pytest.raises(
+        CheckpointMismatchError, match=re.escape("policy.type: 'dqn' in the checkpoint, 'ppo' here")
+    ):
+        make(saved, policy='ppo')
+
+
+def test_what_holds_no_network_is_refused(tmp_path: Path) -> None:
+    for state in ({}, {'policy': {}}, {'learner': {'progress': {}}}):
+        path = save_checkpoint(tmp_path / 'saved', state)
+        with pytest.raises(CheckpointMismatchError, match='holds no network of a policy') as caught:
+            make(path)
+        assert caught.value.where == str(path)
+
+
+def test_a_hook_that_is_to_load_a_pickle_is_refused_with_the_config(tmp_path: Path) -> None:
+    torch.save({'weight': torch.ones(1)}, tmp_path / 'model.pt')
+    hook = dict(load_ckpt_before_run=str(tmp_path / 'model.pt'))
+    with pytest.raises(ConfigError) as caught:
+        make(learn=dict(batch_size=16, learner=dict(hook=hook)))
+    assert type(caught.value) is UnsafeCheckpointError and 'model.pt: this file holds a pickle' in str(
+        caught.value
+    )
