@@ -142,7 +142,9 @@ class DQNPolicy(Policy):
         self._target_theta = self._cfg.learn.target_theta
         self._double, self._discount_factor = self._cfg.double, self._cfg.discount_factor
         self._priority, self._weighted = self._cfg.priority, self._cfg.priority_IS_weight
-        self._skips = self._cfg.learn.nan_policy == 'skip'  # what spoils an update is then best not drawn again
+        self._skips = (
+            self._cfg.learn.nan_policy == 'skip'
+        )  # what spoils an update is then best not drawn again
         self._updates = 0
 
     def _init_eval(self) -> None:
