@@ -19,11 +19,8 @@ class RLFrameError(Exception):
         self, message: str = '', *, where: str = '', got: Any = None, expected: str = '', remedy: str = ''
     ) -> None:
         super().__init__(message)
-        self.message, self.where = (
-            str(message),
-            where,
-        )  # gymnasium passes the error of a worker as the message
-        self.got, self.expected, self.remedy = got, expected, remedy
+        self.message = str(message)  # gymnasium raises a worker's error with that error as its message
+        self.where, self.got, self.expected, self.remedy = where, got, expected, remedy
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self)._rebuild, (type(self), dict(self.__dict__))

@@ -161,7 +161,7 @@ def check_rows(obs: Array, spec: EnvSpec, env_num: int, what: str, remarks: Rema
         EnvContractError: If the shape is not the declared one, or these are no numbers.
     """
     rows = _declared_kind(obs, spec, what, (env_num,))
-    if remarks is not None:
+    if remarks is not None and np.isfinite(rows).all():
         _remark_obs(rows, spec, what, remarks)
     return rows if rows.dtype == spec.observation_space.dtype else rows.astype(spec.observation_space.dtype)
 

@@ -261,26 +261,20 @@ def _columns(answers: Sequence[Any], rows: Array, faults: Sequence[Fault]) -> An
         TypeError, ValueError: If anything is not of the right shape or kind.
     """
     obs, reward, terminated, truncated, infos = zip(*answers, strict=True)
-    if rows.ndim == 1:
-        np.copyto(rows, _flat(np.array(obs), len(rows)))
-    else:
+    if rows.ndim > 1:
         np.concatenate(obs, out=rows.reshape(-1, *rows.shape[2:]))
-        if set(map(len, obs)) != {rows.shape[1]}:  # one has too many rows where another has too few
-            raise ValueError('observations of different shapes')
-    return Answers(
-        rows,
-        np.frombuffer(array('f', reward), np.float32),  # unlike numpy it takes numbers only
-        _flat(np.array(terminated, np.bool_), len(rows)),
-        _flat(np.array(truncated, np.bool_), len(rows)),
-        infos if any(infos) else (),
-        faults,
-    )
-
-
-def _flat(column: Array, count: int) -> Array:
-    if column.shape != (count,):
-        raise ValueError('not one number for each env')
-    return column
+        is_declared = set(map(len, obs)) == {
+            rows.shape[1]
+        }  # or one has too many numbers where another has too few
+    else:
+        values = np.array(obs)
+        np.copyto(rows, values)
+        is_declared = values.shape == rows.shape
+    flags = np.array((terminated, truncated), np.bool_)
+    if not is_declared or flags.shape != (2, len(rows)):
+        raise ValueError('something is not of the declared shape')
+    told = infos if any(infos) else ()
+    return Answers(rows, np.frombuffer(array('f', reward), np.float32), flags[0], flags[1], told, faults)  # fmt: skip
 
 
 def _watched(watch: Callable[[int], None], env: int, step: Callable[[Any], Any]) -> Callable[[Any], Any]:

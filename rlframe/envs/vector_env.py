@@ -87,7 +87,10 @@ class GymVectorEnvManager(IEnvManager):
         self._episodes = np.zeros(self.env_num, np.int64)
         self._seed: list[int | None] = [None] * self.env_num  # that each env was given from outside
         self._begun: list[int | None] = [None] * self.env_num  # seed that the running episode began with
-        self._unchecked = contract.CHECKED_STEPS  # steps and resets whose loose ends are still to be told of
+        is_native = self._has_one_generator()  # of others each env is checked for itself
+        self._unchecked = (
+            contract.CHECKED_STEPS if is_native else 0
+        )  # steps and resets to tell the loose ends of
         self._remarks = contract.Remarks()
         space = self.spec.observation_space
         self._obs_shape, self._obs_dtype = (self.env_num, *(space.shape or ())), space.dtype
@@ -169,7 +172,8 @@ class GymVectorEnvManager(IEnvManager):
             begun = np.flatnonzero(info['_final_obs'])
             contract.check_first_obs(obs[begun], begun, lambda i: (int(self._episodes[i]) + 1, 0))
             obs, infos = self._put_final(obs, info, infos)
-        reward = reward.astype(np.float32, copy=False)
+        with np.errstate(over='ignore'):  # check_finite tells of it
+            reward = reward.astype(np.float32, copy=False)
         if not whole:
             obs, reward = obs[env_id], reward[env_id]
             terminated, truncated = terminated[env_id], truncated[env_id]
@@ -267,8 +271,12 @@ def _make_vector(factory: EnvFactory, env_num: int, cfg: EasyDict, render_mode: 
     kind = gym.vector.AsyncVectorEnv if cfg.mode == 'async' else gym.vector.SyncVectorEnv
     mode = gym.vector.AutoresetMode[cfg.autoreset.upper()]
     remarks = contract.Remarks()
+    silent = contract.Remarks(hold=True) if cfg.mode == 'async' else remarks  # in a process of its own each
     return kind(
-        [partial(_make_checked, factory, render_mode, index, remarks) for index in range(env_num)],
+        [
+            partial(_make_checked, factory, render_mode, index, silent if index else remarks)
+            for index in range(env_num)
+        ],
         autoreset_mode=mode,
     )
 

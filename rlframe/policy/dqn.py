@@ -142,6 +142,9 @@ class DQNPolicy(Policy):
         self._target_theta = self._cfg.learn.target_theta
         self._double, self._discount_factor = self._cfg.double, self._cfg.discount_factor
         self._priority, self._weighted = self._cfg.priority, self._cfg.priority_IS_weight
+        self._skips = (
+            self._cfg.learn.nan_policy == 'skip'
+        )  # what spoils an update is then best not drawn again
         self._updates = 0
 
     def _init_eval(self) -> None:
@@ -160,8 +163,10 @@ class DQNPolicy(Policy):
         self._optimizer.step(loss)
         self._updates += 1
         self._update_target()
-        metrics |= {'cur_lr': self._optimizer.learning_rate, 'total_loss': loss.detach()}
-        return {**metrics, 'priority': priority} if self._priority else metrics
+        metrics |= {**self._optimizer.metrics(), 'total_loss': loss.detach()}
+        if not self._priority:
+            return metrics
+        return {**metrics, 'priority': priority.nan_to_num(0.0, 0.0, 0.0) if self._skips else priority}
 
     def _losses(self, data: Batch) -> tuple[torch.Tensor, torch.Tensor, Metrics]:
         """Returns the loss of each transition and its priority, float32 [B], and what is to be logged."""

@@ -64,6 +64,10 @@ class FiniteGuard:
         self._sum.zero_()
         return count
 
+    def found(self) -> torch.Tensor:
+        """Returns 1 if the update that was last looked at is not finite, else 0."""
+        return self._found.clone()
+
     @property
     def found_inf(self) -> torch.Tensor | None:
         """What the optimizer step is to be given: 1 where it must do nothing; None where ``look`` said so already."""

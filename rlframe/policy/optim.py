@@ -114,10 +114,9 @@ class Optimizer:
         self.skipped += count
         norm = float(torch.nn.utils.get_total_norm(gradients))
         values = ', '.join(f'{name} {float(loss.detach()):.6g}' for name, loss in losses.items())
-        when = 'this update' if count == 1 else f'{count} of the last {READ_EVERY} updates'
-        message = (
-            f'{when} is not finite: {values}, gradient norm {norm:.6g}, learning rate {self.learning_rate:g}'
-        )
+        at_once = self._guard is not None and self._guard.found_inf is None
+        when = 'not finite' if at_once else f'{count} of the last {READ_EVERY} updates not finite; now'
+        message = f'{when}: {values}, gradient norm {norm:.6g}, learning rate {self.learning_rate:g}'
         if self._nan_policy == 'skip':
             logger.warning('%s; skipped, %d so far', message, self.skipped)
             return
@@ -126,6 +125,11 @@ class Optimizer:
             where='policy.learn',
             remedy="Lower policy.learn.learning_rate, limit policy.learn.grad_clip_norm, or set policy.learn.nan_policy='skip'.",
         )
+
+    def metrics(self) -> dict[str, Any]:
+        """Returns what is to be logged of the last update."""
+        share = {'skipped_share': self._guard.found()} if self._guard and self._nan_policy == 'skip' else {}
+        return {'cur_lr': self.learning_rate, **share}
 
     def set_envstep(self, envstep: int) -> None:
         """Follows the learning-rate schedule."""

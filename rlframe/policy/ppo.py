@@ -112,7 +112,7 @@ class PPOPolicy(Policy):
         self._optimizer.step(loss, policy_loss=policy_loss, value_loss=value_loss, entropy=entropy)
         with torch.no_grad():
             return {
-                'cur_lr': self._optimizer.learning_rate,
+                **self._optimizer.metrics(),
                 'total_loss': loss.detach(),
                 'policy_loss': policy_loss.detach(),
                 'value_loss': value_loss.detach(),

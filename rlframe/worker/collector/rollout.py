@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from rlframe.data.batch import Batch
 from rlframe.data.timestep import NO_INFO, Array, BoolArray, IntArray, TimeStep
+from rlframe.errors import NonFiniteError
 
 
 class Env(Protocol):
@@ -82,11 +84,15 @@ class Rollout:
         Args:
             env_id: Envs to act in, all of them ready, [n].
             settings: Arguments of the policy's ``forward``, such as ``eps``.
+
+        Raises:
+            NonFiniteError: If the policy handed out a NaN, or an action that is infinite; no env was stepped.
         """
         env = self._env
         acting = env.ready if env_id is None else env_id
         obs = env.obs if acting is self._whole or self._is_whole(acting) else env.obs[acting]
         output = self.policy.forward(obs, acting, **settings)
+        _check_finite(output, acting)
         timestep = env.step(output['action'], acting)
         if timestep.env_id is not acting:
             obs, output = self._pair(acting, obs, output, timestep.env_id)
@@ -125,6 +131,22 @@ class Rollout:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continues from ``state_dict()``."""
         self._slots = {name: slots.copy() for name, slots in state.items()}
+
+
+def _check_finite(output: Batch, env_id: IntArray) -> None:
+    """Checks what a policy handed out, [n]; only its actions must be finite: a masked one may have the logit -inf."""
+    for name, column in output.items():
+        if not isinstance(column, np.ndarray) or column.dtype.kind != 'f':
+            continue
+        if math.isfinite(np.vdot(column, column)):
+            continue
+        bad = np.isnan(column) if name != 'action' else ~np.isfinite(column)
+        rows = np.flatnonzero(bad.reshape(len(column), -1).any(1))
+        if len(rows):
+            raise NonFiniteError(
+                f"env {int(env_id[rows[0]])}: the policy's {name} is {column[rows[0]]}",
+                remedy='Has its network diverged? Lower policy.learn.learning_rate or policy.learn.grad_clip_norm.',
+            )
 
 
 def _without_abnormal(step: Step) -> Step:

@@ -102,33 +102,50 @@ def test_answer_that_comes_later_still_keeps_the_parameters(monkeypatch: Any) ->
     optimizer.step(loss_of(module, float('nan')))
     assert_same(state_of(module, optimizer), before)
     optimizer.step(loss_of(module))
-    with pytest.raises(NonFiniteError, match=r'this update is not finite|1 of the last'):
+    with pytest.raises(NonFiniteError, match=r'1 of the last 100 updates not finite'):
         optimizer.step(loss_of(module))
     assert all(bool(parameter.isfinite().all()) for parameter in module.parameters())
     for _ in range(READ_EVERY):
         optimizer.step(loss_of(module))
 
 
+def rows_of(size: int = 8, spoiled: float = 1.0) -> Batch:
+    """Returns a batch for any policy, whose rewards and returns are multiplied."""
+    rng = np.random.default_rng(0)
+    column = rng.normal(size=size).astype(np.float32)
+    return Batch(
+        obs=rng.normal(size=(size, 3)).astype(np.float32),
+        next_obs=rng.normal(size=(size, 3)).astype(np.float32),
+        action=np.zeros(size, np.int64),
+        reward=column * np.float32(spoiled),
+        terminated=np.zeros(size, bool),
+        log_prob=np.full(size, -0.7, np.float32),
+        advantage=column,
+        return_=column * np.float32(spoiled),
+    )
+
+
+@pytest.mark.parametrize('name', ['dqn', 'c51', 'qrdqn', 'ppo'])
+def test_share_of_skipped_updates_is_shown_and_priorities_stay_numbers(name: str) -> None:
+    cfg = {'type': name, 'cuda': False, 'learn': {'nan_policy': 'skip'}}
+    policy = create_policy(cfg | ({} if name == 'ppo' else {'priority': True}), SPEC)
+    learner = BaseLearner({'log_policy': False}, policy.learn_mode)
+    learner.train(rows_of())
+    right = learner.monitor.take_means()
+    learner.train(rows_of(spoiled=float('nan')))
+    assert right['skipped_share'] == 0 and learner.monitor.means()['skipped_share'] == 1
+    if name != 'ppo':
+        priority = learner.priority_info['priority']
+        assert len(priority) == 8 and bool(priority.isfinite().all())
+
+
 @pytest.mark.parametrize('name', ['dqn', 'ppo'])
 def test_learner_says_where_it_was_and_which_checkpoint_is_the_last(name: str) -> None:
     policy = create_policy({'type': name, 'cuda': False}, SPEC)
     learner = BaseLearner({}, policy.learn_mode)
-    size, rng = 8, np.random.default_rng(0)
-    column = rng.normal(size=size).astype(np.float32)
-    rows = {
-        'obs': rng.normal(size=(size, 3)).astype(np.float32),
-        'next_obs': rng.normal(size=(size, 3)).astype(np.float32),
-        'action': np.zeros(size, np.int64),
-        'reward': column,
-        'terminated': np.zeros(size, bool),
-        'log_prob': np.full(size, -0.7, np.float32),
-        'advantage': column,
-        'return_': column,
-    }
-    learner.train(Batch(rows))
+    learner.train(rows_of())
     learner.ckpt_name = 'iteration_1'
     before = copy.deepcopy(policy.learn_mode.state_dict()['model'])
-    broken = rows | {'reward': column * np.nan, 'return_': column * np.nan}
     with pytest.raises(NonFiniteError, match=r'train_iter \d+: .*total_loss nan.*iteration_1'):
-        learner.train(Batch(broken))
+        learner.train(rows_of(spoiled=float('nan')))
     assert_same(policy.learn_mode.state_dict()['model'], before)
