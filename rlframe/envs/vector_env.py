@@ -111,7 +111,8 @@ class GymVectorEnvManager(IEnvManager):
             if seed is not None:  # their generators come from the system's entropy, and are part of the state
                 for member, own in zip(self._members(), [first, *seed], strict=False):
                     member.action_space.seed(own)
-                self._seed, self._begun = list(seed), list(seed)
+                self._seed = [None if own is None else int(own) for own in seed]
+                self._begun = list(self._seed)
             obs, _ = self._env.reset(seed=first if self._has_one_generator() or seed is None else list(seed))
             self.obs, self._ready = np.array(obs), self._all
         elif self._autoreset == 'Disabled':
