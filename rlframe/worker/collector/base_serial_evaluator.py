@@ -56,6 +56,9 @@ class ISerialEvaluator(Configurable, ABC):
         ),
     )
 
+    worst: Any = -np.inf
+    """What every score is better than."""
+
     def __init__(
         self,
         cfg: EasyDict | Mapping[str, Any] | None,
@@ -72,16 +75,16 @@ class ISerialEvaluator(Configurable, ABC):
         self._tb_logger, self._exp_name, self._instance_name = tb_logger, exp_name, instance_name
         self._seed, self._purpose = seed, purpose
         self._eval_freq: int = self._cfg.eval_freq
-        self.stop_value: float | None = self._cfg.stop_value
+        self.stop_value: Any = self._cfg.stop_value
         """Mean return that ends training, or None."""
         self._logger = logging.getLogger(f'rlframe.{instance_name}')
         self._env: Any = None
         self._policy: Any = None
         self._last_eval_iter = -1
         self._results: list[EvalResult] = []
-        self.best = -np.inf
+        self.best: Any = self.worst
         """Highest mean so far."""
-        self.latest = np.nan
+        self.latest: Any = np.nan
         """Mean of the last evaluation."""
         if env is not None:
             self.reset_env(env)
