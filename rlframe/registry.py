@@ -144,7 +144,7 @@ SERIAL_COLLECTOR_REGISTRY = Registry(
 )
 """Turns env steps into training samples."""
 SERIAL_EVALUATOR_REGISTRY = Registry(
-    'serial evaluator', _in('worker.collector', interaction='serial_evaluator')
+    'serial evaluator', _in('worker.collector', interaction='serial_evaluator', metric='metric_evaluator')
 )
 """Measures a policy."""
 LEARNER_REGISTRY = Registry('learner', _in('worker.learner', base='base_learner'))

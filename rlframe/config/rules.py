@@ -20,6 +20,7 @@ def cross_errors(known: Known) -> list[ConfigError]:
         _n_sample_or_n_episode(known),
         _takes_episodes(known),
         _finds_episodes(known),
+        _plays_episodes(known),
         _divisible_n_sample(known),
         _fits_buffer(known, 'policy.learn.batch_size', 'a batch'),
         _fits_buffer(known, 'policy.random_collect_size', 'a random start'),
@@ -123,6 +124,19 @@ def _finds_episodes(known: Known) -> ConfigError | None:
         where=f'policy.collect.collector.{key}',
         got=got,
         expected=expected,
+    )
+
+
+def _plays_episodes(known: Known) -> ConfigError | None:
+    key = 'policy.eval.evaluator.type'
+    if known.get(key) != 'metric':
+        return None
+    return ConfigError(
+        "the evaluator 'metric' scores labelled data, and a training run has envs",
+        where=key,
+        got='metric',
+        expected="'interaction'",
+        remedy="From Python: create_serial_evaluator({'type': 'metric'}, env=(loader, metric), policy=policy.eval_mode).",
     )
 
 

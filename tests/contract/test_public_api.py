@@ -18,6 +18,7 @@ from rlframe.worker import (
     EpisodeReplayBuffer,
     EpisodeSerialCollector,
     IBuffer,
+    IMetric,
     ISerialCollector,
     ISerialEvaluator,
     LearnerHook,
@@ -32,8 +33,6 @@ STILL_TO_COME = {
     'BattleEpisodeSerialCollector',
     'BattleSampleSerialCollector',
     'BattleInteractionSerialEvaluator',
-    'MetricSerialEvaluator',
-    'IMetric',
     'BaseParallelCollector',
     'ZerglingParallelCollector',
     'MarineParallelCollector',
@@ -118,5 +117,5 @@ def test_public_name_has_the_known_parameters_and_a_docstring(name: str) -> None
 
 
 def test_interfaces_are_abstract() -> None:
-    for interface in (ISerialCollector, ISerialEvaluator, IBuffer):
+    for interface in (ISerialCollector, ISerialEvaluator, IBuffer, IMetric):
         assert inspect.isabstract(interface)

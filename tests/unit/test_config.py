@@ -130,7 +130,7 @@ def toys() -> Iterator[None]:
         policy=dict(dqn=ToyPolicy, ppo=ToyOnPolicy),
         learner=dict(base=ToyLearner),
         collector=dict(sample=ToyCollector, episode=ToyCollector),
-        evaluator=dict(interaction=ToyEvaluator),
+        evaluator=dict(interaction=ToyEvaluator, metric=ToyEvaluator),
         replay_buffer=dict(naive=ToyBuffer, advanced=ToyBuffer, sequence=ToyBuffer, episode=ToyBuffer),
         model=dict(open_model=OpenModel, strict_model=StrictModel),
     )
@@ -399,6 +399,11 @@ def test_buffers_of_episodes_get_what_they_can_find_episodes_in(
     assert error.where == f'policy.collect.collector.{key}' and f"replay buffer '{buffer}'" in str(error)
     if key == 'mark_episodes':
         compile_({'env': {'collector_env_num': 1}}, create)
+
+
+def test_a_training_run_is_not_evaluated_on_labelled_data() -> None:
+    (error,) = errors_of({}, {'evaluator': {'type': 'metric'}})
+    assert error.where == 'policy.eval.evaluator.type' and 'labelled data' in str(error)
 
 
 def test_on_policy_n_sample_is_divisible_by_the_envs() -> None:

@@ -68,6 +68,9 @@ class ISerialEvaluator(Configurable, ABC):
         ),
     )
 
+    worst: Any = -np.inf
+    """What every score is better than."""
+
     def __init__(
         self,
         cfg: EasyDict | Mapping[str, Any] | None,
@@ -84,7 +87,7 @@ class ISerialEvaluator(Configurable, ABC):
         self._tb_logger, self._exp_name, self._instance_name = tb_logger, exp_name, instance_name
         self._seed, self._purpose = seed, purpose
         self._eval_freq: int = self._cfg.eval_freq
-        self.stop_value: float | None = self._cfg.stop_value
+        self.stop_value: Any = self._cfg.stop_value
         """Mean return that ends training, or None."""
         self._logger = logging.getLogger(f'rlframe.{instance_name}')
         self._env: Any = None
@@ -93,9 +96,9 @@ class ISerialEvaluator(Configurable, ABC):
         self._results: list[EvalResult] = []
         self.on_step: Callable[[], None] | None = None
         """Called after each step of the envs; what it raises gives the evaluation up."""
-        self.best = -np.inf
+        self.best: Any = self.worst
         """Highest mean so far."""
-        self.latest = np.nan
+        self.latest: Any = np.nan
         """Mean of the last evaluation."""
         if env is not None:
             self.reset_env(env)
