@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlframe import config
+from rlframe import build, config
 from rlframe.errors import CheckpointMismatchError
 from rlframe.utils import checkpoint
 from rlframe.utils.seed import global_rng_state, set_global_rng_state
@@ -145,7 +145,8 @@ class Checkpoints:
         here = {'policy': pipeline.cfg.policy.type, 'env': pipeline.factory.spec.name}
         check_same(manifest, here, path)
         pipeline.progress.load_state_dict(state['progress'])
-        pipeline.policy.learn_mode.load_state_dict(state['policy'])
+        with build.named_mismatch(manifest, pipeline.cfg, str(path)):
+            pipeline.policy.learn_mode.load_state_dict(state['policy'])
         pipeline.learner.monitor.load_state_dict(state['monitor'])
         pipeline.learner.ckpt_name = path.name
         pipeline.collector.load_state_dict(state['collector'])

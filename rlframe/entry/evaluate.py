@@ -84,7 +84,7 @@ def score(
     build.set_threads(cfg)
     factory = build.make_factory(cfg)
     policy = build.make_policy(cfg, factory.spec, fields=('eval',))
-    policy.eval_mode.load_state_dict({'model': state['policy']['model']})
+    build.load_network(policy, state, manifest, cfg, str(path))
     if video is not None:
         _film(cfg, factory, policy, Path(video), seed)
     env = build.make_evaluator_env(cfg, factory, min(cfg.env.evaluator_env_num, episodes))
