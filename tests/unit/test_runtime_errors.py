@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import multiprocessing
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fakes import config_pair
-from runs import DQN, PPO, ROOT, finish, train
+from runs import DQN, ROOT, finish, train
 
 from rlframe.entry.__main__ import main
 from rlframe.errors import EnvContractError, EpisodeTooLongError, NonFiniteError, RLFrameError
@@ -139,7 +139,7 @@ def test_what_is_told_of_is_on_stderr_and_in_the_text_log_once(cwd: Path) -> Non
         log = (cwd / f'row{name}' / 'log.txt').read_text(encoding='utf-8')
         for text in (err, log):
             # one manager collects, another one evaluates
-            assert 1 <= text.count(f'EnvContractWarning: BrokenEnv: ') <= 2, text
+            assert 1 <= text.count('EnvContractWarning: BrokenEnv: ') <= 2, text
             for word in words:
                 assert word in text
 
