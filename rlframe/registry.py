@@ -139,10 +139,12 @@ POLICY_REGISTRY = Registry('policy', _in('policy', dqn='dqn', c51='c51', qrdqn='
 """What acts and what is trained."""
 MODEL_REGISTRY = Registry('model', _in('model', q_net='q_net', actor_critic='actor_critic'))
 """The networks inside a policy."""
-SERIAL_COLLECTOR_REGISTRY = Registry('serial collector', _in('worker.collector', sample='serial_collector'))
+SERIAL_COLLECTOR_REGISTRY = Registry(
+    'serial collector', _in('worker.collector', sample='serial_collector', episode='episode_serial_collector')
+)
 """Turns env steps into training samples."""
 SERIAL_EVALUATOR_REGISTRY = Registry(
-    'serial evaluator', _in('worker.collector', interaction='serial_evaluator')
+    'serial evaluator', _in('worker.collector', interaction='serial_evaluator', metric='metric_evaluator')
 )
 """Measures a policy."""
 LEARNER_REGISTRY = Registry('learner', _in('worker.learner', base='base_learner'))
@@ -159,7 +161,15 @@ LEARNER_HOOK_REGISTRY = Registry(
 )
 """Code that runs before or after training or one iteration of it."""
 BUFFER_REGISTRY = Registry(
-    'replay buffer', _in('worker.replay_buffer', naive='buffer', advanced='advanced_buffer')
+    'replay buffer',
+    _in(
+        'worker.replay_buffer',
+        naive='buffer',
+        advanced='advanced_buffer',
+        sequence='sequence_buffer',
+        episode='episode_buffer',
+        elastic='elastic_buffer',
+    ),
 )
 """Keeps transitions and hands out random ones."""
 

@@ -76,6 +76,19 @@ def save_run(folder: Path, numbers: Any, monkeypatch: Any = None, **options: Any
     ]
 
 
+def assert_same(one: Any, other: Any, path: str = '') -> None:
+    """Compares two states."""
+    if isinstance(one, dict):
+        assert list(one) == list(other), path
+        for name in one:
+            assert_same(one[name], other[name], f'{path}.{name}')
+    elif isinstance(one, np.ndarray):
+        assert (one.dtype, one.shape) == (other.dtype, other.shape), path
+        np.testing.assert_array_equal(one, other, err_msg=path)
+    else:
+        assert one == other, path
+
+
 def zipped(**members: bytes) -> bytes:
     """Returns a zip file."""
     file = io.BytesIO()

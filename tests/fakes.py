@@ -353,7 +353,7 @@ def config_pair(
         env_id: The env.
         manager: Type of the env manager.
         sections: ``env``, ``learn``, ``collect``, ``other``, ``model`` and ``evaluator`` add to these sections, ``policy_`` to
-            the policy's own keys, ``buffer`` and ``manager_`` to ``create_config``; anything else is a top-level key.
+            the policy's own keys, ``buffer``, ``collector`` and ``manager_`` to ``create_config``; anything else is a top-level key.
     """
     n_sample, batch_size = (8, 16) if policy == 'dqn' else (64, 32)
     env = dict(env_id=env_id, collector_env_num=4, evaluator_env_num=2, n_evaluator_episode=2, stop_value=1e9)
@@ -376,7 +376,7 @@ def config_pair(
         env=dict(type='gym'),
         env_manager=dict(type=manager) | sections.pop('manager_', {}),
         policy=dict(type=policy),
-        collector=dict(type='sample'),
+        collector=dict(type='sample') | sections.pop('collector', {}),
     )
     if policy == 'dqn':
         main['policy']['other'] = dict(replay_buffer=dict(replay_buffer_size=500)) | main['policy']['other']

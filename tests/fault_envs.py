@@ -24,6 +24,10 @@ def raise_own() -> None:
     raise OwnError('the simulator lost its mind')
 
 
+def exit_python() -> None:
+    sys.exit(3)
+
+
 def kill() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 

@@ -18,6 +18,9 @@ def cross_errors(known: Known) -> list[ConfigError]:
     """Returns the mistakes between components."""
     found = (
         _n_sample_or_n_episode(known),
+        _takes_episodes(known),
+        _finds_episodes(known),
+        _plays_episodes(known),
         _divisible_n_sample(known),
         _fits_buffer(known, 'policy.learn.batch_size', 'a batch'),
         _fits_buffer(known, 'policy.random_collect_size', 'a random start'),
@@ -51,23 +54,89 @@ def _numbers(known: Known, *keys: str) -> tuple[Any, ...]:
 
 def _n_sample_or_n_episode(known: Known) -> ConfigError | None:
     keys = ('policy.collect.n_sample', 'policy.collect.n_episode')
-    if known.get('policy.collect.collector.type') != 'sample' or not all(key in known for key in keys):
+    collector = known.get('policy.collect.collector.type')
+    if collector not in ('sample', 'episode') or not all(key in known for key in keys):
         return None
     n_sample, n_episode = (known[key] for key in keys)
-    if n_sample is None and n_episode is not None:
+    counts_samples = collector == 'sample'
+    own, other = (n_sample, n_episode) if counts_samples else (n_episode, n_sample)
+    if own is None and other is not None:
+        units = ('training samples', 'episodes') if counts_samples else ('episodes', 'training samples')
+        own_key, other_key = keys if counts_samples else reversed(keys)
         return ConfigError(
-            "the collector 'sample' counts training samples, not episodes",
-            where='policy.collect.n_episode',
-            got=n_episode,
-            expected='None, and policy.collect.n_sample set',
+            f'the collector {collector!r} counts {units[0]}, not {units[1]}',
+            where=other_key,
+            got=other,
+            expected=f'None, and {own_key} set',
         )
-    if n_episode is None and n_sample is not None:
+    if other is None and own is not None:
         return None
     both = 'neither of them is set' if n_sample is None else 'both are set; set the other one to None'
     return ConfigError(
         f'exactly one of n_sample ({n_sample}) and n_episode ({n_episode}) must be set: {both}',
         where='policy.collect',
         got={'n_sample': n_sample, 'n_episode': n_episode},
+    )
+
+
+def _takes_episodes(known: Known) -> ConfigError | None:
+    key = 'policy.collect.collector.get_train_sample'
+    if known.get('policy.collect.collector.type') != 'episode' or known.get(key) is not False:
+        return None
+    buffer = known.get('policy.other.replay_buffer.type')
+    if known.get('policy.on_policy'):
+        taker = 'an on-policy policy learns'
+    elif buffer in ('naive', 'advanced', 'elastic'):
+        taker = f'the replay buffer {buffer!r} samples'
+    else:
+        return None
+    return ConfigError(
+        f"{taker} from training samples, and the collector 'episode' returns whole episodes",
+        where=key,
+        got=False,
+        expected='True',
+    )
+
+
+def _finds_episodes(known: Known) -> ConfigError | None:
+    collector = known.get('policy.collect.collector.type')
+    buffer = known.get('policy.other.replay_buffer.type')
+    if buffer not in ('sequence', 'episode') or collector not in ('sample', 'episode'):
+        return None
+    key, got, expected = 'get_train_sample', True, 'False'
+    why = 'takes whole episodes, not training samples'
+    if buffer == 'episode' and collector == 'sample':
+        return ConfigError(
+            f'the replay buffer {buffer!r} {why}',
+            where='policy.collect.collector.type',
+            got=collector,
+            expected="'episode'",
+        )
+    if collector == 'sample':
+        key, got, expected = 'mark_episodes', False, 'True'
+        why = 'has to tell the env steps of several envs apart (env.collector_env_num)'
+        if known.get('env.collector_env_num') == 1:
+            return None
+    if known.get(f'policy.collect.collector.{key}') != got:
+        return None
+    return ConfigError(
+        f'the replay buffer {buffer!r} {why}',
+        where=f'policy.collect.collector.{key}',
+        got=got,
+        expected=expected,
+    )
+
+
+def _plays_episodes(known: Known) -> ConfigError | None:
+    key = 'policy.eval.evaluator.type'
+    if known.get(key) != 'metric':
+        return None
+    return ConfigError(
+        "the evaluator 'metric' scores labelled data, and a training run has envs",
+        where=key,
+        got='metric',
+        expected="'interaction'",
+        remedy="From Python: create_serial_evaluator({'type': 'metric'}, env=(loader, metric), policy=policy.eval_mode).",
     )
 
 

@@ -6,6 +6,7 @@ Rows pass up to three stages: ``NStepWindow`` holds a row back until its reward 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -275,6 +276,19 @@ class TrajectoryRecorder:
             block['mask'] = np.arange(shape[0])[:, None] < counts
         self.take()
         return Batch(block)
+
+    def take_episodes(self, episodes: Sequence[tuple[int, int, int]]) -> list[Batch]:
+        """Returns parts of the envs' finished rows, each a ``Batch`` of its own, and forgets all rows.
+
+        Args:
+            episodes: Env, number of the first row among the env's own, and number behind the last one.
+        """
+        by_env = np.argsort(self._owner[: self._size], kind='stable')
+        first = np.cumsum(self.samples_per_env()) - self.samples_per_env()
+        rows = [by_env[first[env] + start : first[env] + stop] for env, start, stop in episodes]
+        taken = [Batch({name: c[index] for name, c in self._columns.items()}) for index in rows]
+        self.take()
+        return taken
 
     def samples_per_env(self) -> IntArray:
         """Returns the number of finished samples of each env, [N]."""

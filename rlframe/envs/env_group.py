@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+FAILURES = (Exception, SystemExit)
+"""What an env may raise that is a fault of its own."""
 States = dict[int, dict[str, Any] | None]
 """Envs to their states, None where a state cannot be had."""
 
@@ -112,7 +114,7 @@ class EnvGroup:
                 self._add(env)
             except RLFrameError:
                 raise
-            except Exception as error:
+            except FAILURES as error:
                 raise not_made(env, error, self._in_worker) from error
         specs = [spec_of(env) for env in self.envs.values()]
         return [specs[0] if spec == specs[0] else spec for spec in specs]
@@ -166,7 +168,7 @@ class EnvGroup:
                 answer = self.envs[env].reset(seed=seed)
             except FATAL:
                 raise
-            except Exception as error:
+            except FAILURES as error:
                 faults.append(self._fault(env, what, error))
                 continue
             self.counts.steps[env] = 0
@@ -175,7 +177,7 @@ class EnvGroup:
             obs[env] = contract.first_obs(answer, self.spec, env, episode, self.remarks)
         return faults
 
-    def _fault(self, env: int, what: str, error: Exception) -> Fault:
+    def _fault(self, env: int, what: str, error: BaseException) -> Fault:
         self._remove(env)
         episode, step = self.place(env)
         if what != 'step()':
@@ -205,7 +207,7 @@ class EnvGroup:
                     answers.append(step[env](own_action))
             except FATAL:
                 raise
-            except Exception as error:
+            except FAILURES as error:
                 faults.append(self._fault(listed[len(answers)], 'step()', error))
                 answers.append((self._nothing, 0.0, False, False, {}))
         try:

@@ -168,8 +168,12 @@ class BaseEnvManager(IEnvManager):
     def _make_group(self) -> Group:
         """Makes the envs where they are to live."""
         group = EnvGroup(dict(enumerate(self._env_fn)))
-        specs = group.launch()
-        contract.check_spaces(specs, specs[0])
+        try:
+            specs = group.launch()
+            contract.check_spaces(specs, specs[0])
+        except Exception:
+            group.close()
+            raise
         group.attach(specs[0], Counts.zeros(self.env_num))
         return group
 
@@ -191,7 +195,7 @@ class BaseEnvManager(IEnvManager):
         seeds = dict(zip(listed, [None] * len(listed) if seed is None else seed, strict=True))
         for env, own in seeds.items():
             if own is not None:
-                self._seed[env] = own
+                self._seed[env] = seeds[env] = int(own)
             elif env in self._lost:
                 seeds[env] = restart_seed(self._seed[env], int(self._restarts[env]))
         self._begin(seeds)
@@ -215,6 +219,10 @@ class BaseEnvManager(IEnvManager):
     def step(self, action: Array, env_id: IntArray) -> TimeStep:
         if self.closed:
             raise ValueError('step() of envs that are closed; reset() makes them again')
+        if self._dropped and not np.isin(env_id, self._ready).all():
+            raise ValueError(
+                f'step() of env {env_id.tolist()}, of which only {self._ready.tolist()} are left'
+            )
         count = len(env_id)
         try:
             if len(action) != count:
@@ -275,7 +283,9 @@ class BaseEnvManager(IEnvManager):
             lost = hit + [env for env in others if env not in self._dropped]
             if not lost:
                 continue
-            never_begun = not self._counts.episodes[lost].any() and not isinstance(error, EnvTimeoutError)
+            never_begun = not self._counts.episodes[hit or lost].any() and not isinstance(
+                error, EnvTimeoutError
+            )
             if never_begun and self._budget.on_error == 'raise':
                 raise EnvStartError(error.message) from (error.__cause__ or error)
             if self._budget.handle(error) == 'drop':

@@ -40,6 +40,8 @@ def main(index: int, worker_num: int, link: int, memory: int, lifeline: int, par
         parent: Process id of the parent.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for fd in (link, memory, lifeline):
+        os.set_inheritable(fd, False)
     die_with_parent(lifeline, parent)
     with socket.socket(fileno=link) as connection:
         EnvWorker(connection, memory, WatchArray(memory, worker_num), index).serve()

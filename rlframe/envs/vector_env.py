@@ -119,7 +119,8 @@ class GymVectorEnvManager(IEnvManager):
             if seed is not None:  # their generators come from the system's entropy, and are part of the state
                 for member, own in zip(self._members(), [first, *seed], strict=False):
                     member.action_space.seed(own)
-                self._seed, self._begun = list(seed), list(seed)
+                self._seed = [None if own is None else int(own) for own in seed]
+                self._begun = list(self._seed)
             obs, _ = self._env.reset(seed=first if self._has_one_generator() or seed is None else list(seed))
             self.obs, self._ready = self._as_declared(obs, 'reset()').copy(), self._all
             contract.check_first_obs(self.obs, self._all, self._place)

@@ -126,6 +126,7 @@ class WorkerGroup:
                 faults += told.pop('faults')
                 for kind, text in told.pop('remarks'):
                     self._remarks.tell(kind, text)
+        faults.sort(key=_first_env)
         infos = [told.get(env, {}) for env in env_id.tolist()] if told else ()
         obs = arrays.obs[self._which]
         if whole:
@@ -172,7 +173,7 @@ class WorkerGroup:
             failed = pickle.loads(body)
             obs[due[index]] = self._arrays.first_obs[due[index]]
             faults += failed
-        return faults
+        return sorted(faults, key=_first_env)
 
     def _replace(self, missing: Sequence[int]) -> list[Fault]:
         """Starts workers in the place of those that were lost."""
@@ -195,10 +196,8 @@ class WorkerGroup:
 
     def restore(self, states: Mapping[int, Any]) -> None:
         """Puts envs back into states that ``capture`` returned, after the counts were put back."""
-        for fault in self._replace(
-            [index for index in range(len(self._owned)) if index not in self._pool.running]
-        ):
-            raise fault.error
+        missing = [index for index in range(len(self._owned)) if index not in self._pool.running]
+        self._must_be_none(self._replace(missing))
         ask = {
             index: call('restore', {env: states[env] for env in own if env in states})
             for index, own in enumerate(self._owned)
@@ -218,6 +217,15 @@ class WorkerGroup:
     def _ask(self, messages: Mapping[int, bytes], what: str, limit: float) -> dict[int, Any]:
         """Returns the workers' answers, and raises what went wrong."""
         replies, faults = self._pool.exchange(messages, what, limit)
-        for fault in faults:
-            raise fault.error
+        self._must_be_none(faults)
         return {index: pickle.loads(body) for index, body in replies.items()}
+
+    def _must_be_none(self, faults: Sequence[Fault]) -> None:
+        """Raises what went wrong where no fault can be outlived."""
+        if faults:
+            self.close()
+            raise min(faults, key=_first_env).error
+
+
+def _first_env(fault: Fault) -> int:
+    return fault.env_id[0]

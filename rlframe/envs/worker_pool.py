@@ -119,7 +119,7 @@ class WorkerPool:
                 deadline = self._lose_silent(waiting, what, begun, limit, faults)
         if errors:
             raise errors[min(errors)]
-        return replies, sorted(faults, key=lambda fault: fault.env_id)
+        return replies, faults
 
     def _send(self, worker: WorkerProcess, data: bytes) -> None:
         with contextlib.suppress(OSError):  # that it is gone is noticed when it is to answer

@@ -111,7 +111,11 @@ class Policy(Configurable):
             None, str, '', '', 'checkpoint or run folder whose weights to begin with', may_change=True
         ),
         random_collect_size=Field(
-            0, int, '[0, inf)', 'training samples', 'collected at random before training'
+            0,
+            int,
+            '[0, inf)',
+            'training samples',
+            'or episodes, whichever the collector counts, collected at random first',
         ),
         model=dict(
             type=Field(None, str, '', '', "registered model; None: the policy's own"),

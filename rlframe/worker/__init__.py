@@ -4,9 +4,12 @@ Each is built from its config section by a registry and knows nothing of the oth
 """
 
 from rlframe.worker.collector import (
+    EpisodeSerialCollector,
+    IMetric,
     InteractionSerialEvaluator,
     ISerialCollector,
     ISerialEvaluator,
+    MetricSerialEvaluator,
     SampleSerialCollector,
     VectorEvalMonitor,
     create_serial_collector,
@@ -26,8 +29,10 @@ from rlframe.worker.learner import (
 )
 from rlframe.worker.replay_buffer import (
     AdvancedReplayBuffer,
+    EpisodeReplayBuffer,
     IBuffer,
     NaiveReplayBuffer,
+    SequenceReplayBuffer,
     create_buffer,
     get_buffer_cls,
 )
@@ -36,13 +41,18 @@ __all__ = [
     'AdvancedReplayBuffer',
     'BaseLearner',
     'BaseSerialCommander',
+    'EpisodeReplayBuffer',
+    'EpisodeSerialCollector',
     'IBuffer',
+    'IMetric',
     'ISerialCollector',
     'ISerialEvaluator',
     'InteractionSerialEvaluator',
     'LearnerHook',
+    'MetricSerialEvaluator',
     'NaiveReplayBuffer',
     'SampleSerialCollector',
+    'SequenceReplayBuffer',
     'VectorEvalMonitor',
     'add_learner_hook',
     'build_learner_hook_by_cfg',

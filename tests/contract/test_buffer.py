@@ -15,7 +15,7 @@ import pytest
 from rlframe.data import Batch
 from rlframe.errors import BufferUnderflowError, ConfigError
 from rlframe.registry import BUFFER_REGISTRY, import_modules
-from rlframe.worker.replay_buffer import IBuffer, create_buffer, get_buffer_cls
+from rlframe.worker.replay_buffer import EpisodeReplayBuffer, IBuffer, create_buffer, get_buffer_cls
 
 
 def names() -> list[str]:
@@ -36,14 +36,49 @@ def make(request: pytest.FixtureRequest) -> Make:
 
 
 def rows(start: int, count: int) -> Batch:
-    """Returns transitions that tell their number in every column."""
+    """Returns transitions that tell their number in every column, each a whole episode."""
     number = np.arange(start, start + count)
     obs = np.stack([number, number * 2], axis=1).astype(np.float32)
-    return Batch(obs=obs, action=number, reward=-number.astype(np.float32), next_obs=obs + 1)
+    return Batch(
+        obs=obs,
+        action=number,
+        reward=-number.astype(np.float32),
+        next_obs=obs + 1,
+        terminated=np.ones(count, bool),
+    )
+
+
+def push(buffer: IBuffer, batch: Batch, envstep: int) -> int:
+    """Pushes transitions; to a buffer of episodes each as an episode of its own."""
+    if isinstance(buffer, EpisodeReplayBuffer):
+        return buffer.push([batch[i : i + 1] for i in range(len(batch))], envstep)
+    return buffer.push(batch, envstep)
+
+
+def as_items(buffer: IBuffer, batch: Batch) -> list[Any]:
+    """Returns transitions as dicts; for a buffer of episodes each in a list of its own."""
+    dicts = [dict(row) for row in batch]
+    return [[row] for row in dicts] if isinstance(buffer, EpisodeReplayBuffer) else dicts
+
+
+def draw(buffer: IBuffer, size: int, train_iter: int = 0) -> Any:
+    """Returns one batch, by the call that all buffers share."""
+    return next(iter(buffer.batches(1, size, train_iter)))
+
+
+def flat(batch: Any) -> Batch:
+    """Returns the transitions of a batch of transitions, of sequences without their padding, or of episodes."""
+    if isinstance(batch, list):
+        return Batch.cat(batch)
+    if 'mask' not in batch:
+        return batch
+    mask = batch['mask']
+    return Batch({name: column[mask] for name, column in batch.items() if column.shape[:2] == mask.shape})
 
 
 def numbers(batch: Any) -> list[int]:
     """Returns which transitions a batch holds, having checked that none is mixed up."""
+    batch = flat(batch)
     number = batch['action']
     np.testing.assert_array_equal(batch['obs'], np.stack([number, number * 2], axis=1))
     np.testing.assert_array_equal(batch['reward'], -number)
@@ -63,9 +98,9 @@ def test_default_config_is_a_fresh_copy_and_unknown_keys_are_refused(make: Make)
 
 def test_samples_are_pushed_rows_whole(make: Make) -> None:
     buffer = make()
-    assert buffer.push(rows(0, 20), 5) == 20
+    assert push(buffer, rows(0, 20), 5) == 20
     assert buffer.count() == 20
-    batch = buffer.sample(12, 0)
+    batch = draw(buffer, 12)
     assert len(batch) == 12
     assert set(numbers(batch)) <= set(range(20))
 
@@ -73,52 +108,53 @@ def test_samples_are_pushed_rows_whole(make: Make) -> None:
 def test_ring_keeps_the_newest_items(make: Make) -> None:
     buffer = make(size=8)
     for start in range(0, 21, 3):
-        buffer.push(rows(start, 3), start)
+        push(buffer, rows(start, 3), start)
     assert buffer.count() == 8
-    seen = {n for _ in range(60) for n in numbers(buffer.sample(4, 0))}
+    seen = {n for _ in range(60) for n in numbers(draw(buffer, 4))}
     assert seen == set(range(13, 21))
 
 
 def test_push_larger_than_the_buffer_keeps_its_end(make: Make) -> None:
     buffer = make(size=8)
-    buffer.push(rows(0, 50), 0)
-    assert set(numbers(buffer.sample(8, 0))) <= set(range(42, 50))
+    push(buffer, rows(0, 50), 0)
+    assert set(numbers(draw(buffer, 8))) <= set(range(42, 50))
 
 
 def test_rows_may_come_one_by_one_or_as_a_list(make: Make) -> None:
     buffer = make()
-    for row in rows(0, 4):
-        assert buffer.push(dict(row), 0) == 1
-    assert buffer.push([dict(row) for row in rows(4, 4)], 0) == 4
-    assert set(numbers(buffer.sample(8, 0))) <= set(range(8))
+    for item in as_items(buffer, rows(0, 4)):
+        assert buffer.push([item] if isinstance(item, list) else item, 0) == 1
+    assert buffer.push(as_items(buffer, rows(4, 4)), 0) == 4
+    assert set(numbers(draw(buffer, 8))) <= set(range(8))
     assert buffer.count() == 8
 
 
 def test_changing_what_was_pushed_or_sampled_changes_nothing_inside(make: Make) -> None:
     buffer, block = make(), rows(0, 8)
-    buffer.push(block, 0)
+    push(buffer, block, 0)
     for name in list(block.keys()):
         block[name][:] = 99
-    batch = buffer.sample(8, 0)
+    batch = draw(buffer, 8)
     numbers(batch)
-    for name in list(batch.keys()):
-        batch[name][:] = 77
-    assert set(numbers(buffer.sample(8, 0))) <= set(range(8))
+    for part in batch if isinstance(batch, list) else [batch]:
+        for name in list(part.keys()):
+            part[name][:] = 77
+    assert set(numbers(draw(buffer, 8))) <= set(range(8))
 
 
 def test_too_few_items_raise_and_none_wanted_gives_none(make: Make) -> None:
     buffer = make()
     with pytest.raises(BufferUnderflowError, match='random_collect_size'):
-        buffer.sample(1, 0)
-    buffer.push(rows(0, 3), 0)
+        draw(buffer, 1)
+    push(buffer, rows(0, 3), 0)
     with pytest.raises(BufferUnderflowError, match='3'):
-        buffer.sample(4, 0)
-    assert len(buffer.sample(0, 0)) == 0
+        draw(buffer, 4)
+    assert len(draw(buffer, 0)) == 0
 
 
 def test_batches_gives_as_many_as_asked(make: Make) -> None:
     buffer = make()
-    buffer.push(rows(0, 30), 0)
+    push(buffer, rows(0, 30), 0)
     batches = list(buffer.batches(5, 6, 0))
     assert len(batches) == 5
     for batch in batches:
@@ -127,19 +163,19 @@ def test_batches_gives_as_many_as_asked(make: Make) -> None:
 
 def test_update_takes_what_a_sample_carries(make: Make) -> None:
     buffer = make()
-    buffer.push(rows(0, 30), 0)
-    batch = buffer.sample(6, 0)
+    push(buffer, rows(0, 30), 0)
+    batch = draw(buffer, 6)
     ids = {name: batch[name] for name in ('replay_unique_id', 'replay_buffer_idx') if name in batch}
     buffer.update({**ids, 'priority': np.ones(6)})
 
 
 def test_clear_leaves_an_empty_usable_buffer(make: Make) -> None:
     buffer = make()
-    buffer.push(rows(0, 30), 0)
+    push(buffer, rows(0, 30), 0)
     buffer.clear()
     assert buffer.count() == 0
-    buffer.push(rows(100, 5), 0)
-    assert set(numbers(buffer.sample(5, 0))) <= set(range(100, 105))
+    push(buffer, rows(100, 5), 0)
+    assert set(numbers(draw(buffer, 5))) <= set(range(100, 105))
 
 
 @pytest.mark.parametrize('through_file', [True, False])
@@ -147,8 +183,8 @@ def test_loading_continues_bit_identically_and_states_are_independent(
     make: Make, through_file: bool, tmp_path
 ) -> None:
     buffer, other = make(size=16), make(size=16, seed=5)
-    buffer.push(rows(0, 25), 3)
-    buffer.sample(8, 0)
+    push(buffer, rows(0, 25), 3)
+    draw(buffer, 8)
     if through_file:
         buffer.save_data(str(tmp_path / 'state'))
         other.load_data(str(tmp_path / 'state'))
@@ -156,22 +192,25 @@ def test_loading_continues_bit_identically_and_states_are_independent(
     else:
         state = buffer.state_dict()
         other.load_state_dict(state)
-        before = other.sample(8, 1)
+        before = draw(other, 8, 1)
         other.load_state_dict(state)
-        np.testing.assert_array_equal(other.sample(8, 1)['action'], before['action'])
+        assert numbers(draw(other, 8, 1)) == numbers(before)
         other.load_state_dict(state)
     for step in range(6):
-        expected, got = buffer.sample(8, step), other.sample(8, step)
+        expected, got = (
+            Batch.cat(batch) if isinstance(batch, list) else batch
+            for batch in (draw(buffer, 8, step), draw(other, 8, step))
+        )
         for name in list(expected.keys()):
             np.testing.assert_array_equal(got[name], expected[name])
-        buffer.push(rows(25 + 3 * step, 3), step)
-        other.push(rows(25 + 3 * step, 3), step)
+        push(buffer, rows(25 + 3 * step, 3), step)
+        push(other, rows(25 + 3 * step, 3), step)
 
 
 def test_demonstrations_are_loaded_as_rows(make: Make) -> None:
     buffer = make()
-    buffer.push(rows(0, 4), 0)
-    buffer.load_state_dict({'data': [dict(row) for row in rows(4, 6)]})
+    push(buffer, rows(0, 4), 0)
+    buffer.load_state_dict({'data': as_items(buffer, rows(4, 6))})
     assert buffer.count() == 10
 
 
@@ -179,8 +218,8 @@ def test_same_seed_gives_the_same_samples(make: Make) -> None:
     samples = []
     for seed in (1, 1, np.random.SeedSequence(1), 2):
         buffer = make(size=1000, seed=seed)
-        buffer.push(rows(0, 1000), 0)
-        samples.append(numbers(buffer.sample(64, 0)))
+        push(buffer, rows(0, 1000), 0)
+        samples.append(numbers(draw(buffer, 64)))
     assert samples[0] == samples[1] == samples[2] != samples[3]
 
 

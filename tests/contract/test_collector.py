@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from fakes import NUMBER, STEP, FakeBoard, ScriptedPolicy, counting_manager, envs_of, frames_of
 
+from rlframe.data import Batch
 from rlframe.errors import ConfigError
 from rlframe.registry import SERIAL_COLLECTOR_REGISTRY, import_modules
 from rlframe.worker import ISerialCollector, create_serial_collector, get_serial_collector_cls
@@ -42,7 +43,7 @@ def make(request: pytest.FixtureRequest) -> Make:
 
 def rows_of(collected: Any) -> list[Any]:
     """Returns single rows of samples or of episodes."""
-    return [row for entry in collected for row in (entry if isinstance(entry, list) else [entry])]
+    return [row for entry in collected for row in (entry if isinstance(entry, Batch) else [entry])]
 
 
 def test_default_config_is_a_fresh_copy_and_unknown_keys_are_refused(make: Make) -> None:

@@ -15,23 +15,24 @@ from rlframe.worker import (
     AdvancedReplayBuffer,
     BaseLearner,
     BaseSerialCommander,
+    EpisodeReplayBuffer,
+    EpisodeSerialCollector,
     IBuffer,
+    IMetric,
     ISerialCollector,
     ISerialEvaluator,
     LearnerHook,
     NaiveReplayBuffer,
     SampleSerialCollector,
+    SequenceReplayBuffer,
 )
 
 API = json.loads((Path(__file__).parent / 'public_api.json').read_text(encoding='utf-8'))['ding.worker']
 
 STILL_TO_COME = {
-    'EpisodeSerialCollector',
     'BattleEpisodeSerialCollector',
     'BattleSampleSerialCollector',
     'BattleInteractionSerialEvaluator',
-    'MetricSerialEvaluator',
-    'IMetric',
     'BaseParallelCollector',
     'ZerglingParallelCollector',
     'MarineParallelCollector',
@@ -40,8 +41,6 @@ STILL_TO_COME = {
     'NaiveCollector',
     'BaseCommLearner',
     'FlaskFileSystemLearner',
-    'SequenceReplayBuffer',
-    'EpisodeReplayBuffer',
     'Coordinator',
     'LearnerAggregator',
     'create_comm_collector',
@@ -63,9 +62,12 @@ INSTANCES = {
     'SampleSerialCollector': lambda: SampleSerialCollector(
         {}, counting_manager(1), ScriptedPolicy().collect_mode
     ),
+    'EpisodeSerialCollector': lambda: EpisodeSerialCollector({}),
     'BaseLearner': lambda: BaseLearner({}, ScriptedPolicy().learn_mode),
     'LearnerHook': _Hook,
     'NaiveReplayBuffer': lambda: NaiveReplayBuffer({'replay_buffer_size': 4}),
+    'EpisodeReplayBuffer': lambda: EpisodeReplayBuffer({}),
+    'SequenceReplayBuffer': lambda: SequenceReplayBuffer({}),
     'AdvancedReplayBuffer': lambda: AdvancedReplayBuffer({'replay_buffer_size': 4}),
     'BaseSerialCommander': lambda: BaseSerialCommander({}, None, None, None, None, None),
 }
@@ -115,5 +117,5 @@ def test_public_name_has_the_known_parameters_and_a_docstring(name: str) -> None
 
 
 def test_interfaces_are_abstract() -> None:
-    for interface in (ISerialCollector, ISerialEvaluator, IBuffer):
+    for interface in (ISerialCollector, ISerialEvaluator, IBuffer, IMetric):
         assert inspect.isabstract(interface)

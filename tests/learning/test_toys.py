@@ -42,7 +42,15 @@ TOYS = {
     'qrdqn': DQN | dict(policy='qrdqn', model=dict(num_quantiles=8)),
     'c51': DQN | dict(policy='c51', model=dict(v_min=0.0, v_max=4.0, n_atom=21)),
     'dqn noisy': DQN | dict(model=dict(noisy=True)),
+    'dqn episodes': DQN
+    | dict(
+        collect=dict(n_sample=None, n_episode=1),
+        collector=dict(type='episode', get_train_sample=True),
+        policy_=dict(discount_factor=0.5, nstep=2),
+    ),
     'ppo': PPO,
+    'ppo episodes': PPO
+    | dict(collect=dict(n_sample=None, n_episode=16), collector=dict(type='episode', get_train_sample=True)),
     'ppo vector': PPO | dict(manager='gym_vector', manager_=dict(mode='sync')),
 }
 

@@ -86,6 +86,8 @@ class ToyCollector(Configurable):
         backend=Field('local', str, choices=('local', 'ray')),
         num_collectors=Field(1, int, '[1, inf)'),
         log_freq=100,
+        get_train_sample=Field(None, bool),
+        mark_episodes=Field(None, bool),
     )
 
     @classmethod
@@ -128,8 +130,8 @@ def toys() -> Iterator[None]:
         policy=dict(dqn=ToyPolicy, ppo=ToyOnPolicy),
         learner=dict(base=ToyLearner),
         collector=dict(sample=ToyCollector, episode=ToyCollector),
-        evaluator=dict(interaction=ToyEvaluator),
-        replay_buffer=dict(naive=ToyBuffer, advanced=ToyBuffer),
+        evaluator=dict(interaction=ToyEvaluator, metric=ToyEvaluator),
+        replay_buffer=dict(naive=ToyBuffer, advanced=ToyBuffer, sequence=ToyBuffer, episode=ToyBuffer),
         model=dict(open_model=OpenModel, strict_model=StrictModel),
     )
     for kind, named in classes.items():
@@ -181,7 +183,7 @@ def test_create_section_keys_go_to_their_section() -> None:
         'env_manager': {'type': 'subprocess'},
         'replay_buffer': {'type': 'naive', 'replay_buffer_size': 500},
     }
-    cfg = compile_({}, create)
+    cfg = compile_({'policy': {'collect': {'n_sample': None, 'n_episode': 4}}}, create)
     assert cfg.policy.collect.collector.backend == 'ray'
     assert (cfg.policy.collect.collector.type, cfg.env.manager.type) == ('episode', 'subprocess')
     assert cfg.policy.other.replay_buffer.replay_buffer_size == 500
@@ -354,6 +356,54 @@ def test_n_sample_and_n_episode_exclude_each_other() -> None:
     assert 'neither' in str(neither)
     (episodes,) = errors_of({'policy': {'collect': {'n_sample': None, 'n_episode': 4}}})
     assert episodes.where == 'policy.collect.n_episode' and 'n_sample set' in str(episodes)
+    create = {'collector': {'type': 'episode'}}
+    (samples,) = errors_of({}, create)
+    assert samples.where == 'policy.collect.n_sample' and 'n_episode set' in str(samples)
+    (both,) = errors_of({'policy': {'collect': {'n_episode': 4}}}, create)
+    assert 'exactly one' in str(both)
+
+
+@pytest.mark.parametrize('create', [{'replay_buffer': {'type': 'naive'}}, {'policy': {'type': 'ppo'}}])
+def test_whole_episodes_go_only_where_they_can_be_sampled(create: dict[str, Any]) -> None:
+    main = {'policy': {'collect': {'n_sample': None, 'n_episode': 4}}}
+    create = create | {'collector': {'type': 'episode', 'get_train_sample': False}}
+    (error,) = errors_of(main, create)
+    assert error.where == 'policy.collect.collector.get_train_sample' and 'expected True' in str(error)
+    create['collector']['get_train_sample'] = True
+    assert compile_(main, create).policy.collect.n_episode == 4
+
+
+@pytest.mark.parametrize(
+    ('buffer', 'collector', 'key'),
+    [
+        ('episode', {'type': 'sample'}, 'type'),
+        ('episode', {'type': 'episode', 'get_train_sample': True}, 'get_train_sample'),
+        ('sequence', {'type': 'episode', 'get_train_sample': True}, 'get_train_sample'),
+        ('sequence', {'type': 'sample', 'mark_episodes': False}, 'mark_episodes'),
+        ('sequence', {'type': 'sample', 'mark_episodes': True}, None),
+        ('sequence', {'type': 'episode', 'get_train_sample': False}, None),
+        ('episode', {'type': 'episode', 'get_train_sample': False}, None),
+    ],
+)
+def test_buffers_of_episodes_get_what_they_can_find_episodes_in(
+    buffer: str, collector: dict[str, Any], key: str | None
+) -> None:
+    main = (
+        {} if collector['type'] == 'sample' else {'policy': {'collect': {'n_sample': None, 'n_episode': 4}}}
+    )
+    create = {'replay_buffer': {'type': buffer}, 'collector': collector}
+    if key is None:
+        compile_(main, create)
+        return
+    (error,) = errors_of(main, create)
+    assert error.where == f'policy.collect.collector.{key}' and f"replay buffer '{buffer}'" in str(error)
+    if key == 'mark_episodes':
+        compile_({'env': {'collector_env_num': 1}}, create)
+
+
+def test_a_training_run_is_not_evaluated_on_labelled_data() -> None:
+    (error,) = errors_of({}, {'evaluator': {'type': 'metric'}})
+    assert error.where == 'policy.eval.evaluator.type' and 'labelled data' in str(error)
 
 
 def test_on_policy_n_sample_is_divisible_by_the_envs() -> None:

@@ -15,13 +15,18 @@ from rlframe.worker.collector.base_serial_evaluator import (
     VectorEvalMonitor,
     create_serial_evaluator,
 )
+from rlframe.worker.collector.episode_serial_collector import EpisodeSerialCollector
+from rlframe.worker.collector.metric_evaluator import IMetric, MetricSerialEvaluator
 from rlframe.worker.collector.serial_collector import SampleSerialCollector
 from rlframe.worker.collector.serial_evaluator import InteractionSerialEvaluator
 
 __all__ = [
+    'EpisodeSerialCollector',
+    'IMetric',
     'ISerialCollector',
     'ISerialEvaluator',
     'InteractionSerialEvaluator',
+    'MetricSerialEvaluator',
     'SampleSerialCollector',
     'VectorEvalMonitor',
     'create_serial_collector',

@@ -96,6 +96,13 @@ class SerialCollector(ISerialCollector):
         collect_print_freq=Field(
             100, int, '[1, inf)', 'train iterations', 'between two records of metrics', may_change=True
         ),
+        mark_episodes=Field(
+            False,
+            bool,
+            '',
+            '',
+            "add the columns env_id and episode_step, by which a replay buffer 'sequence' finds the steps of an episode",
+        ),
     )
 
     def __init__(  # noqa: PLR0913  # six are the public signature
@@ -115,6 +122,7 @@ class SerialCollector(ISerialCollector):
         self._cfg.get('deepcopy_obs'), self._cfg.get('transform_obs'), self._cfg.get('backend')
         self._tb_logger, self._exp_name, self._instance_name = tb_logger, exp_name, instance_name
         self._seed, self._rank = seed, rank
+        self._mark_episodes: bool = self._cfg.mark_episodes
         self._progress = progress if progress is not None else Progress()
         self._logger = logging.getLogger(f'rlframe.{instance_name}')
         self._env: Any = None
@@ -167,11 +175,11 @@ class SerialCollector(ISerialCollector):
             return
         self._rollout = Rollout(self._env, self._policy)
         self._log = EpisodeLog(self._env.env_num)
-        self._recorder = self._make_recorder()
+        self._recorder = self._make_recorder(self._env.env_num)
 
-    def _make_recorder(self) -> TrajectoryRecorder:
+    def _make_recorder(self, env_num: int) -> TrajectoryRecorder:
         return TrajectoryRecorder(
-            self._env.env_num,
+            env_num,
             nstep=self._attribute('nstep', 1),
             discount_factor=self._attribute('discount_factor', 1.0),
             unroll_len=self._attribute('unroll_len', 1),
@@ -182,6 +190,15 @@ class SerialCollector(ISerialCollector):
             return self._policy.get_attribute(name)
         except AttributeError:
             return default
+
+    def _target(self, name: str, given: int | None) -> int:
+        """Returns how much a call is to collect: what it was given, or the policy's attribute of that name."""
+        if self._env is None or self._policy is None:
+            raise ValueError('collect needs an env and a policy; give them to the constructor or to reset()')
+        target = given if given is not None else self._attribute(name, None)
+        if target is None or target < 1:
+            raise ValueError(f'collect needs {name} >= 1, got {target}')
+        return int(target)
 
     @property
     def envstep(self) -> int:
@@ -208,11 +225,14 @@ class SerialCollector(ISerialCollector):
         self._progress.envstep += count
         self._steps_timed += count
         self._progress.episodes += len(step.finished)
+        episode_step = self._log.lengths[step.timestep.env_id] if self._mark_episodes else None
         self._log.update(step)
         if count:
             rows = self._policy.process_transition(step.obs, step.output, step.timestep)
             env_id = step.timestep.env_id
             rows['collect_iter'] = stamp[:count]
+            if episode_step is not None:
+                rows['env_id'], rows['episode_step'] = env_id.astype(np.int32), episode_step.astype(np.int32)
             if level_seeds is not None:
                 rows['seed'] = level_seeds[env_id]
             self._recorder.append(rows, env_id, step.done, reserve)

@@ -68,6 +68,9 @@ class ISerialEvaluator(Configurable, ABC):
         ),
     )
 
+    worst: Any = -np.inf
+    """What every score is better than."""
+
     def __init__(
         self,
         cfg: EasyDict | Mapping[str, Any] | None,
@@ -84,7 +87,7 @@ class ISerialEvaluator(Configurable, ABC):
         self._tb_logger, self._exp_name, self._instance_name = tb_logger, exp_name, instance_name
         self._seed, self._purpose = seed, purpose
         self._eval_freq: int = self._cfg.eval_freq
-        self.stop_value: float | None = self._cfg.stop_value
+        self.stop_value: Any = self._cfg.stop_value
         """Mean return that ends training, or None."""
         self._logger = logging.getLogger(f'rlframe.{instance_name}')
         self._env: Any = None
@@ -93,9 +96,9 @@ class ISerialEvaluator(Configurable, ABC):
         self._results: list[EvalResult] = []
         self.on_step: Callable[[], None] | None = None
         """Called after each step of the envs; what it raises gives the evaluation up."""
-        self.best = -np.inf
+        self.best: Any = self.worst
         """Highest mean so far."""
-        self.latest = np.nan
+        self.latest: Any = np.nan
         """Mean of the last evaluation."""
         if env is not None:
             self.reset_env(env)
@@ -171,6 +174,19 @@ class ISerialEvaluator(Configurable, ABC):
         self._last_eval_iter, self.best, self.latest = state['last_eval_iter'], state['best'], state['latest']
 
 
+def episode_quota(env_num: int, n_episode: int) -> IntArray:
+    """Returns how many episodes each env has to play, [N]: the same number, the first envs one more.
+
+    A quota that is fixed beforehand, and filled by each env's *first* episodes, favours no length; "the first that
+    finish" would favour short ones.
+    """
+    if env_num < 1 or n_episode < 1:
+        raise ValueError(f'env_num and n_episode must be >= 1, got {env_num} and {n_episode}')
+    quota = np.full(env_num, n_episode // env_num)
+    quota[: n_episode % env_num] += 1
+    return quota
+
+
 class VectorEvalMonitor:
     """Collects the results of ``n_episode`` episodes in ``env_num`` envs without favouring short ones.
 
@@ -182,10 +198,7 @@ class VectorEvalMonitor:
     """
 
     def __init__(self, env_num: int, n_episode: int) -> None:
-        if env_num < 1 or n_episode < 1:
-            raise ValueError(f'env_num and n_episode must be >= 1, got {env_num} and {n_episode}')
-        self._quota = np.full(env_num, n_episode // env_num)
-        self._quota[: n_episode % env_num] += 1
+        self._quota = episode_quota(env_num, n_episode)
         self._reward: list[list[float]] = [[] for _ in range(env_num)]
         self._info: list[list[Mapping[str, Any]]] = [[] for _ in range(env_num)]
         self._video: list[list[list[Array]]] = [[[]] for _ in range(env_num)]

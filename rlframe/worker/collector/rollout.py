@@ -152,18 +152,25 @@ def _check_finite(output: Batch, env_id: IntArray) -> None:
 def _without_abnormal(step: Step) -> Step:
     """Takes the rows out whose ``info`` says ``abnormal``."""
     normal = np.array([not info.get('abnormal') for info in step.timestep.info])
-    if normal.all():
-        return step
+    return step if normal.all() else rows_of(step, normal, step.timestep.env_id[~normal])
+
+
+def rows_of(step: Step, keep: BoolArray, abnormal: IntArray) -> Step:
+    """Returns some rows of a step.
+
+    Args:
+        step: The step, [n].
+        keep: Which rows, [n].
+        abnormal: The envs whose step was void.
+    """
     timestep = step.timestep
     kept = TimeStep(
-        timestep.obs[normal],
-        timestep.reward[normal],
-        timestep.terminated[normal],
-        timestep.truncated[normal],
-        [info for info, keep in zip(timestep.info, normal, strict=True) if keep],
-        timestep.env_id[normal],
+        timestep.obs[keep],
+        timestep.reward[keep],
+        timestep.terminated[keep],
+        timestep.truncated[keep],
+        [info for info, is_kept in zip(timestep.info, keep, strict=True) if is_kept],
+        timestep.env_id[keep],
     )
-    done = step.done[normal]
-    return Step(
-        step.obs[normal], step.output[normal], kept, done, kept.env_id[done], timestep.env_id[~normal]
-    )
+    done = step.done[keep]
+    return Step(step.obs[keep], step.output[keep], kept, done, kept.env_id[done], abnormal)

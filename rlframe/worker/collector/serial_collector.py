@@ -51,7 +51,7 @@ class SampleSerialCollector(SerialCollector):
             EpisodeTooLongError: If an env does not end its episode.
             ValueError: If no number of samples is known, it is less than 1, or an on-policy one does not divide evenly.
         """
-        target = self._target(n_sample)
+        target = self._target('n_sample', n_sample)
         stamp = np.full(self._env.env_num, train_iter, np.int32)
         levels = None if level_seeds is None else np.asarray(level_seeds, np.int64)
         settings = dict(policy_kwargs or {})
@@ -68,14 +68,6 @@ class SampleSerialCollector(SerialCollector):
         else:
             self._report(train_iter)
         return samples
-
-    def _target(self, n_sample: int | None) -> int:
-        if self._env is None or self._policy is None:
-            raise ValueError('collect needs an env and a policy; give them to the constructor or to reset()')
-        target = n_sample if n_sample is not None else self._attribute('n_sample', None)
-        if target is None or target < 1:
-            raise ValueError(f'collect needs n_sample >= 1, got {target}')
-        return int(target)
 
     def _collect_block(
         self, target: int, settings: Mapping[str, Any], stamp: Array, levels: Array | None

@@ -13,16 +13,22 @@ from rlframe.worker.replay_buffer.base_buffer import (
     get_buffer_cls,
 )
 from rlframe.worker.replay_buffer.buffer import NaiveReplayBuffer
+from rlframe.worker.replay_buffer.elastic_buffer import ElasticReplayBuffer
+from rlframe.worker.replay_buffer.episode_buffer import EpisodeReplayBuffer
 from rlframe.worker.replay_buffer.sampler import Sampler, UniformSampler
+from rlframe.worker.replay_buffer.sequence_buffer import SequenceReplayBuffer
 from rlframe.worker.replay_buffer.storage import ObjectStorage, RingStorage, Storage
 
 __all__ = [
     'AdvancedReplayBuffer',
+    'ElasticReplayBuffer',
+    'EpisodeReplayBuffer',
     'IBuffer',
     'NaiveReplayBuffer',
     'ObjectStorage',
     'RingStorage',
     'Sampler',
+    'SequenceReplayBuffer',
     'Storage',
     'ThroughputLimitError',
     'UniformSampler',

@@ -14,12 +14,13 @@ from rlframe.data import Array, Batch, FloatArray, IntArray
 from rlframe.registry import BUFFER_REGISTRY
 from rlframe.utils.field import Field
 from rlframe.worker.replay_buffer.base_buffer import Rows, ThroughputLimitError
-from rlframe.worker.replay_buffer.block import to_items, to_numpy
+from rlframe.worker.replay_buffer.block import to_items
 from rlframe.worker.replay_buffer.monitor import (
     PeriodicThruputMonitor,
     SampledDataAttrMonitor,
     ThroughputControl,
 )
+from rlframe.worker.replay_buffer.priority_info import read_priorities, vector
 from rlframe.worker.replay_buffer.storage import check_memory
 from rlframe.worker.replay_buffer.storage_buffer import AnyStorage, StorageBuffer, delete_files
 
@@ -234,17 +235,9 @@ class AdvancedReplayBuffer(StorageBuffer):
             ValueError: If the three differ in length.
             NonFiniteError: If a priority is NaN, infinite or negative; then none is changed.
         """
-        if 'priority' not in info or info['priority'] is None or self._storage is None:
-            return
-        row = vector(info['replay_unique_id'], np.int64)
-        slot = vector(info['replay_buffer_idx'], np.int64)
-        priority = vector(info['priority'], np.float64)
-        if not len(row) == len(slot) == len(priority):
-            raise ValueError(
-                f'update got {len(row)} replay_unique_id, {len(slot)} replay_buffer_idx'
-                f' and {len(priority)} priority'
-            )
-        self._sampler.update(row, slot, priority, (self._storage.first, self._storage.stop))
+        reported = read_priorities(info) if self._storage is not None else None
+        if reported is not None and self._storage is not None:
+            self._sampler.update(*reported, (self._storage.first, self._storage.stop))
 
     def clear(self) -> None:
         """Forgets all items and the largest priority; ``push_count``, unique ids and ``beta`` continue."""
@@ -382,12 +375,3 @@ class AdvancedReplayBuffer(StorageBuffer):
         self._sampler.remove(worn)
         self._hole_count += len(worn)
         self._throughput.record(removed=len(worn), have=self.count(), envstep=self._envstep)
-
-
-def vector(values: Any, dtype: type[np.generic]) -> Array:
-    """Returns numbers as a flat array, a new one where a kernel would meet a read-only or strided one."""
-    values = to_numpy(values)
-    if values.dtype == dtype and values.ndim == 1 and values.flags.c_contiguous and values.flags.writeable:
-        same: Array = values
-        return same
-    return np.array(values, dtype).reshape(-1)

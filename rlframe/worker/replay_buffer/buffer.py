@@ -51,8 +51,9 @@ class NaiveReplayBuffer(StorageBuffer):
         self._envstep = cur_collector_envstep
         if not len(block):
             return 0
-        removed = max(self.count() + len(block) - self._capacity, 0)
+        before = len(self._storage) if self._storage is not None else 0
         self._write(block)
+        removed = max(before + len(block) - self._capacity, 0)
         self._throughput.record(pushed=len(block), removed=removed, have=self.count(), envstep=self._envstep)
         return len(block)
 
@@ -119,11 +120,15 @@ class NaiveReplayBuffer(StorageBuffer):
         super()._restore(state)
         self._sampler.load_state_dict(state['sampler'])
 
+    def _sampled_items(self) -> Storage | None:
+        """Returns the items that can be sampled, ``None`` if nothing was ever pushed."""
+        return self._storage
+
     def _sampled_storage(self, size: int, sample_range: slice | None, replace: bool) -> Storage | None:
         """Returns what to sample from, ``None`` if nothing is wanted."""
         if size == 0:
             return None
-        storage: Storage | None = self._storage
+        storage = self._sampled_items()
         if storage is not None and sample_range is not None:
             storage = StorageRange(storage, sample_range)
         self._require(1 if replace else size, len(storage) if storage is not None else 0)

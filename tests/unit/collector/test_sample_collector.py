@@ -172,6 +172,21 @@ def test_an_abnormal_episode_leaves_no_row_of_its_own_in_an_on_policy_block() ->
     assert len(collector.collect()) == 30
 
 
+@pytest.mark.parametrize('nstep', [1, 3])
+def test_marked_rows_say_where_in_their_episode_they_are(nstep: int) -> None:
+    bad = abnormal_at((1, 0, 3))
+    collector, _, _ = make(
+        3, {'mark_episodes': True}, {'lengths': [4, 6]} | bad, nstep=nstep, discount_factor=1.0
+    )
+    rows = Batch.cat([collector.collect(n) for n in (7, 20, 13)])
+    np.testing.assert_array_equal(rows['env_id'], rows['obs'][:, NUMBER])
+    np.testing.assert_array_equal(rows['episode_step'], rows['obs'][:, STEP])
+    assert rows['episode_step'].dtype == rows['env_id'].dtype == np.int32
+    collector.reset_env()
+    rows = collector.collect(30)
+    np.testing.assert_array_equal(rows['episode_step'], rows['obs'][:, STEP])
+
+
 def test_level_seeds_become_a_column() -> None:
     collector, _, _ = make(3)
     rows = collector.collect(10, level_seeds=[7, 8, 9])

@@ -35,6 +35,7 @@ SEEDS = [11, 12, 13, 14]
 LIMIT = 0.6
 WORDS = {
     'raise_own': 'raised OwnError: the simulator lost its mind',
+    'exit_python': 'raised SystemExit: 3',
     'kill': 'was killed by signal 9 (SIGKILL); out of memory?',
     'leave': 'exited with code 7',
     'sleep': f'did not answer within {LIMIT:g} s',
@@ -73,26 +74,18 @@ def failing(fault: str, place: str = 'step', at: int = 2, once: Path | str = '')
     return [partial(FaultEnv, i, fault if i == 1 else '', place, at, str(once)) for i in range(4)]
 
 
-CASES = [
-    pytest.param(kind, fault, place, marks=[] if (kind, fault, place) in quick else pytest.mark.slow)
-    for quick in [
-        {
-            ('base', 'raise_own', 'step'),
-            ('base', 'raise_own', 'reset'),
-            ('subprocess', 'raise_own', 'step'),
-            ('subprocess', 'raise_own', 'reset'),
-            ('subprocess', 'kill', 'step'),
-            ('subprocess', 'sleep', 'step'),
-            ('subprocess', 'leave', 'reset'),
-        }
-    ]
-    for kind, faults in (
-        ('base', ['raise_own']),
-        ('subprocess', ['raise_own', 'kill', 'leave', 'sleep', 'spin']),
-    )
-    for fault in faults
-    for place in ('step', 'reset')
+QUICK = [
+    ('base', 'raise_own', 'step'),
+    ('base', 'exit_python', 'reset'),
+    ('subprocess', 'raise_own', 'step'),
+    ('subprocess', 'exit_python', 'reset'),
+    ('subprocess', 'kill', 'step'),
+    ('subprocess', 'sleep', 'step'),
+    ('subprocess', 'leave', 'reset'),
 ]
+ALL = [('base', fault, place) for fault in ('raise_own', 'exit_python') for place in ('step', 'reset')]
+ALL += [('subprocess', fault, place) for fault in WORDS for place in ('step', 'reset')]
+CASES = [pytest.param(*case, marks=[] if case in QUICK else pytest.mark.slow) for case in ALL]
 each_case = pytest.mark.parametrize(('kind', 'fault', 'place'), CASES)
 
 
@@ -122,9 +115,9 @@ def test_raise_names_the_env_and_leaves_nothing(make: Any, kind: str, fault: Any
     if fault in ('sleep', 'spin'):
         assert 0 <= time.monotonic() - start - LIMIT * (1 if place == 'step' else 2) < 2
         assert f'env.manager.{place}_timeout' in str(caught.value)
-    if fault == 'raise_own':
+    if fault in ('raise_own', 'exit_python'):
         assert 'fault_envs.py' in str(caught.value)
-        assert isinstance(caught.value.__cause__, OwnError) or 'Traceback' in str(caught.value)
+        assert isinstance(caught.value.__cause__, OwnError | SystemExit) or 'Traceback' in str(caught.value)
     assert manager.closed and children() == set()
 
 
@@ -147,7 +140,10 @@ def test_a_fault_is_outlived_and_its_episode_leaves_no_trace(
     (cause,) = manager._budget.causes
     for word in [*place_words(place), WORDS[fault]]:
         assert word in cause and 'Traceback' not in cause
-    together = kind == 'subprocess' and fault != 'raise_own'  # its worker took env 0 with it
+    together = kind == 'subprocess' and fault not in (
+        'raise_own',
+        'exit_python',
+    )  # its worker took env 0 with it
     assert sorted(void) == {'step': [0, 1] if together else [1], 'reset': []}[place]
     for row in rows:
         assert row[0] == row[4] and row[1] == row[5] and row[2] + 1 == row[6], 'a row is of one episode'
@@ -235,6 +231,8 @@ def test_a_reset_that_never_succeeds_uses_the_budget_up(make: Any) -> None:
         manager.reset(seed=[1, 2, 3])
         assert manager.ready.tolist() == manager.alive.tolist() == [0, 2]
         assert manager.step(np.zeros(2, np.int64), manager.ready).env_id.tolist() == [0, 2]
+        with pytest.raises(ValueError, match=r'step\(\) of env \[0, 1\], of which only \[0, 2\] are left'):
+            manager.step(np.zeros(2, np.int64), np.array([0, 1]))
 
 
 def test_the_others_of_a_worker_that_dies_in_a_reset_give_a_void_step(make: Any, tmp_path: Path) -> None:

@@ -227,7 +227,7 @@ def test_a_file_of_rows_with_fewer_than_its_name_says_is_refused(run: Path) -> N
     content['rows'] |= {'files': ['replay_buffer-13-33.safetensors']}
     forge(path, 'replay_buffer.json', json.dumps(content).encode())
     forge(path, 'replay_buffer-13-33.safetensors', (path / 'replay_buffer-24-33.safetensors').read_bytes())
-    with pytest.raises(CheckpointCorruptError, match=r'does not hold 20 rows of columns\.action'):
+    with pytest.raises(CheckpointCorruptError, match=r'does not hold 20 rows of columns\.'):
         load_checkpoint(path)
 
 

@@ -1,0 +1,192 @@
+"""The collector of whole episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from rlframe.data.batch import Batch
+from rlframe.data.timestep import Array, BoolArray, IntArray
+from rlframe.data.trajectory import TrajectoryRecorder
+from rlframe.errors import ConfigError
+from rlframe.registry import SERIAL_COLLECTOR_REGISTRY
+from rlframe.utils.field import Field
+from rlframe.worker.collector.base_serial_collector import SerialCollector, Stopwatch
+from rlframe.worker.collector.base_serial_evaluator import episode_quota
+from rlframe.worker.collector.rollout import Step, rows_of
+
+
+@SERIAL_COLLECTOR_REGISTRY.register('episode')
+class EpisodeSerialCollector(SerialCollector):
+    """Collects ``n_episode`` whole episodes, an equal share from each env.
+
+    Every episode of a call begins in it, and as many are begun as are returned: the share of each env is fixed
+    beforehand, and its first episodes count, so that no length is favoured. With fewer episodes than envs the last envs
+    are not used. An episode that an env declares abnormal is discarded and another one is played in its place. Nothing is
+    carried over to the next call. A vector env that cannot wait also steps the envs that are through: those steps count
+    in ``envstep`` and in ``discarded``.
+    """
+
+    config = dict(
+        get_train_sample=Field(
+            False, bool, '', '', 'return training samples, made of each episode, instead of episodes'
+        ),
+        reward_shaping=Field(
+            False, bool, '', '', "give each episode to the policy's attribute `reward_shaping` first"
+        ),
+    )
+
+    def collect(
+        self,
+        n_episode: int | None = None,
+        train_iter: int = 0,
+        policy_kwargs: Mapping[str, Any] | None = None,
+        *,
+        random_collect: bool = False,
+        record_random_collect: bool = True,
+    ) -> list[Batch] | Batch:
+        """Collects whole episodes.
+
+        Args:
+            n_episode: How many; the policy's ``n_episode`` where not given.
+            train_iter: Train iterations so far; it becomes the column ``collect_iter``.
+            policy_kwargs: Arguments of the policy's ``forward``, such as ``eps``.
+            random_collect: Whether this call collects at random, before training.
+            record_random_collect: Whether episodes of a random call count in the metrics.
+
+        Returns:
+            The episodes in the order in which they ended, each with columns [T, ...] whose last row alone is done. With
+            ``get_train_sample`` one ``Batch`` of training samples: an on-policy policy makes them of each episode
+            [T, 1, ...]; of any other they are the rows, in its n-step windows and sequences.
+
+        Raises:
+            EpisodeTooLongError: If an env does not end its episode.
+            ValueError: If no number of episodes is known, or it is less than 1.
+            ConfigError: If rewards are to be shaped and the policy has no attribute ``reward_shaping``.
+        """
+        target = self._target('n_episode', n_episode)
+        quota = episode_quota(self._env.env_num, target)
+        stamp = np.full(len(quota), train_iter, np.int32)
+        with Stopwatch(self):
+            self._begin_anew()
+            episodes = self._play(quota, stamp, dict(policy_kwargs or {}))
+            self._is_fresh = bool(self._env.can_hold)
+            if self._cfg.reward_shaping:
+                shape = self._reward_shaping()
+                episodes = [shape(episode) for episode in episodes]
+            collected = self._train_samples(episodes) if self._cfg.get_train_sample else episodes
+        if random_collect and not record_random_collect:
+            self._log.forget_recent()
+        else:
+            self._report(train_iter)
+        return collected
+
+    def _begin(self) -> None:
+        super()._begin()
+        self._is_fresh = True  # whether every env waits at the start of an episode
+
+    def _begin_anew(self) -> None:
+        """Makes all envs begin an episode, unless they wait at the start of one."""
+        if not self._is_fresh:
+            self.discarded += self._recorder.clear()
+            self._log.forget(np.arange(self._env.env_num))
+            self._env.reset()
+            self._policy.reset(None)
+        self._is_fresh = False
+
+    def _play(self, quota: IntArray, stamp: Array, settings: Mapping[str, Any]) -> list[Batch]:
+        """Plays the first ``quota`` [N] episodes of each env and returns them in the order in which they ended."""
+        rows = np.zeros(len(quota), np.int64)  # of each env, [N]
+        self._episode_start = np.zeros(
+            len(quota), np.int64
+        )  # rows of each env before its running episode, [N]
+        ended: list[tuple[int, int, int]] = []
+        while quota.any():
+            step = self._counted(self._rollout.step(self._acting(quota), **settings), quota > 0)
+            self._record(step, stamp, None, 0)
+            rows[step.timestep.env_id] += 1
+            rows[step.abnormal] = self._episode_start[step.abnormal]
+            for env in step.finished.tolist():
+                ended.append((env, int(self._episode_start[env]), int(rows[env])))
+                self._episode_start[env] = rows[env]
+            quota[step.finished] -= 1
+            self._share_out(quota)
+            self._check_lengths()
+        return self._recorder.take_episodes(ended)
+
+    def _share_out(self, quota: IntArray) -> None:
+        """Gives what envs that were given up still owe to the others."""
+        alive = self._env.alive
+        if len(alive) == len(quota):
+            return
+        owed = int(quota.sum() - quota[alive].sum())
+        quota[~np.isin(np.arange(len(quota)), alive)] = 0
+        if owed:
+            quota[alive] += episode_quota(len(alive), owed)
+
+    def _acting(self, quota: IntArray) -> IntArray | None:
+        """Returns the ready envs that owe an episode; None where all envs are to act."""
+        if not self._env.can_hold or quota.all():
+            return None
+        ready: IntArray = self._env.ready
+        return ready[quota[ready] > 0]
+
+    def _counted(self, step: Step, owes: BoolArray) -> Step:
+        """Takes the rows out whose env is through, and counts them as discarded."""
+        env_id = step.timestep.env_id
+        keep, is_due = owes[env_id], owes[step.abnormal]
+        if keep.all() and is_due.all():
+            return step
+        dropped = len(keep) - int(keep.sum())
+        self._progress.envstep += dropped
+        self._steps_timed += dropped
+        self.discarded += dropped + len(is_due) - int(is_due.sum())
+        return rows_of(step, keep, step.abnormal[is_due])
+
+    def _kept_samples(self, env_id: IntArray) -> IntArray:
+        return self._episode_start[env_id]
+
+    def _make_recorder(self, env_num: int) -> TrajectoryRecorder:
+        return TrajectoryRecorder(env_num)
+
+    def _reward_shaping(self) -> Any:
+        shape = self._attribute('reward_shaping', None)
+        if not callable(shape):
+            raise ConfigError(
+                "the policy has no attribute 'reward_shaping'",
+                where='policy.collect.collector.reward_shaping',
+                got=True,
+                expected='False',
+                remedy='Give it _get_reward_shaping(), which returns a function of an episode (a Batch) that returns it'
+                ' with other rewards.',
+            )
+        return shape
+
+    def _train_samples(self, episodes: list[Batch]) -> Batch:
+        if self._attribute('on_policy', False):
+            blocks = (episode.map(lambda column: column[:, None]) for episode in episodes)
+            return Batch.cat([self._policy.get_train_sample(block) for block in blocks])
+        if self._attribute('nstep', 1) == 1 and self._attribute('unroll_len', 1) == 1:
+            return Batch.cat(episodes)
+        return replay(episodes, super()._make_recorder(len(episodes)))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), 'is_fresh': self._is_fresh}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._is_fresh = state['is_fresh']
+
+
+def replay(episodes: list[Batch], recorder: TrajectoryRecorder) -> Batch:
+    """Returns the training samples that a recorder makes of episodes, each as if it were an env."""
+    length = np.array([len(episode) for episode in episodes])
+    start = np.cumsum(length) - length
+    rows = dict(Batch.cat(episodes).items())
+    for t in range(int(length.max())):
+        running = np.flatnonzero(length > t)
+        now = {name: column[start[running] + t] for name, column in rows.items()}
+        recorder.append(now, running, length[running] == t + 1, int(length.sum()))
+    return recorder.take()

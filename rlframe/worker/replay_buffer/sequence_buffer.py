@@ -1,0 +1,293 @@
+"""The buffer of sequences: consecutive steps of one episode."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from easydict import EasyDict
+
+from rlframe.data import Array, Batch, BoolArray, IntArray
+from rlframe.registry import BUFFER_REGISTRY
+from rlframe.utils.field import Field
+from rlframe.worker.replay_buffer.advanced_buffer import AdvancedReplayBuffer
+from rlframe.worker.replay_buffer.base_buffer import Rows
+from rlframe.worker.replay_buffer.block import to_items
+from rlframe.worker.replay_buffer.buffer import NaiveReplayBuffer
+from rlframe.worker.replay_buffer.priority_info import read_priorities
+from rlframe.worker.replay_buffer.storage import RingStorage
+from rlframe.worker.replay_buffer.storage_buffer import AnyStorage
+from rlframe.worker.replay_buffer.trajectories import NONE, Trajectories, done_of
+
+if TYPE_CHECKING:
+    from rlframe.worker.replay_buffer.prioritized import Draw
+
+PER_FIELDS = ('alpha', 'beta', 'anneal_step', 'is_normalization')
+
+
+@BUFFER_REGISTRY.register('sequence')
+class SequenceReplayBuffer(NaiveReplayBuffer):
+    """Keeps single env steps and samples sequences of them that never cross an episode.
+
+    A step is drawn, uniformly or by priority, and the sequence that begins with it is returned. Where the episode, as
+    far as it is known, ends too soon, the sequence begins earlier; only an episode that is shorter than the sequence is
+    padded, behind its end. ``burn_in`` steps before the sequence come with it, as far as there are any; padding stands
+    before them. So every step of an episode is the drawn one equally often, and its last step is in as many sequences
+    as any other.
+
+    Steps may come as whole episodes, or in the order in which they were made, with the column ``env_id`` where they are
+    of several envs and ``episode_step`` (0 begins an episode) where episodes can break off.
+    """
+
+    config = dict(
+        replay_buffer_size=Field(
+            10000, range='[1, inf)', unit='env steps', doc='Largest number of env steps'
+        ),
+        unroll_len=Field(16, range='[1, inf)', unit='env steps', doc='Length of a sequence, without burn-in'),
+        burn_in=Field(
+            0, range='[0, inf)', unit='env steps', doc='Steps before a sequence that come along with it'
+        ),
+        priority=Field(False, doc='Draw by priority; the drawn step carries the priority of its sequence'),
+        **{name: AdvancedReplayBuffer.config[name] for name in PER_FIELDS},
+    )
+
+    def _build(self, cfg: EasyDict) -> None:
+        super()._build(cfg)
+        self._trajectories = Trajectories(self._capacity)
+        self._unroll_len, self._burn_in = cfg.unroll_len, cfg.burn_in
+        self._beta: float = cfg.beta
+        self._beta_step = (1 - cfg.beta) / cfg.anneal_step if cfg.anneal_step else 0.0
+        self._by_priority: Any = None
+        if cfg.priority:
+            # numba takes half a second to import.
+            from rlframe.worker.replay_buffer.prioritized import PrioritizedSampler
+
+            self._by_priority = PrioritizedSampler(self._capacity, cfg.alpha, cfg.is_normalization, self._rng)
+
+    def push(self, data: Any, cur_collector_envstep: int) -> int:
+        """Adds env steps; the oldest make room.
+
+        Args:
+            data: A list of episodes, each a ``Batch`` [T, ...], or steps in time order, as a ``Batch`` [n, ...], a
+                mapping or a list of mappings.
+            cur_collector_envstep: Env steps made so far.
+
+        Returns:
+            How many steps were accepted.
+
+        Raises:
+            ValueError: If no column says where episodes end, or the steps of several envs come without ``env_id``.
+        """
+        items = to_items(data)
+        if isinstance(items, list) and items and all(isinstance(item, Batch) for item in items):
+            lengths = [len(episode) for episode in items]
+            block = self._to_block(Batch.cat(items))
+            ends = np.zeros(len(block), bool)
+            ends[np.cumsum(lengths) - 1] = True
+            env_id: IntArray = np.repeat(-1 - np.arange(len(lengths)), lengths)  # no env has such a number
+            begins = np.zeros(len(block), bool)
+        else:
+            block = self._to_block(items)
+            if not isinstance(block, Batch):
+                return self._refuse(block)
+            env_id, begins, ends = self._places(block)
+        count = super().push(block, cur_collector_envstep)
+        storage = self._storage
+        if count and storage is not None:
+            self._trajectories.append(storage.stop - count, env_id, begins, ends)
+            if self._by_priority is not None:
+                kept = min(count, self._capacity)
+                self._by_priority.add(storage.stop - kept, kept, None)
+        return count
+
+    def _refuse(self, items: list[Any]) -> int:
+        """Accepts nothing, which is right where there is nothing."""
+        if items:
+            kind = type(items[0]).__name__
+            raise TypeError(
+                f'{self._instance_name} takes whole episodes, or env steps as columns; got {kind} items'
+            )
+        return 0
+
+    def _places(self, rows: Batch) -> tuple[IntArray, BoolArray, BoolArray]:
+        """Returns whose steps these are, and where episodes begin and end, each [n]."""
+        ends = done_of(rows)
+        begins = np.zeros(len(rows), bool)
+        if 'episode_step' in rows:
+            begins = np.asarray(rows['episode_step']) == 0
+        if 'env_id' in rows:
+            return np.asarray(rows['env_id']).astype(np.int64), begins, ends
+        self._check_one_env(rows, begins, ends)
+        return np.zeros(len(rows), np.int64), begins, ends
+
+    def _check_one_env(self, rows: Batch, begins: BoolArray, ends: BoolArray) -> None:
+        """Refuses steps that do not follow each other, as steps of several envs do not."""
+        if not ('obs' in rows and 'next_obs' in rows and isinstance(rows['obs'], np.ndarray)):
+            return
+        obs, reached = rows['obs'], rows['next_obs'][:-1]
+        last = self._trajectories.last_row(0)
+        storage = self._storage
+        if last != NONE and storage is not None and last >= storage.first:
+            before: Any = storage.gather(np.array([last % self._capacity]))
+            reached = np.concatenate([before['next_obs'], reached])
+            free = begins | np.concatenate([[False], ends[:-1]])
+        else:
+            obs, free = obs[1:], begins[1:] | ends[:-1]
+        is_same = (obs == reached) | ((obs != obs) & (reached != reached))  # NaN is the same as NaN
+        if not (is_same.all(tuple(range(1, is_same.ndim))) | free).all():
+            raise ValueError(
+                f'{self._instance_name} got env steps that do not follow each other: the obs of one is not the next_obs of'
+                " the one before. Push whole episodes (collector 'episode'), or steps with the columns env_id and"
+                ' episode_step (collector.mark_episodes=True)'
+            )
+
+    def sample(  # type: ignore[override]  # the public signature
+        self,
+        batch: int,
+        sequence: int,
+        cur_learner_iter: int,
+        sample_range: slice | None = None,
+        replace: bool = False,
+    ) -> Rows:
+        """Returns ``batch`` random sequences, as fresh copies.
+
+        Args:
+            batch: Number of sequences, >= 0.
+            sequence: Length of a sequence in env steps, without burn-in, >= 1.
+            cur_learner_iter: Updates made so far.
+            sample_range: Slice over the age order of steps: which can be drawn, the oldest one first. A sequence may
+                contain others.
+            replace: Whether a step may be drawn twice; by priority it always may.
+
+        Returns:
+            The pushed columns, [batch, burn_in + sequence, ...], and ``mask``, False where there is padding (zeros). The
+            sequence begins in column ``burn_in``. By priority also ``replay_unique_id``, ``replay_buffer_idx``,
+            ``priority`` and ``IS`` of the steps that were drawn, [batch].
+
+        Raises:
+            BufferUnderflowError: If there are fewer than ``batch`` steps, or none.
+            ValueError: If ``sequence`` is less than 1.
+        """
+        if sequence < 1:
+            raise ValueError(f'sequence must be >= 1, got {sequence}')
+        storage = self._sampled_storage(batch, sample_range, replace or self._by_priority is not None)
+        if storage is None or not isinstance(self._storage, RingStorage):
+            return self._gather(np.empty(0, np.int64))
+        if self._by_priority is None:
+            draw = self._sampler.sample_with_replacement if replace else self._sampler.sample
+            slot = storage.slots(draw(batch, storage))
+            added: dict[str, Array] = {}
+        else:
+            drawn = self._draw(self._storage, batch, sample_range)
+            slot = drawn.slot
+            added = {
+                'replay_unique_id': drawn.row,
+                'replay_buffer_idx': slot,
+                'priority': drawn.priority,
+                'IS': drawn.IS,
+            }
+        stop = self._storage.stop
+        row = stop - 1 - (stop - 1 - slot) % self._capacity
+        rows = self._rows(self._storage, self._around(row, sequence, self._storage.first))
+        self._throughput.record(sampled=batch, have=self.count(), envstep=self._envstep)
+        return rows.replace(**added)
+
+    def batches(self, count: int, size: int, cur_learner_iter: int) -> Iterator[Rows]:
+        """Returns ``count`` batches of ``size`` sequences of ``unroll_len``, each made when it is asked for."""
+        return (self.sample(size, self._unroll_len, cur_learner_iter) for _ in range(count))
+
+    def _draw(self, storage: AnyStorage, size: int, sample_range: slice | None) -> Draw:
+        sampler, beta = self._by_priority, self._beta
+        self._beta = min(beta + self._beta_step, 1.0)
+        drawn: Draw
+        if sample_range is None:
+            drawn = sampler.draw(size, beta, storage.stop)
+        else:
+            drawn = sampler.draw_among(storage.window(sample_range), size, beta, storage.stop)
+        return drawn
+
+    def _around(self, row: IntArray, sequence: int, first: int) -> IntArray:
+        """Returns the rows of the sequence of each drawn row, ``NONE`` for padding, [n, burn_in + sequence]."""
+        back = self._burn_in + sequence - 1
+        rows = self._trajectories.around(row, back, sequence - 1, first)
+        following = (rows[:, back:] != NONE).sum(1)  # the drawn one included
+        preceding = (rows[:, :back] != NONE).sum(1)
+        begin = back - np.minimum(sequence - following, preceding)
+        column = (begin - self._burn_in)[:, None] + np.arange(self._burn_in + sequence)
+        return np.take_along_axis(rows, column, 1)
+
+    def _rows(self, storage: RingStorage, row: IntArray) -> Batch:
+        mask = row != NONE
+        padding = np.flatnonzero(~mask)
+
+        def padded(column: Array) -> Array:
+            column[padding] = 0
+            return column.reshape(*row.shape, *column.shape[1:])
+
+        slot = np.where(mask, row, storage.first) % self._capacity
+        return storage.gather(slot.reshape(-1)).map(padded).replace(mask=mask)
+
+    def update(self, info: Mapping[str, Any]) -> None:
+        """Gives the drawn steps new priorities; those overwritten since then are passed over.
+
+        Args:
+            info: ``replay_unique_id`` and ``replay_buffer_idx`` as sampled, and ``priority``, each [n].
+
+        Raises:
+            ValueError: If the three differ in length.
+            NonFiniteError: If a priority is NaN, infinite or negative; then none is changed.
+        """
+        if self._by_priority is None:
+            super().update(info)
+            return
+        reported = read_priorities(info) if self._storage is not None else None
+        if reported is not None and self._storage is not None:
+            self._by_priority.update(*reported, (self._storage.first, self._storage.stop))
+
+    def clear(self) -> None:
+        """Forgets all steps and the largest priority."""
+        super().clear()
+        if self._by_priority is not None:
+            self._by_priority.clear()
+
+    @classmethod
+    def estimate_nbytes(cls, cfg: Mapping[str, Any] | None, row_nbytes: int) -> int:
+        from rlframe.worker.replay_buffer.prioritized import overhead_nbytes
+
+        resolved = cls.resolve_config(cfg)
+        size: int = resolved.replay_buffer_size
+        links = 2 * np.dtype(np.int64).itemsize * size
+        return (
+            super().estimate_nbytes(cfg, row_nbytes)
+            + links
+            + (overhead_nbytes(size) if resolved.priority else 0)
+        )
+
+    def nbytes(self) -> int:
+        links = self._trajectories.nbytes()
+        return super().nbytes() + links + (self._by_priority.nbytes() if self._by_priority is not None else 0)
+
+    def state_dict(self) -> dict[str, Any]:
+        number, slot = self._present()
+        by_priority = {} if self._by_priority is None else self._by_priority.state_dict(slot)
+        return {
+            **super().state_dict(),
+            'trajectories': self._trajectories.state_dict(number),
+            'by_priority': by_priority,
+            'beta': self._beta,
+        }
+
+    def _restore(self, state: Mapping[str, Any]) -> None:
+        super()._restore(state)
+        number, slot = self._present()
+        self._trajectories.load_state_dict(state['trajectories'], number)
+        if self._by_priority is not None and state['by_priority']:
+            self._by_priority.load_state_dict(state['by_priority'], slot)
+        self._beta = float(state['beta'])
+
+    def _present(self) -> tuple[IntArray, IntArray]:
+        """Returns the numbers and the slots of all steps, oldest first."""
+        storage = self._storage
+        number = np.arange(storage.first, storage.stop) if storage is not None else np.empty(0, np.int64)
+        return number, number % self._capacity

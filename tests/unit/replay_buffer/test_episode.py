@@ -1,0 +1,129 @@
+"""Laws of the buffer of whole episodes, against a list that is searched anew each time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from test_sequence import EPISODE, STEP, steps, without
+
+from rlframe.data import Batch
+from rlframe.errors import BufferUnderflowError
+from rlframe.worker.replay_buffer import EpisodeReplayBuffer
+
+
+def episode(number: int, length: int, ending: str = 'terminated') -> Batch:
+    return steps(0, number, 0, length, length, ending)
+
+
+def number_of(drawn: Batch) -> int:
+    """Returns which episode this is, having checked that it is whole and not mixed up."""
+    np.testing.assert_array_equal(drawn['obs'][:, STEP], np.arange(len(drawn)))
+    np.testing.assert_array_equal(drawn['next_obs'], drawn['obs'] + [0, 0, 1])
+    assert (drawn['terminated'] | drawn['truncated']).tolist() == [False] * (len(drawn) - 1) + [True]
+    (number,) = set(drawn['obs'][:, EPISODE].astype(int).tolist())
+    return number
+
+
+def kept(lengths: list[int], capacity: int) -> list[int]:
+    """Returns the lengths of the newest episodes that have room together."""
+    newest: list[int] = []
+    for length in reversed(lengths):
+        if sum(newest) + length > capacity:
+            break
+        newest.insert(0, length)
+    return newest
+
+
+def test_the_newest_episodes_that_have_room_are_kept_whole_in_random_cases() -> None:
+    rng = np.random.default_rng(0)
+    for case in range(100):
+        capacity = int(rng.integers(6, 40))
+        buffer = EpisodeReplayBuffer(dict(replay_buffer_size=capacity), seed=case)
+        lengths: list[int] = []
+        for _ in range(12):
+            new = [int(n) for n in rng.integers(1, 7, size=rng.integers(1, 6))]
+            pushed = [episode(len(lengths) + i, length) for i, length in enumerate(new)]
+            assert buffer.push(pushed, 0) == len(new)
+            lengths += new
+            expected = kept(lengths, capacity)
+            assert buffer.episode_len == expected and buffer.count() == len(expected)
+            assert buffer.push_count == len(lengths)
+            numbers = [number_of(drawn) for drawn in buffer.sample(buffer.count(), 0)]
+            assert sorted(numbers) == list(range(len(lengths) - len(expected), len(lengths)))
+
+
+def test_every_episode_is_drawn_equally_often_whatever_its_length() -> None:
+    buffer = EpisodeReplayBuffer(dict(replay_buffer_size=100), seed=2)
+    buffer.push([episode(number, length) for number, length in enumerate((1, 40, 3, 20))], 0)
+    drawn = [number_of(e) for _ in range(1000) for e in buffer.sample(2, 0)]
+    np.testing.assert_allclose(np.bincount(drawn), 500, atol=70)
+
+
+def test_an_episode_comes_as_a_batch_or_as_a_list_of_mappings() -> None:
+    buffer = EpisodeReplayBuffer(dict(replay_buffer_size=30))
+    assert buffer.push(episode(0, 3), 0) == 1
+    assert buffer.push([[dict(row) for row in episode(1, 4)]], 0) == 1
+    assert buffer.push([episode(2, 2, 'truncated'), [dict(row) for row in episode(3, 1)]], 0) == 2
+    assert buffer.episode_len == [3, 4, 2, 1]
+    done = without(episode(4, 3), 'terminated', 'truncated').replace(done=np.array([False, False, True]))
+    assert EpisodeReplayBuffer(None).push(done, 0) == 1
+
+
+@pytest.mark.parametrize(
+    ('data', 'error', 'match'),
+    [
+        ([dict(row) for row in episode(0, 3)], TypeError, 'item 0 is a dict.*wrapped in a list'),
+        (['file'], TypeError, 'item 0 is a str'),
+        ([[]], TypeError, 'item 0 is a list'),
+        ([episode(0, 2), steps(0, 1, 0, 3, 9)], ValueError, r'episode 1 is not whole.*done are \[\]'),
+        (Batch.cat([episode(0, 2), episode(1, 2)]), ValueError, r'episode 0 is not whole.*done are \[1, 3\]'),
+        (Batch.cat([episode(0, 2), steps(0, 1, 0, 2, 9)]), ValueError, r'not whole.*done are \[1\]'),
+        (episode(0, 11), ValueError, 'has 11 env steps, replay_buffer_size is 10'),
+        (Batch(obs=np.zeros((2, 3))), ValueError, 'terminated and truncated, or done'),
+    ],
+)
+def test_what_is_no_whole_episode_is_refused_and_nothing_is_stored(
+    data: Any, error: type[Exception], match: str
+) -> None:
+    buffer = EpisodeReplayBuffer(dict(replay_buffer_size=10))
+    with pytest.raises(error, match=match):
+        buffer.push(data, 0)
+    assert buffer.count() == buffer.push_count == buffer.nbytes() == 0
+    assert buffer.push([], 0) == 0
+
+
+def test_ranges_are_over_the_age_of_episodes_and_too_few_are_an_error() -> None:
+    buffer = EpisodeReplayBuffer(dict(replay_buffer_size=10))
+    buffer.push([episode(number, 2) for number in range(8)], 0)
+    assert sorted(number_of(e) for e in buffer.sample(2, 0, sample_range=slice(-2, None))) == [6, 7]
+    assert len(buffer.sample(20, 0, replace=True)) == 20
+    with pytest.raises(BufferUnderflowError, match='has 5 items'):
+        buffer.sample(6, 0)
+    assert buffer.sample(0, 0) == []
+
+
+def test_memory_is_that_of_the_steps_and_what_is_sampled_is_a_copy() -> None:
+    buffer = EpisodeReplayBuffer(dict(replay_buffer_size=50))
+    one = episode(0, 10)
+    buffer.push(one, 0)
+    row_nbytes = sum(column.nbytes for column in dict(one.items()).values()) // 10
+    assert buffer.nbytes() == buffer.estimate_nbytes(dict(replay_buffer_size=50), row_nbytes)
+    first, second = buffer.sample(2, 0, replace=True)
+    first['obs'][:] = -1
+    assert number_of(second) == number_of(buffer.sample(1, 0)[0]) == 0
+
+
+def test_state_keeps_episodes_apart() -> None:
+    cfg = dict(replay_buffer_size=20)
+    buffer, other = EpisodeReplayBuffer(cfg), EpisodeReplayBuffer(cfg, seed=3)
+    buffer.push([episode(number, 1 + number % 5) for number in range(13)], 0)
+    other.load_state_dict(buffer.state_dict())
+    for number in range(13, 20):
+        assert other.episode_len == buffer.episode_len and sum(buffer.episode_len) <= 20
+        drawn = [[number_of(e) for e in one.sample(4, 0)] for one in (buffer, other)]
+        assert drawn[0] == drawn[1]
+        for one in (buffer, other):
+            one.push(episode(number, 4), 0)
+    assert other.push_count == 20
