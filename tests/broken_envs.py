@@ -35,7 +35,11 @@ REWARD: dict[str, Any] = {
     'reward list': [1.0],
 }
 FLAG: dict[str, Any] = {'flag int': 1, 'flag none': None, 'flag array': np.array([True])}
-HARMLESS: dict[str, Any] = {'float64': RIGHT.astype(np.float64), 'out of bounds': RIGHT * 100}
+HARMLESS: dict[str, Any] = {
+    'float64': RIGHT.astype(np.float64),
+    'out of bounds': RIGHT * 100,
+    'below the bounds': RIGHT * -100,
+}
 
 
 class BrokenEnv(gymnasium.Env):

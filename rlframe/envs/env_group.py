@@ -265,9 +265,7 @@ def _columns(answers: Sequence[Any], rows: Array, faults: Sequence[Fault]) -> An
     obs, reward, terminated, truncated, infos = zip(*answers, strict=True)
     if rows.ndim > 1:
         np.concatenate(obs, out=rows.reshape(-1, *rows.shape[2:]))
-        is_declared = set(map(len, obs)) == {
-            rows.shape[1]
-        }  # or one has too many numbers where another has too few
+        is_declared = set(map(len, obs)) == {rows.shape[1]}  # else one may make up for another
     else:
         values = np.array(obs)
         np.copyto(rows, values)

@@ -178,6 +178,25 @@ def test_wrong_numbers_in_place_of_a_state_are_noticed_late_too(env_num: int, wr
         manager.step(np.zeros(env_num, np.int64), manager.ready)
 
 
+def test_flags_that_are_all_arrays_are_noticed_late_too() -> None:
+    late = {'on': False}
+
+    class Boxed(BrokenEnv):
+        def step(self, action: Any) -> Any:
+            obs, reward, *flags, info = super().step(action)
+            return (
+                (obs, reward, *(np.array([flag]) for flag in flags), info)
+                if late['on']
+                else (obs, reward, *flags, info)
+            )
+
+    manager = BaseEnvManager([partial(Boxed, length=1000)] * 2)
+    play(manager, 20)
+    late['on'] = True
+    with pytest.raises(EnvContractError, match='step 21, gave terminated=an array of shape'):
+        manager.step(np.zeros(2, np.int64), manager.ready)
+
+
 # what is told of, but not refused
 
 
@@ -204,8 +223,9 @@ def test_doubles_are_converted_and_told_of_once(kind: str, where: str) -> None:
 @pytest.mark.parametrize('kind', MANAGERS)
 @pytest.mark.parametrize('where', ['', 'reset: '])
 def test_obs_beyond_the_bounds_is_told_of_once_with_both(kind: str, where: str) -> None:
-    (text,), _ = told(kind, fault=f'{where}out of bounds')
-    assert 'lies in [10, 40]' in text and 'declared is float32 in [-1, 1]' in text
+    for fault, values in (('out of bounds', 'lies in [10, 40]'), ('below the bounds', 'lies in [-40, -10]')):
+        (text,), _ = told(kind, fault=f'{where}{fault}')
+        assert values in text and 'declared is float32 in [-1, 1]' in text
 
 
 @pytest.mark.parametrize('kind', [kind for kind in MANAGERS if not kind.startswith('sync')])
@@ -238,8 +258,9 @@ def test_text_log_has_what_the_user_is_told(caplog: pytest.LogCaptureFixture) ->
 class Native(gymnasium.vector.VectorEnv):
     """A vector env that answers what it is told to."""
 
-    def __init__(self) -> None:
+    def __init__(self, mode: str = 'NextStep') -> None:
         self.num_envs = 2
+        self.metadata = {'autoreset_mode': gymnasium.vector.AutoresetMode(mode)}
         self.single_observation_space = gymnasium.spaces.Box(-1, 1, (4,), np.float32)
         self.single_action_space = gymnasium.spaces.Discrete(2)
         self.observation_space = gymnasium.vector.utils.batch_space(self.single_observation_space, 2)
@@ -247,12 +268,13 @@ class Native(gymnasium.vector.VectorEnv):
         flags = np.zeros(2, bool)
         self.answer = {'obs': np.zeros((2, 4), np.float32), 'reward': np.ones(2)}
         self.answer |= {'terminated': flags, 'truncated': flags}
+        self.info: dict[str, Any] = {}
 
     def reset(self, **kwargs: Any) -> Any:
         return self.answer['obs'], {}
 
     def step(self, actions: Any) -> Any:
-        return (*self.answer.values(), {})
+        return (*self.answer.values(), self.info)
 
 
 NATIVE: list[tuple[str, Any, type[Exception], str]] = [
@@ -289,3 +311,24 @@ def test_first_obs_of_such_an_env_is_checked_and_its_doubles_are_converted() -> 
     with pytest.warns(EnvContractWarning, match='float64.*converted') as caught:
         play(manager, 20)
     assert len(caught) == 1 and manager.obs.dtype == np.float32
+
+
+def test_first_obs_that_comes_with_a_step_is_checked() -> None:
+    right, spoiled = np.zeros((2, 4), np.float32), np.array([[0] * 4, [np.nan] * 4], np.float32)
+    over = np.array([False, True])
+    env = Native('SameStep')
+    manager = GymVectorEnvManager(env)
+    play(manager, 20)
+    env.answer |= {'obs': spoiled, 'terminated': over}
+    env.info = {'final_obs': np.array([None, right[1]], object), '_final_obs': over}
+    with pytest.raises(NonFiniteError, match='env 1, episode 2, step 0: obs is'):
+        manager.step(np.zeros(2, np.int64), manager.ready)
+    env = Native('NextStep')
+    manager = GymVectorEnvManager(env)
+    play(manager, 20)
+    env.answer['terminated'] = over
+    assert manager.step(np.zeros(2, np.int64), manager.ready).done.tolist() == [False, True]
+    manager.reset(np.array([1]))
+    env.answer |= {'obs': spoiled, 'terminated': ~over & over}
+    with pytest.raises(NonFiniteError, match='env 1, episode 2, step 0: obs is'):
+        manager.step(np.zeros(1, np.int64), manager.ready)

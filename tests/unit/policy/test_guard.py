@@ -69,6 +69,14 @@ def test_finite_loss_with_a_gradient_that_is_not_is_caught() -> None:
         optimizer.step((x - x.detach()).abs().sum().sqrt() * 1.0)
 
 
+def test_loss_that_is_not_finite_is_caught_where_the_gradients_are() -> None:
+    module, optimizer = optimizer_of()
+    before = state_of(module, optimizer)
+    with pytest.raises(NonFiniteError, match='total_loss nan'):
+        optimizer.step(loss_of(module) + float('nan'))
+    assert_same(state_of(module, optimizer), before)
+
+
 def test_skipped_update_changes_nothing_and_is_counted(caplog: Any) -> None:
     module, optimizer = optimizer_of(nan_policy='skip')
     before = state_of(module, optimizer)
