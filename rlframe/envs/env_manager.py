@@ -308,10 +308,8 @@ class BaseEnvManager(IEnvManager):
 
     def _count_envs(self) -> None:
         self._alive = np.array([env for env in range(self.env_num) if env not in self._dropped], np.int64)
-        due = [
-            env for env in self._dropped if env in self._lost
-        ]  # their last step is still to be declared void
-        self._ready = np.union1d(self._alive, np.array(due, np.int64)) if due else self._alive
+        due = self._dropped & self._lost.keys()  # their last step is still to be declared void
+        self._ready = np.union1d(self._alive, np.array(list(due), np.int64)) if due else self._alive
 
     def render(self, env_id: int) -> Array:
         picture: Array = self._group.render(env_id)

@@ -32,7 +32,7 @@ from rlframe.worker import InteractionSerialEvaluator, SampleSerialCollector
 from rlframe.worker.collector.rollout import Rollout
 
 SEEDS = [11, 12, 13, 14]
-LIMIT = 0.6
+LIMIT = 1.0
 WORDS = {
     'raise_own': 'raised OwnError: the simulator lost its mind',
     'exit_python': 'raised SystemExit: 3',
@@ -59,7 +59,7 @@ def make() -> Iterator[Any]:
         if kind == 'base':
             made.append(BaseEnvManager(env_fn, cfg))
         else:
-            limits = {'worker_num': 2, 'step_timeout': LIMIT, 'reset_timeout': 20.0}
+            limits = {'worker_num': 2, 'step_timeout': 30.0, 'reset_timeout': 30.0}
             made.append(SubprocessEnvManager(env_fn, limits | cfg))
         return made[-1]
 
@@ -89,6 +89,12 @@ CASES = [pytest.param(*case, marks=[] if case in QUICK else pytest.mark.slow) fo
 each_case = pytest.mark.parametrize(('kind', 'fault', 'place'), CASES)
 
 
+def hurry(manager: Any, fault: str) -> None:
+    """Sets the limits so that a test of an env that hangs is quick; there is time for the start."""
+    if fault in ('sleep', 'spin'):
+        manager._group._step_timeout = manager._group._reset_timeout = LIMIT
+
+
 def place_words(place: str) -> list[str]:
     return (
         ['env 1', 'step()', 'episode 1', 'step 2'] if place == 'step' else ['env 1', 'reset()', 'episode 2']
@@ -97,23 +103,19 @@ def place_words(place: str) -> list[str]:
 
 @each_case
 def test_raise_names_the_env_and_leaves_nothing(make: Any, kind: str, fault: Any, place: str) -> None:
-    manager = (
-        make(kind, failing(fault, place), reset_timeout=LIMIT * 2)
-        if kind != 'base'
-        else make(kind, failing(fault, place))
-    )
+    manager = make(kind, failing(fault, place))
     manager.reset(seed=SEEDS)
+    hurry(manager, fault)
     rollout, start = Rollout(manager, ScriptedPolicy().collect_mode), 0.0
     with pytest.raises(EnvCrashedError) as caught:
         for _ in range(6):
             start = time.monotonic()
             rollout.step()
-    words = WORDS[fault] if place == 'step' else WORDS[fault].replace(f'{LIMIT:g}', f'{2 * LIMIT:g}')
-    for word in [*place_words(place), words]:
+    for word in [*place_words(place), WORDS[fault]]:
         assert word in str(caught.value)
     assert isinstance(caught.value, EnvTimeoutError) == (fault in ('sleep', 'spin'))
     if fault in ('sleep', 'spin'):
-        assert 0 <= time.monotonic() - start - LIMIT * (1 if place == 'step' else 2) < 2
+        assert 0 <= time.monotonic() - start - LIMIT < 2
         assert f'env.manager.{place}_timeout' in str(caught.value)
     if fault in ('raise_own', 'exit_python'):
         assert 'fault_envs.py' in str(caught.value)
@@ -127,9 +129,8 @@ def test_a_fault_is_outlived_and_its_episode_leaves_no_trace(
     make: Any, tmp_path: Path, kind: str, fault: Any, place: str, on_error: str
 ) -> None:
     manager = make(kind, failing(fault, place, once=tmp_path / 'once'), on_error=on_error)
-    if place == 'reset' and fault in ('sleep', 'spin'):
-        manager._group._reset_timeout = LIMIT
     manager.reset(seed=SEEDS)
+    hurry(manager, fault)
     rollout, rows, void = Rollout(manager, ScriptedPolicy().collect_mode), [], []
     for _ in range(14):
         step = rollout.step()
@@ -189,6 +190,20 @@ def test_a_worker_killed_between_steps_is_noticed_and_its_envs_are_replaced(make
     assert rollout.step().abnormal.tolist() == [2, 3]
     assert f'the worker of env 2, 3 (pid {victim.pid}) was killed by signal 9' in manager._budget.causes[0]
     assert rollout.step().timestep.obs[:, 2].tolist() == [3, 3, 1, 1]
+
+
+def test_envs_given_up_behind_the_back_of_a_running_episode_give_a_last_void_step(make: Any) -> None:
+    manager = make('subprocess', [partial(Steady, i) for i in range(4)], on_error='drop')
+    manager.reset(seed=SEEDS)
+    manager.step(np.zeros(4, np.int64), manager.ready)
+    victim = manager._group._pool.running[1]
+    victim._process.kill()
+    assert wait_until(victim.has_exited, 5)
+    manager.reset(np.array([0]))
+    assert manager.alive.tolist() == [0, 1] and manager.ready.tolist() == [0, 1, 2, 3]
+    step = Rollout(manager, ScriptedPolicy().collect_mode).step()
+    assert step.abnormal.tolist() == [2, 3] and step.timestep.obs[:, 2].tolist() == [1, 2]
+    assert manager.ready.tolist() == [0, 1]
 
 
 def test_a_budget_ends_the_run_with_its_causes(make: Any) -> None:
@@ -253,10 +268,10 @@ def test_the_others_of_a_worker_that_dies_in_a_reset_give_a_void_step(make: Any,
 def test_a_limit_holds_for_each_env_not_for_all_of_a_worker(make: Any) -> None:
     class Slow(Steady):
         def step(self, action: Any) -> Any:
-            time.sleep(0.25)
+            time.sleep(0.5)
             return super().step(action)
 
-    manager = make('subprocess', [Slow] * 4, worker_num=1)  # 1 s in all
+    manager = make('subprocess', [Slow] * 4, worker_num=1, step_timeout=1.5)  # 2 s in all
     manager.reset()
     manager.step(np.zeros(4, np.int64), manager.ready)
 
@@ -266,7 +281,7 @@ def test_limits_hold_in_other_threads_and_whatever_the_wall_clock_says(make: Any
     caught: list[Any] = []
 
     def work() -> None:
-        manager = make('subprocess', failing('sleep', at=1))
+        manager = make('subprocess', failing('sleep', at=1), step_timeout=LIMIT)
         manager.reset()
         start = time.monotonic()
         try:
@@ -332,7 +347,7 @@ def test_restarts_are_part_of_the_state(make: Any, tmp_path: Path) -> None:
             rows.append((step.obs.tolist(), step.timestep.env_id.tolist(), step.abnormal.tolist()))
         return rows
 
-    env_fn = [partial(RandomlyFailing, i, 0.05) for i in range(4)]
+    env_fn = [partial(RandomlyFailing, i, 0.08) for i in range(4)]
     for kind, on_error in (
         ('base', 'restart'),
         ('subprocess', 'restart'),
@@ -341,19 +356,22 @@ def test_restarts_are_part_of_the_state(make: Any, tmp_path: Path) -> None:
     ):
         manager = make(kind, env_fn, on_error=on_error, max_restarts=100)
         manager.reset(seed=SEEDS)
-        run(manager, 30)
+        run(manager, 20)
         state = manager.state_dict()
-        assert len(state['faults']['causes']) >= 2
+        before = len(state['faults']['causes'])
+        assert before >= 2
         try:
-            expected = run(manager, 20)
+            expected = run(manager, 40)
         except EnvCrashedError:
             expected = None
+        assert expected is None or len(manager._budget.causes) > before + 4 * (on_error == 'restart')
+        assert expected is not None or on_error == 'drop'
         other = make(kind, env_fn, on_error=on_error, max_restarts=100)
         other.reset(seed=[1, 2, 3, 4])
         other.load_state_dict(state)
         assert other.alive.tolist() == [i for i in range(4) if i not in state['dropped']]
         if expected is not None:
-            assert run(other, 20) == expected
+            assert run(other, 40) == expected
             assert other._budget.causes == manager._budget.causes
 
 
@@ -389,15 +407,18 @@ def test_partial_episodes_are_counted_as_discarded_and_no_end_is_invented(make: 
 
 def test_a_block_is_as_much_smaller_as_envs_were_given_up(make: Any, tmp_path: Path) -> None:
     for kind in ('base', 'subprocess'):
-        env_fn = failing('raise_own', at=12, once=tmp_path / kind)
+        once = str(tmp_path / kind)
+        env_fn = [
+            partial(FaultEnv, i, 'raise_own' if i == 1 else '', at=22, once=once, length=2) for i in range(4)
+        ]
         manager = make(kind, env_fn, on_error='drop')
-        policy = ScriptedPolicy(n_sample=32, on_policy=True)
+        policy = ScriptedPolicy(n_sample=64, on_policy=True)
         collector = SampleSerialCollector({}, manager, policy.collect_mode)
         sizes = [len(collector.collect()) for _ in range(4)]
-        # in the second block env 1 keeps the 2 rows of its episode that ended; steps 11 and 12 are thrown away
-        assert sizes == [32, 24 + 2, 24, 24] and collector.discarded == 2
+        # in the second block env 1 keeps the 4 rows of episodes that ended; its steps 21 and 22 are thrown away
+        assert sizes == [64, 48 + 4, 48, 48] and collector.discarded == 2
         counts = np.bincount(collector.collect()['env_id'], minlength=4)
-        assert counts.tolist() == [8, 0, 8, 8]
+        assert counts.tolist() == [16, 0, 16, 16]
 
 
 def test_an_evaluation_replaces_what_fails(make: Any, tmp_path: Path) -> None:

