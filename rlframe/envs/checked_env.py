@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 else:
     Wrapper = gymnasium.Wrapper
 
+NUMBERS = float, int, np.floating
+"""What a reward usually is."""
+
 
 class CheckedEnv(Wrapper):
     """Checks the first answers of an env in full, and those that look unusual ever after.
@@ -44,23 +47,16 @@ class CheckedEnv(Wrapper):
     def step(self, action: Any) -> Any:
         answer: Any = self.env.step(action)
         self._number += 1
-        if self._unchecked or not self._is_usual(answer):
+        try:
+            obs, reward, _, _, _ = answer
+            usual = obs.shape == self._shape and obs.dtype == self._dtype and isinstance(reward, NUMBERS)
+        except (TypeError, ValueError, AttributeError):
+            usual = False
+        if self._unchecked or not usual:
             self._unchecked = max(self._unchecked - 1, 0)
             place = self._index, self._episode, self._number
             contract.check_step(answer, self._declared, *place, self._remarks)
         return answer
-
-    def _is_usual(self, answer: Any) -> bool:
-        """Whether an answer obviously keeps the contract."""
-        if not isinstance(answer, tuple) or len(answer) != 5:
-            return False
-        obs, reward = answer[:2]
-        return (
-            isinstance(obs, np.ndarray)
-            and obs.shape == self._shape
-            and obs.dtype == self._dtype
-            and isinstance(reward, float | int)
-        )
 
     def get_state(self) -> dict[str, int]:
         """Returns what is counted; the env has a state of its own."""

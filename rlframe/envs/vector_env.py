@@ -173,8 +173,9 @@ class GymVectorEnvManager(IEnvManager):
             begun = np.flatnonzero(info['_final_obs'])
             contract.check_first_obs(obs[begun], begun, lambda i: (int(self._episodes[i]) + 1, 0))
             obs, infos = self._put_final(obs, info, infos)
-        with np.errstate(over='ignore'):  # check_finite tells of it
-            reward = reward.astype(np.float32, copy=False)
+        if reward.dtype != np.float32:
+            with np.errstate(over='ignore'):  # check_finite tells of it
+                reward = reward.astype(np.float32)
         if not whole:
             obs, reward = obs[env_id], reward[env_id]
             terminated, truncated = terminated[env_id], truncated[env_id]
