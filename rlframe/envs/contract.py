@@ -107,7 +107,7 @@ def first_obs(answer: Any, spec: EnvSpec, env: int, episode: int, remarks: Remar
             remedy='This is the interface of Gym before 0.26; port the env, or wrap it with the package shimmy.',
         )
     obs = _declared_kind(answer[0], spec, f'reset() of env {env}, episode {episode},')
-    if obs.dtype.kind == 'f' and not np.isfinite(obs).all():
+    if obs.dtype.kind == 'f' and not math.isfinite(np.vdot(obs, obs)) and not np.isfinite(obs).all():
         raise _non_finite('obs', obs, env, (episode, 0))
     if episode <= CHECKED_STEPS:
         _remark_obs(obs, spec, f'reset() of env {env}, episode {episode},', remarks)

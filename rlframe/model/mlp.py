@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 ACTIVATIONS = {'relu': torch.relu, 'tanh': torch.tanh, 'gelu': nn.functional.gelu, 'silu': nn.functional.silu}
+IN_PLACE = {'relu': torch.relu_, 'tanh': torch.tanh_}
 
 
 class ObsToVector:
@@ -53,6 +54,7 @@ class MLP(nn.Module):
         self.out_size = sizes[-1]
         """Width of the output."""
         self._activation, self._activated = ACTIVATIONS[activation], len(hidden_sizes)
+        self._in_place = IN_PLACE.get(activation, self._activation)
         self._parameters_of_layers()
 
     def _parameters_of_layers(self) -> None:
@@ -67,8 +69,9 @@ class MLP(nn.Module):
     def forward(self, obs: torch.Tensor) -> torch.Tensor:
         """Maps [B, ...] to float32 [B, out_size]."""
         features = self.read(obs)
+        activation = self._activation if torch.is_grad_enabled() else self._in_place
         for i, (weight, bias) in enumerate(self._steps):
             features = nn.functional.linear(features, weight, bias)
             if i < self._activated:
-                features = self._activation(features)
+                features = activation(features)
         return features
