@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -177,12 +178,25 @@ def test_no_example_is_left_out() -> None:
     assert {file.stem for file in EXAMPLES.glob('*.py')} == tested
 
 
-def test_reference_of_options_is_up_to_date() -> None:
-    spec = importlib.util.spec_from_file_location(
-        'make_config_reference', ROOT / 'docs' / 'make_config_reference.py'
-    )
+def docs_script(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, ROOT / 'docs' / f'{name}.py')
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    return module
+
+
+def test_reference_of_options_is_up_to_date() -> None:
     written = (ROOT / 'docs' / 'config.md').read_text(encoding='utf-8')
-    assert module.reference() == written, 'run: python docs/make_config_reference.py'
+    reference = docs_script('make_config_reference').reference()
+    assert reference == written, 'run: python docs/make_config_reference.py'
+
+
+def test_results_and_first_lines_of_configs_are_what_was_measured() -> None:
+    script = docs_script('make_results')
+    records = json.loads((ROOT / 'docs' / 'results.json').read_text(encoding='utf-8'))
+    written = (ROOT / 'docs' / 'results.md').read_text(encoding='utf-8')
+    assert script.page(records) == written, 'run: python docs/make_results.py'
+    for name, runs in script.by_config(records).items():
+        first = (ROOT / 'configs' / f'{name}.py').read_text(encoding='utf-8').split('\n')[0]
+        assert script.first_line(first, runs) == first, 'run: python docs/make_results.py'
