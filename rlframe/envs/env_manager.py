@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from easydict import EasyDict
 
+from rlframe.data.observation import zero_obs
 from rlframe.data.timestep import NO_INFO, Array, EnvSpec, IntArray, TimeStep
 from rlframe.envs import contract
 from rlframe.envs.base_env import EnvFactory
@@ -162,8 +163,7 @@ class BaseEnvManager(IEnvManager):
         self._dropped: set[int] = set()
         self._ready = self._alive = self._all
         self._budget = FaultBudget(self._cfg.on_error, self._cfg.max_restarts)
-        space = self.spec.observation_space
-        self.obs = np.zeros((self.env_num, *(space.shape or ())), space.dtype)
+        self.obs = zero_obs(self.spec.observation_space, self.env_num)
 
     def _make_group(self) -> Group:
         """Makes the envs where they are to live."""

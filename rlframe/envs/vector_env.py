@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from easydict import EasyDict
 
+from rlframe.data.observation import BAD_OBS, obs_dtype, pack, pack_into
 from rlframe.data.timestep import NO_INFO, Array, EnvSpec, IntArray, TimeStep
 from rlframe.envs import contract, env_state
 from rlframe.envs.base_env import EnvFactory, spec_of
@@ -92,8 +94,8 @@ class GymVectorEnvManager(IEnvManager):
             contract.CHECKED_STEPS if is_native else 0
         )  # steps and resets to tell the loose ends of
         self._remarks = contract.Remarks()
-        space = self.spec.observation_space
-        self._obs_shape, self._obs_dtype = (self.env_num, *(space.shape or ())), space.dtype
+        self._obs_dtype, shape = obs_dtype(self.spec.observation_space)
+        self._obs_shape = (self.env_num, *shape)
         self._action = np.zeros(
             (self.env_num, *(self.spec.action_space.shape or ())), self.spec.action_space.dtype
         )
@@ -146,6 +148,11 @@ class GymVectorEnvManager(IEnvManager):
         )
         if is_usual and not self._unchecked:
             return obs
+        if self._obs_dtype.names and not self._unchecked:
+            rows = np.zeros(self._obs_shape, self._obs_dtype)
+            with suppress(*BAD_OBS):  # check_rows tells what is wrong
+                pack_into(obs, rows)
+                return rows
         remarks = self._remarks if self._unchecked else None
         self._unchecked = max(self._unchecked - 1, 0)
         return contract.check_rows(obs, self.spec, self.env_num, f'{what} of the vector env', remarks)
@@ -159,6 +166,9 @@ class GymVectorEnvManager(IEnvManager):
 
     def step(self, action: Array, env_id: IntArray) -> TimeStep:
         whole = len(env_id) == self.env_num
+        if self._unchecked:
+            for env, own in zip(env_id.tolist(), action, strict=True):
+                contract.check_action(own, self.spec, env)
         if whole:
             given = action
         else:
@@ -197,7 +207,7 @@ class GymVectorEnvManager(IEnvManager):
         )
         rows = list(infos)
         for i in finished.tolist():
-            obs[i] = info['final_obs'][i]
+            obs[i] = pack(self.spec.observation_space, info['final_obs'][i], 'unsafe')
             rows[i] = final[i]
         return obs, rows
 
