@@ -13,6 +13,7 @@ from rlframe.data.timestep import Array, IntArray, TimeStep
 from rlframe.errors import ConfigError
 from rlframe.policy.base_policy import Metrics, Policy, smallest_int
 from rlframe.policy.guard import NAN_POLICY
+from rlframe.policy.model_options import IMAGE_OPTIONS
 from rlframe.policy.optim import Optimizer
 from rlframe.policy.schedule import check_positive_schedule, check_schedule, value_at
 from rlframe.registry import POLICY_REGISTRY
@@ -47,6 +48,7 @@ class DQNPolicy(Policy):
         model=dict(
             encoder_hidden_size_list=Field([128, 128, 64], list, '', 'units', 'widths of the hidden layers'),
             activation=Field('relu', str, '', '', 'nonlinearity', choices=('relu', 'tanh', 'gelu', 'silu')),
+            **IMAGE_OPTIONS,
             dueling=Field(True, bool, '', '', 'whether value and advantage have heads of their own'),
             noisy=Field(
                 False, bool, '', '', 'whether the heads explore by noise in their weights; eps is then best 0'
@@ -100,7 +102,6 @@ class DQNPolicy(Policy):
             ),
         ),
     )
-    alternatives = 'Continuous actions: sac, td3, ddpg (not in this version).'
 
     @classmethod
     def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
