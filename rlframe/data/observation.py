@@ -116,6 +116,13 @@ def _parts(obs: Sequence[Any], names: Sequence[str]) -> list[list[Any]]:
     ]
 
 
+def mask_parts(space: Any) -> tuple[int, ...]:
+    """Returns how many numbers of an action mask belong to each dimension of an action space; none where it has no masks."""
+    if isinstance(space, gymnasium.spaces.Discrete):
+        return (int(space.n),)
+    return tuple(space.nvec.reshape(-1).tolist()) if isinstance(space, gymnasium.spaces.MultiDiscrete) else ()
+
+
 def has_mask(space: gymnasium.Space[Any]) -> bool:
     """Whether observations of a space tell which actions are allowed."""
     return ACTION_MASK in fields_of(space)

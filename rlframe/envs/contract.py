@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlframe.data.observation import fields_of, obs_dtype, pack, pack_into, zero_obs
+from rlframe.data.observation import fields_of, has_mask, obs_dtype, pack, pack_into, zero_obs
 from rlframe.data.timestep import Array, EnvSpec, IntArray, TimeStep
+from rlframe.envs.mask_contract import check_mask_space, check_masks
 from rlframe.errors import (
     ActionError,
     EnvContractError,
@@ -75,6 +76,7 @@ def check_spaces(envs: Sequence[gymnasium.Env[Any, Any] | EnvSpec], spec: EnvSpe
     """
     space = spec.observation_space
     obs_dtype(space)
+    check_mask_space(spec)
     for i, env in enumerate(envs):
         if env.observation_space != space or env.action_space != spec.action_space:
             raise IncompatibleError(
@@ -112,7 +114,9 @@ def first_obs(answer: Any, spec: EnvSpec, env: int, episode: int, remarks: Remar
             _remark_obs(name, values, space, spec, what, remarks)
     if not fields_of(spec.observation_space):
         return parts[0][1]
-    obs: Array = pack(spec.observation_space, answer[0], 'unsafe')
+    obs: Array = np.asarray(pack(spec.observation_space, answer[0], 'unsafe'))
+    if has_mask(spec.observation_space):
+        check_masks(obs[None], np.array([env]), spec, lambda env: (episode, 0))
     return obs
 
 
@@ -145,7 +149,7 @@ def check_step(answer: Any, spec: EnvSpec, env: int, episode: int, step: int, re
     for name, values, space in parts:
         if values.dtype.kind != 'f' or np.isfinite(values).all():
             _remark_obs(name, values, space, spec, place, remarks)
-        elif np.dtype(space.dtype).kind != 'f':  # or else check_finite sees it
+        elif np.dtype(space.dtype).kind != 'f':  # or else check_values sees it
             raise _non_finite(name, values, env, (episode, step))
 
 
@@ -193,21 +197,31 @@ def check_columns(reward: Array, terminated: Array, truncated: Array, spec: EnvS
             )
 
 
-def check_finite(step: TimeStep, place: Place) -> None:
-    """Checks rewards and observations for NaN and infinity; one dot product each where all is well.
+def check_values(step: TimeStep, spec: EnvSpec, place: Place) -> None:
+    """Checks rewards and observations for NaN and infinity, one dot product each where all is well, and action masks.
 
     Raises:
         NonFiniteError: With the env, its episode and step, and the value.
+        ActionMaskError: If a mask allows no action and the episode goes on.
     """
     for name, values in (('reward', step.reward), ('obs', step.obs)):
         if values.dtype.kind == 'f' and not math.isfinite(np.vdot(values, values)):
             _check_each(name, values, step.env_id, place)
     if step.obs.dtype.names:
-        check_first_obs(step.obs, step.env_id, place)
+        _check_fields(step.obs, step.env_id, place)
+        if has_mask(spec.observation_space):
+            goes_on = ~step.done
+            check_masks(step.obs[goes_on], step.env_id[goes_on], spec, place)
 
 
-def check_first_obs(obs: Array, env_id: IntArray, place: Place) -> None:
-    """Checks the first observations of episodes, [n, ...], as ``check_finite`` does."""
+def check_first_obs(obs: Array, env_id: IntArray, spec: EnvSpec, place: Place) -> None:
+    """Checks the first observations of episodes, [n, ...], as ``check_values`` does."""
+    _check_fields(obs, env_id, place)
+    if has_mask(spec.observation_space):
+        check_masks(obs, env_id, spec, place)
+
+
+def _check_fields(obs: Array, env_id: IntArray, place: Place) -> None:
     for name, values in leaves(obs, 'obs'):
         if values.dtype.kind == 'f' and not math.isfinite(np.vdot(values, values)):
             _check_each(name, values, env_id, place)

@@ -149,7 +149,7 @@ class BaseEnvManager(IEnvManager):
     def from_factory(
         cls, factory: EnvFactory, env_num: int, cfg: EasyDict | None = None, render_mode: str | None = None
     ) -> Self:
-        return cls([partial(factory.make, render_mode)] * env_num, cfg)
+        return cls([partial(factory.create, render_mode)] * env_num, cfg)
 
     def launch(self) -> None:
         if not self.closed:
@@ -232,7 +232,7 @@ class BaseEnvManager(IEnvManager):
                 answers = self._with_void_rows(answers, env_id)
             obs, reward, terminated, truncated, infos, _ = answers
             step = TimeStep(obs, reward, terminated, truncated, infos or (NO_INFO,) * count, env_id)
-            contract.check_finite(step, self._group.place)
+            contract.check_values(step, self.spec, self._group.place)
         except Exception:
             self.close()
             raise

@@ -9,6 +9,7 @@ import numpy as np
 from easydict import EasyDict
 
 from rlframe.data.batch import Batch
+from rlframe.data.observation import has_mask
 from rlframe.data.timestep import Array, EnvSpec, IntArray, TimeStep
 from rlframe.errors import CheckpointMismatchError, ConfigError
 from rlframe.policy.compatibility import check_fit, check_sizes
@@ -163,6 +164,7 @@ class Policy(Configurable):
                 f'{type(self).__name__} needs the spec of its env (env_manager.spec)', where='policy'
             )
         self._cfg, self._spec = self.resolve_config(cfg), spec
+        self._has_mask = has_mask(spec.observation_space)
         self._fields = tuple(enable_field or ('learn', 'collect', 'eval'))
         self.check_spec(spec, self._cfg)
         self._device = resolve_device(self._cfg)
