@@ -68,8 +68,8 @@ class SpaceEnv(gymnasium.Env):
     """
 
     def __init__(self, obs: str = 'Box', action: str = 'Discrete', mask: str = '') -> None:
-        space, self._show = OBS[obs]
-        self.action_space, self._named = ACTIONS[action]
+        self._kinds = obs, action
+        space, self.action_space = OBS[obs][0], ACTIONS[action][0]
         self._size = {'Discrete': CLASSES, 'MultiDiscrete': 4}.get(action, 0)
         self._where, self._class, self._left = mask, 0, 0
         if mask == 'obs':
@@ -78,7 +78,7 @@ class SpaceEnv(gymnasium.Env):
 
     def _answer(self) -> tuple[Any, dict[str, Any]]:
         self._class = int(self.np_random.integers(CLASSES))
-        obs = self._show(self._class)
+        obs = OBS[self._kinds[0]][1](self._class)
         self._allowed = np.ones(max(self._size, 1), np.int8)
         if self._where:
             self._allowed = self.np_random.integers(0, 2, self._size).astype(np.int8)
@@ -107,7 +107,7 @@ class SpaceEnv(gymnasium.Env):
             )
             if not self._allowed[chosen].all():
                 raise ValueError(f'{action} is not allowed by {self._allowed}')
-        reward = float(self._named(action) == self._class)
+        reward = float(ACTIONS[self._kinds[1]][1](action) == self._class)
         self._left -= 1
         obs, info = self._answer()
         return obs, reward, self._left == 0, False, info
