@@ -357,9 +357,12 @@ class Policy(Configurable):
     def _tensor(self, column: Any) -> Any:
         """Wraps a column on the CPU, or copies it to the device; one with fields becomes a dict of tensors."""
         if isinstance(column, np.ndarray):
-            if column.dtype.names is not None:
+            try:
+                tensor = torch.from_numpy(column)
+            except TypeError:
+                if column.dtype.names is None:
+                    raise
                 return {name: self._tensor(column[name]) for name in column.dtype.names}
-            tensor = torch.from_numpy(column)
         elif isinstance(column, Batch):
             return {name: self._tensor(part) for name, part in column.items()}
         else:
