@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rlframe.data.observation import obs_dtype
 from rlframe.data.timestep import EnvSpec
 from rlframe.errors import CheckpointMismatchError, ResourceError
 from rlframe.registry import BUFFER_REGISTRY, ENV_MANAGER_REGISTRY, ENV_REGISTRY
@@ -118,9 +120,10 @@ def random_actor(cfg: ResolvedConfig, policy: Policy, spec: EnvSpec) -> CollectM
 
 def row_nbytes(spec: EnvSpec) -> int:
     """Estimates the bytes of a stored transition: two observations, action, reward, two flags and ``collect_iter``."""
-    obs, action = spec.observation_space, spec.action_space
-    size = int(np.prod(obs.shape or (1,))) * np.dtype(obs.dtype).itemsize
-    if hasattr(action, 'n'):
+    action = spec.action_space
+    dtype, shape = obs_dtype(spec.observation_space)
+    size = math.prod(shape) * dtype.itemsize
+    if hasattr(action, 'start') and hasattr(action, 'n'):
         action_size = np.min_scalar_type(int(action.n) - 1).itemsize
     else:
         action_size = int(np.prod(action.shape or (1,))) * np.dtype(action.dtype).itemsize

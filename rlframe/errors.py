@@ -169,6 +169,10 @@ class ActionError(RLFrameError, ValueError):
     """A policy handed out an action that the env's action space does not contain."""
 
 
+class ActionMaskError(EnvContractError):
+    """An env whose action mask allows no action while its episode goes on."""
+
+
 class BufferUnderflowError(RLFrameError):
     """More samples were asked for than the replay buffer holds."""
 

@@ -139,10 +139,18 @@ class Batch(Sequence[Row]):
         )
 
     def to(self, device: str | torch.device) -> Batch:
-        """Returns the columns as tensors on a device; on the CPU numpy arrays are wrapped, not copied."""
+        """Returns the columns as tensors on a device; on the CPU numpy arrays are wrapped, not copied.
+
+        A structured array becomes a nested ``Batch`` of its fields.
+        """
         import torch
 
-        return self.map(lambda column: torch.as_tensor(column).to(device, non_blocking=True))
+        def moved(column: Any) -> Any:
+            if names := getattr(getattr(column, 'dtype', None), 'names', None):
+                return Batch({name: moved(column[name]) for name in names})
+            return torch.as_tensor(column).to(device, non_blocking=True)
+
+        return self.map(moved)
 
     def nbytes(self) -> int:
         """Returns the bytes that the columns occupy."""

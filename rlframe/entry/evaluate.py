@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from rlframe import build, config
+from rlframe.data.observation import pack_rows, zero_obs
 from rlframe.data.timestep import IntArray
 from rlframe.errors import ConfigError, ConfigWarning, MissingDependencyError
 from rlframe.utils.checkpoint import find_checkpoint, load_checkpoint
@@ -102,12 +103,14 @@ def _film(cfg: Mapping[str, Any], factory: Any, policy: Any, folder: Path, seed:
     from gymnasium.utils.save_video import save_video
 
     os.environ.setdefault('SDL_VIDEODRIVER', 'dummy')  # pygame draws into memory; no window is looked for
-    env = factory.make('rgb_array')
+    env = factory.create('rgb_array')
     obs, _ = env.reset(seed=env_seed(seed, 0, 0, SCORE))
     policy.eval_mode.reset(None)
     frames, first, done = [env.render()], np.zeros(1, np.int64), False
+    rows = zero_obs(env.observation_space, 1)
     while not done:
-        action = _act(policy, np.asarray(obs)[None], first)
+        pack_rows([obs], rows, 'unsafe')
+        action = _act(policy, rows, first)
         obs, _, terminated, truncated, _ = env.step(action)
         frames.append(env.render())
         done = terminated or truncated

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from easydict import EasyDict
 
 from rlframe.data.timestep import EnvSpec
 from rlframe.envs.faults import not_made
-from rlframe.errors import RLFrameError
+from rlframe.errors import EnvError, RLFrameError
 from rlframe.utils.field import Configurable, Field
 
 if TYPE_CHECKING:
@@ -42,6 +43,20 @@ class EnvFactory(Configurable, ABC):
             'mean return that ends training; None: its reward threshold',
             may_change=True,
         ),
+        frame_stack=Field(
+            1,
+            int,
+            '[1, inf)',
+            'env steps',
+            'observations that the policy sees at a time, the newest last, along a new first axis',
+        ),
+        action_mask=Field(
+            None,
+            bool,
+            '',
+            '',
+            "whether info['action_mask'] becomes part of the observation; None: if the first reset of an env gives one",
+        ),
     )
 
     only_vector = False
@@ -50,6 +65,7 @@ class EnvFactory(Configurable, ABC):
     def __init__(self, cfg: EasyDict | dict[str, Any]) -> None:
         self.cfg = self.resolve_config(cfg)
         self._spec: EnvSpec | None = None
+        self._gives_mask: bool | None = self.cfg.action_mask
 
     @abstractmethod
     def make(self, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
@@ -58,6 +74,54 @@ class EnvFactory(Configurable, ABC):
     def make_vector(self, env_num: int, render_mode: str | None = None) -> VectorEnv | None:
         """Returns N envs in their own vector form, or None where there is none."""
         return None
+
+    def create(self, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
+        """Returns a new env with what the options put around every env: a stack of frames, and its action mask.
+
+        Where it must find out whether the env gives a mask it resets one env and closes it again.
+        """
+        from rlframe.envs.action_mask import MaskedEnv
+
+        return self._with_mask(lambda: self._stacked(self.make(render_mode)), MaskedEnv)
+
+    def create_vector(self, env_num: int, render_mode: str | None = None) -> VectorEnv | None:
+        """Returns N envs in their own vector form, as ``create`` would, or None where there is none.
+
+        Raises:
+            EnvError: If frames are to be stacked and the env exists in vector form only.
+        """
+        if self.cfg.frame_stack > 1:
+            if self.only_vector:
+                raise EnvError(
+                    'the frames of an env that exists in vector form only cannot be stacked',
+                    where='env.frame_stack',
+                )
+            return None
+        from rlframe.envs.action_mask import MaskedVectorEnv
+
+        return self._with_mask(lambda: self.make_vector(env_num, render_mode), MaskedVectorEnv)
+
+    def _stacked(self, env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
+        if self.cfg.frame_stack == 1:
+            return env
+        from gymnasium.wrappers import FrameStackObservation
+
+        return FrameStackObservation(env, self.cfg.frame_stack)
+
+    def _with_mask(self, make: Callable[[], Any], wrapper: Callable[[Any], Any]) -> Any:
+        """Returns what is made, with its action mask in its observations where it gives one."""
+        from rlframe.envs.action_mask import gives_mask, may_give_mask
+
+        env = make()
+        if env is None:
+            return None
+        if self._gives_mask is None:
+            self._gives_mask = False
+            if may_give_mask(env):
+                self._gives_mask = gives_mask(env)
+                env.close()
+                env = make()
+        return wrapper(env) if self._gives_mask else env
 
     @property
     def spec(self) -> EnvSpec:
@@ -68,7 +132,7 @@ class EnvFactory(Configurable, ABC):
         """
         if self._spec is None:
             try:
-                env = (self.make_vector(1) if self.only_vector else None) or self.make()
+                env = (self.create_vector(1) if self.only_vector else None) or self.create()
             except RLFrameError:
                 raise
             except Exception as error:

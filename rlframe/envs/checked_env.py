@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import gymnasium
 import numpy as np
 
+from rlframe.data.observation import BAD_OBS, pack_into, zero_obs
 from rlframe.envs import contract
 from rlframe.envs.base_env import spec_of
 
@@ -33,8 +34,8 @@ class CheckedEnv(Wrapper):
         super().__init__(env)
         self._index, self._remarks = index, remarks
         self._declared = spec_of(env)
-        space: Any = self._declared.observation_space
-        self._shape, self._dtype = space.shape, space.dtype
+        self._last = zero_obs(self._declared.observation_space)
+        self._shape, self._dtype = self._last.shape, self._last.dtype
         self._episode = self._number = 0
         self._unchecked = contract.CHECKED_STEPS
 
@@ -45,12 +46,18 @@ class CheckedEnv(Wrapper):
         return answer
 
     def step(self, action: Any) -> Any:
+        if self._unchecked:
+            contract.check_action(action, self._declared, self._index)
         answer: Any = self.env.step(action)
         self._number += 1
         try:
             obs, reward, _, _, _ = answer
-            usual = obs.shape == self._shape and obs.dtype == self._dtype and isinstance(reward, NUMBERS)
-        except (TypeError, ValueError, AttributeError):
+            if self._dtype.names:
+                pack_into(obs, self._last)
+                usual = isinstance(reward, NUMBERS)
+            else:
+                usual = obs.shape == self._shape and obs.dtype == self._dtype and isinstance(reward, NUMBERS)
+        except (*BAD_OBS, AttributeError):
             usual = False
         if self._unchecked or not usual:
             self._unchecked = max(self._unchecked - 1, 0)

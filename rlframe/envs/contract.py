@@ -6,12 +6,14 @@ import logging
 import math
 import numbers
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rlframe.data.observation import fields_of, has_mask, obs_dtype, pack, pack_into, zero_obs
 from rlframe.data.timestep import Array, EnvSpec, IntArray, TimeStep
+from rlframe.envs.mask_contract import check_mask_space, check_masks
 from rlframe.errors import (
     ActionError,
     EnvContractError,
@@ -19,9 +21,13 @@ from rlframe.errors import (
     IncompatibleError,
     NonFiniteError,
 )
+from rlframe.utils.lazy import LazyModule
+from rlframe.utils.struct_array import field_path, leaves
 
 if TYPE_CHECKING:
     import gymnasium
+else:
+    gymnasium = LazyModule('gymnasium')
 
 logger = logging.getLogger(__name__)
 
@@ -68,16 +74,9 @@ def check_spaces(envs: Sequence[gymnasium.Env[Any, Any] | EnvSpec], spec: EnvSpe
     Raises:
         IncompatibleError: If a space is not supported, or one env differs from the first.
     """
-    import gymnasium
-
     space = spec.observation_space
-    if not isinstance(space, gymnasium.spaces.Box | gymnasium.spaces.Discrete):
-        raise IncompatibleError(
-            f'{spec.name}: observation space {space!r} is not supported',
-            where='env.env_id',
-            remedy="Supported: Box, Discrete. gymnasium.wrappers.FlattenObservation (env.wrappers=['FlattenObservation'])"
-            ' turns most others into a Box.',
-        )
+    obs_dtype(space)
+    check_mask_space(spec)
     for i, env in enumerate(envs):
         if env.observation_space != space or env.action_space != spec.action_space:
             raise IncompatibleError(
@@ -106,11 +105,18 @@ def first_obs(answer: Any, spec: EnvSpec, env: int, episode: int, remarks: Remar
             f'{spec.name}: reset() of env {env}, episode {episode}, returned {_describe(answer)}, expected (obs, info)',
             remedy='This is the interface of Gym before 0.26; port the env, or wrap it with the package shimmy.',
         )
-    obs = _declared_kind(answer[0], spec, f'reset() of env {env}, episode {episode},')
-    if obs.dtype.kind == 'f' and not math.isfinite(np.vdot(obs, obs)) and not np.isfinite(obs).all():
-        raise _non_finite('obs', obs, env, (episode, 0))
-    if episode <= CHECKED_STEPS:
-        _remark_obs(obs, spec, f'reset() of env {env}, episode {episode},', remarks)
+    what = f'reset() of env {env}, episode {episode},'
+    parts = _declared_parts(answer[0], spec, what)
+    for name, values, space in parts:
+        if not _is_finite(values):
+            raise _non_finite(name, values, env, (episode, 0))
+        if episode <= CHECKED_STEPS:
+            _remark_obs(name, values, space, spec, what, remarks)
+    if not fields_of(spec.observation_space):
+        return parts[0][1]
+    obs: Array = np.asarray(pack(spec.observation_space, answer[0], 'unsafe'))
+    if has_mask(spec.observation_space):
+        check_masks(obs[None], np.array([env]), spec, lambda env: (episode, 0))
     return obs
 
 
@@ -129,7 +135,7 @@ def check_step(answer: Any, spec: EnvSpec, env: int, episode: int, step: int, re
             remedy='Four values are the interface of Gym before 0.26; port the env, or wrap it with the package shimmy.',
         )
     obs, reward, terminated, truncated, info = answer
-    values = _declared_kind(obs, spec, place)
+    parts = _declared_parts(obs, spec, place)
     number = reward[()] if isinstance(reward, np.ndarray) and reward.shape == () else reward
     if not isinstance(number, numbers.Real) or isinstance(number, bool):
         raise EnvContractError(
@@ -140,11 +146,11 @@ def check_step(answer: Any, spec: EnvSpec, env: int, episode: int, step: int, re
             raise EnvContractError(f'{spec.name}: {place} gave {name}={_describe(flag)}, expected a bool')
     if not isinstance(info, dict):
         raise EnvContractError(f'{spec.name}: {place} gave the info {_describe(info)}, expected a dict')
-    if values.dtype.kind == 'f' and not np.isfinite(values).all():
-        if spec.observation_space.dtype.kind != 'f':  # type: ignore[union-attr]  # or else check_finite sees it
-            raise _non_finite('obs', values, env, (episode, step))
-        return
-    _remark_obs(values, spec, place, remarks)
+    for name, values, space in parts:
+        if _is_finite(values):
+            _remark_obs(name, values, space, spec, place, remarks)
+        elif np.dtype(space.dtype).kind != 'f':  # or else check_values sees it
+            raise _non_finite(name, values, env, (episode, step))
 
 
 def check_rows(obs: Array, spec: EnvSpec, env_num: int, what: str, remarks: Remarks | None = None) -> Array:
@@ -160,10 +166,15 @@ def check_rows(obs: Array, spec: EnvSpec, env_num: int, what: str, remarks: Rema
     Raises:
         EnvContractError: If the shape is not the declared one, or these are no numbers.
     """
-    rows = _declared_kind(obs, spec, what, (env_num,))
-    if remarks is not None and np.isfinite(rows).all():
-        _remark_obs(rows, spec, what, remarks)
-    return rows if rows.dtype == spec.observation_space.dtype else rows.astype(spec.observation_space.dtype)
+    parts = _declared_parts(obs, spec, what, (env_num,))
+    for name, values, space in parts:
+        if remarks is not None and np.isfinite(values).all():
+            _remark_obs(name, values, space, spec, what, remarks)
+    if not fields_of(spec.observation_space):
+        return parts[0][1].astype(spec.observation_space.dtype, copy=False)
+    rows = zero_obs(spec.observation_space, env_num)
+    pack_into(obs, rows, 'unsafe')
+    return rows
 
 
 def check_columns(reward: Array, terminated: Array, truncated: Array, spec: EnvSpec, env_num: int) -> None:
@@ -186,21 +197,41 @@ def check_columns(reward: Array, terminated: Array, truncated: Array, spec: EnvS
             )
 
 
-def check_finite(step: TimeStep, place: Place) -> None:
-    """Checks rewards and observations for NaN and infinity; one dot product each where all is well.
+def check_values(step: TimeStep, spec: EnvSpec, place: Place) -> None:
+    """Checks rewards and observations for NaN and infinity, one dot product each where all is well, and action masks.
 
     Raises:
         NonFiniteError: With the env, its episode and step, and the value.
+        ActionMaskError: If a mask allows no action and the episode goes on.
     """
     for name, values in (('reward', step.reward), ('obs', step.obs)):
-        if values.dtype.kind == 'f' and not math.isfinite(np.vdot(values, values)):
+        if not _is_finite(values):
             _check_each(name, values, step.env_id, place)
+    if step.obs.dtype.names:
+        _check_fields(step.obs, step.env_id, place)
+        if has_mask(spec.observation_space):
+            goes_on = ~step.done
+            check_masks(step.obs[goes_on], step.env_id[goes_on], spec, place)
 
 
-def check_first_obs(obs: Array, env_id: IntArray, place: Place) -> None:
-    """Checks the first observations of episodes, [n, ...], as ``check_finite`` does."""
-    if obs.dtype.kind == 'f' and not math.isfinite(np.vdot(obs, obs)):
-        _check_each('obs', obs, env_id, place)
+def check_first_obs(obs: Array, env_id: IntArray, spec: EnvSpec, place: Place) -> None:
+    """Checks the first observations of episodes, [n, ...], as ``check_values`` does."""
+    _check_fields(obs, env_id, place)
+    if has_mask(spec.observation_space):
+        check_masks(obs, env_id, spec, place)
+
+
+def _check_fields(obs: Array, env_id: IntArray, place: Place) -> None:
+    for name, values in leaves(obs, 'obs'):
+        if not _is_finite(values):
+            _check_each(name, values, env_id, place)
+
+
+def _is_finite(values: Array) -> bool:
+    """Whether there is no NaN and no infinity; one dot product where numbers are of usual size."""
+    return (
+        values.dtype.kind != 'f' or math.isfinite(np.vdot(values, values)) or bool(np.isfinite(values).all())
+    )
 
 
 def _check_each(name: str, values: Array, env_id: IntArray, place: Place) -> None:
@@ -225,49 +256,107 @@ def check_action(action: Any, spec: EnvSpec, env: int) -> None:
     """
     space = spec.action_space
     value = np.asarray(action, space.dtype) if space.shape else action
-    if not space.contains(value):
+    is_whole = not space.shape or value.dtype.kind == 'f' or _are_whole(action, value)
+    if not is_whole or not space.contains(value):
         raise ActionError(f'{spec.name}: the action {action!r} for env {env} is not in {space!r}')
 
 
-def _declared_kind(obs: Any, spec: EnvSpec, place: str, leading: tuple[int, ...] = ()) -> Array:
-    """Returns an observation as an array of numbers of the declared shape behind ``leading`` axes."""
-    declared = (*leading, *(spec.observation_space.shape or ()))
+def _are_whole(action: Any, value: Array) -> bool:
+    """Whether an action for a space of whole numbers consists of such."""
+    return np.asarray(action).dtype.kind in 'biu' and bool((value == action).all())
+
+
+def _declared_parts(
+    obs: Any, spec: EnvSpec, place: str, leading: tuple[int, ...] = ()
+) -> list[tuple[str, Array, gymnasium.Space[Any]]]:
+    """Returns the arrays that an observation consists of, each with its name and its space.
+
+    Args:
+        obs: What was given.
+        spec: What is declared.
+        place: What gave it, for the error.
+        leading: Axes before those of one observation.
+
+    Raises:
+        EnvContractError: If parts are missing or unknown, or one is no array of numbers of the declared shape.
+    """
+    found: list[tuple[str, Array, gymnasium.Space[Any]]] = []
+
+    def visit(value: Any, space: gymnasium.Space[Any], name: str) -> None:
+        parts = fields_of(space)
+        if not parts:
+            found.append((name, _declared_kind(name, value, space, f'{spec.name}: {place}', leading), space))
+            return
+        is_tuple = isinstance(space, gymnasium.spaces.Tuple)
+        if not isinstance(value, tuple if is_tuple else Mapping):
+            kind = f'tuple of {len(parts)}' if is_tuple else f'dict with {list(parts)}'
+            raise EnvContractError(
+                f'{spec.name}: {place} gave {name}={_describe(value)}, declared is a {kind}'
+            )
+        given: Any = {str(i): part for i, part in enumerate(value)} if is_tuple else value
+        if given.keys() != parts.keys():
+            raise EnvContractError(
+                f'{spec.name}: {place} gave {name} with the parts {list(given)}, declared are {list(parts)}'
+            )
+        for key, part in parts.items():
+            visit(given[key], part, field_path(name, key))
+
+    visit(obs, spec.observation_space, 'obs')
+    return found
+
+
+def _declared_kind(
+    name: str, obs: Any, space: gymnasium.Space[Any], place: str, leading: tuple[int, ...]
+) -> Array:
+    """Returns a part of an observation as an array of numbers of the declared shape behind ``leading`` axes."""
+    declared = (*leading, *(space.shape or ()))
+    article = 'an ' if name == 'obs' else ''
     try:
         got = np.asarray(obs)
     except ValueError as error:
-        raise EnvContractError(f'{spec.name}: {place} gave an obs that is no array: {error}') from error
+        raise EnvContractError(f'{place} gave {article}{name} that is no array: {error}') from error
     if got.shape != declared:
-        raise EnvContractError(
-            f'{spec.name}: {place} gave an obs of shape {got.shape}, declared is {declared}'
-        )
+        raise EnvContractError(f'{place} gave {article}{name} of shape {got.shape}, declared is {declared}')
     if got.dtype.kind not in 'biuf':
         raise EnvContractError(
-            f'{spec.name}: {place} gave an obs of dtype {got.dtype}, declared is {spec.observation_space.dtype}'
+            f'{place} gave {article}{name} of dtype {got.dtype}, declared is {space.dtype}'
         )
     return got
 
 
-def _remark_obs(obs: Array, spec: EnvSpec, place: str, remarks: Remarks) -> None:
-    """Remarks on finite observations that are not of the declared type, or not within the declared bounds."""
-    space: Any = spec.observation_space
-    low, high = (space.low, space.high) if hasattr(space, 'low') else (space.start, space.start + space.n - 1)
-    both_float = obs.dtype.kind == space.dtype.kind == 'f'
-    values = obs.astype(space.dtype) if both_float else obs  # a bound is of the declared type
+def _remark_obs(
+    name: str, obs: Array, space: gymnasium.Space[Any], spec: EnvSpec, place: str, remarks: Remarks
+) -> None:
+    """Remarks on finite values that are not of the declared type, or not within the declared bounds."""
+    low, high = _bounds(space)
+    dtype: Any = space.dtype
+    both_float = obs.dtype.kind == dtype.kind == 'f'
+    values = obs.astype(dtype) if both_float else obs  # a bound is of the declared type
     values_lie = f'lies in [{values.min():g}, {values.max():g}]' if values.size else 'is empty'
-    declared = f'declared is {space.dtype} in [{np.min(low):g}, {np.max(high):g}]'
-    if not np.can_cast(obs.dtype, space.dtype):
+    declared = f'declared is {dtype} in [{np.min(low):g}, {np.max(high):g}]'
+    article = 'an ' if name == 'obs' else ''
+    if not np.can_cast(obs.dtype, dtype):
         loss = ', which cuts fractions off' if obs.dtype.kind == 'f' and not both_float else ''
         remarks.tell(
-            'dtype',
-            f'{spec.name}: {place} gave an obs of dtype {obs.dtype} that {values_lie}, {declared};'
+            f'dtype of {name}',
+            f'{spec.name}: {place} gave {article}{name} of dtype {obs.dtype} that {values_lie}, {declared};'
             f' it is converted{loss}. Declare what the env gives, or give what it declares.',
         )
     if (values < low).any() or (values > high).any():
         remarks.tell(
-            'bounds',
-            f'{spec.name}: {place} gave an obs that {values_lie}, {declared}. The bounds of its observation space are'
-            ' wrong, or its observations are.',
+            f'bounds of {name}',
+            f'{spec.name}: {place} gave {article}{name} that {values_lie}, {declared}. The bounds of its observation'
+            ' space are wrong, or its observations are.',
         )
+
+
+def _bounds(space: Any) -> tuple[Any, Any]:
+    """Returns the smallest and the largest value of each number in a space without parts."""
+    if hasattr(space, 'low'):
+        return space.low, space.high
+    if hasattr(space, 'nvec'):
+        return space.start, space.start + space.nvec - 1
+    return (space.start, space.start + space.n - 1) if hasattr(space, 'start') else (0, 1)
 
 
 def _describe(value: Any) -> str:

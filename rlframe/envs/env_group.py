@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
+from rlframe.data.observation import BAD_OBS, pack, pack_rows, zero_obs
 from rlframe.data.timestep import Array, BoolArray, EnvSpec, FloatArray, IntArray
 from rlframe.envs import contract, env_state
 from rlframe.envs.base_env import spec_of
@@ -125,8 +126,8 @@ class EnvGroup:
         self._own = np.fromiter(self._make, np.int64)
         self._checking = True  # whether steps of own envs are still to be checked in full
         space = spec.observation_space
-        self._nothing = np.zeros(space.shape or (), space.dtype)
-        self._sets = [np.zeros((len(self._own), *self._nothing.shape), space.dtype) for _ in range(2)]
+        self._nothing = zero_obs(space)[()]
+        self._sets = [zero_obs(space, len(self._own)) for _ in range(2)]
 
     def _add(self, env: int) -> None:
         """Makes an env."""
@@ -212,10 +213,11 @@ class EnvGroup:
                 answers.append((self._nothing, 0.0, False, False, {}))
         try:
             return _columns(answers, rows, faults)
-        except (TypeError, ValueError):
+        except BAD_OBS:
             for env, answer in zip(listed, answers, strict=True):
                 contract.check_step(answer, self.spec, env, *self.place(env), self.remarks)
-            converted = [(np.asarray(obs).astype(rows.dtype), *others) for obs, *others in answers]
+            space = self.spec.observation_space
+            converted = [(pack(space, obs, 'unsafe'), *others) for obs, *others in answers]
             return _columns(converted, rows, faults)
 
     def _checked_steps(self) -> dict[int, Callable[[Any], Any]]:
@@ -260,12 +262,15 @@ def _columns(answers: Sequence[Any], rows: Array, faults: Sequence[Fault]) -> An
     """Puts observations into ``rows`` and returns them with the other columns.
 
     Raises:
-        TypeError, ValueError: If anything is not of the right shape or kind.
+        TypeError, ValueError, LookupError: If anything is not of the right shape or kind.
     """
     obs, reward, terminated, truncated, infos = zip(*answers, strict=True)
     if rows.ndim > 1:
         np.concatenate(obs, out=rows.reshape(-1, *rows.shape[2:]))
         is_declared = set(map(len, obs)) == {rows.shape[1]}  # else one may make up for another
+    elif rows.dtype.names:
+        pack_rows(obs, rows)
+        is_declared = True
     else:
         values = np.array(obs)
         np.copyto(rows, values)

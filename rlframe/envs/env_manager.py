@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from easydict import EasyDict
 
+from rlframe.data.observation import zero_obs
 from rlframe.data.timestep import NO_INFO, Array, EnvSpec, IntArray, TimeStep
 from rlframe.envs import contract
 from rlframe.envs.base_env import EnvFactory
@@ -148,7 +149,7 @@ class BaseEnvManager(IEnvManager):
     def from_factory(
         cls, factory: EnvFactory, env_num: int, cfg: EasyDict | None = None, render_mode: str | None = None
     ) -> Self:
-        return cls([partial(factory.make, render_mode)] * env_num, cfg)
+        return cls([partial(factory.create, render_mode)] * env_num, cfg)
 
     def launch(self) -> None:
         if not self.closed:
@@ -162,8 +163,7 @@ class BaseEnvManager(IEnvManager):
         self._dropped: set[int] = set()
         self._ready = self._alive = self._all
         self._budget = FaultBudget(self._cfg.on_error, self._cfg.max_restarts)
-        space = self.spec.observation_space
-        self.obs = np.zeros((self.env_num, *(space.shape or ())), space.dtype)
+        self.obs = zero_obs(self.spec.observation_space, self.env_num)
 
     def _make_group(self) -> Group:
         """Makes the envs where they are to live."""
@@ -232,7 +232,7 @@ class BaseEnvManager(IEnvManager):
                 answers = self._with_void_rows(answers, env_id)
             obs, reward, terminated, truncated, infos, _ = answers
             step = TimeStep(obs, reward, terminated, truncated, infos or (NO_INFO,) * count, env_id)
-            contract.check_finite(step, self._group.place)
+            contract.check_values(step, self.spec, self._group.place)
         except Exception:
             self.close()
             raise

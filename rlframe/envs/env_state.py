@@ -7,6 +7,7 @@ is not (a simulator's handle, say), the state cannot be had and ``capture`` retu
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -86,6 +87,8 @@ def _encode(value: Any) -> Any:
         return {'__kind__': 'scalar', 'value': np.asarray(value)}
     if isinstance(value, np.random.Generator):
         return {'__kind__': 'generator', 'value': value.bit_generator.state}
+    if isinstance(value, deque):
+        return {'__kind__': 'deque', 'value': [_encode(v) for v in value], 'maxlen': value.maxlen}
     if isinstance(value, tuple | list):
         return {'__kind__': type(value).__name__, 'value': [_encode(v) for v in value]}
     if isinstance(value, dict) and all(isinstance(name, str) for name in value):
@@ -114,4 +117,6 @@ def _decode(value: Any) -> Any:
     if kind == 'array':
         flat = np.frombuffer(bytes(content['bytes']), content['dtype'])
         return flat.reshape(content['shape']).copy()
+    if kind == 'deque':
+        return deque((_decode(v) for v in content), value['maxlen'])
     return (tuple if kind == 'tuple' else list)(_decode(v) for v in content)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from rlframe.data.observation import obs_dtype
 from rlframe.data.timestep import Array, EnvSpec
 from rlframe.envs.env_group import Counts
 
@@ -85,14 +86,15 @@ class SharedArrays:
     """
 
     def __init__(self, memory: int, offset: int, spec: EnvSpec, env_num: int) -> None:
-        obs, action = spec.observation_space, spec.action_space
-        obs_shape = (env_num, *(obs.shape or ()))
+        action = spec.action_space
+        obs_type, shape = obs_dtype(spec.observation_space)
+        obs_shape = (env_num, *shape)
         self.action_shape = (env_num, *(action.shape or ()))
         """Shape of the actions of all envs."""
         fields: list[tuple[tuple[int, ...], Any]] = [
-            (obs_shape, obs.dtype),
-            (obs_shape, obs.dtype),
-            (obs_shape, obs.dtype),
+            (obs_shape, obs_type),
+            (obs_shape, obs_type),
+            (obs_shape, obs_type),
             ((env_num,), np.float32),
             ((env_num,), np.bool_),
             ((env_num,), np.bool_),

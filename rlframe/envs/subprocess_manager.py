@@ -57,7 +57,7 @@ class SubprocessEnvManager(BaseEnvManager):
     ) -> Self:
         to_bytes(dict(factory.cfg), 'env')
         to_bytes(factory, type(factory).__name__)
-        manager = cls([partial(factory.make, render_mode)] * env_num, cfg)
+        manager = cls([partial(factory.create, render_mode)] * env_num, cfg)
         factory.spec = manager.spec
         return manager
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from easydict import EasyDict
 
+from rlframe.data.observation import BAD_OBS, obs_dtype, pack, pack_into
 from rlframe.data.timestep import NO_INFO, Array, EnvSpec, IntArray, TimeStep
 from rlframe.envs import contract, env_state
 from rlframe.envs.base_env import EnvFactory, spec_of
@@ -92,8 +94,8 @@ class GymVectorEnvManager(IEnvManager):
             contract.CHECKED_STEPS if is_native else 0
         )  # steps and resets to tell the loose ends of
         self._remarks = contract.Remarks()
-        space = self.spec.observation_space
-        self._obs_shape, self._obs_dtype = (self.env_num, *(space.shape or ())), space.dtype
+        self._obs_dtype, shape = obs_dtype(self.spec.observation_space)
+        self._obs_shape = (self.env_num, *shape)
         self._action = np.zeros(
             (self.env_num, *(self.spec.action_space.shape or ())), self.spec.action_space.dtype
         )
@@ -123,12 +125,12 @@ class GymVectorEnvManager(IEnvManager):
                 self._begun = list(self._seed)
             obs, _ = self._env.reset(seed=first if self._has_one_generator() or seed is None else list(seed))
             self.obs, self._ready = self._as_declared(obs, 'reset()').copy(), self._all
-            contract.check_first_obs(self.obs, self._all, self._place)
+            contract.check_first_obs(self.obs, self._all, self.spec, self._place)
         elif self._autoreset == 'Disabled':
             mask = np.isin(self._all, ids)
             obs = self._env.reset(options={'reset_mask': mask})[0]
             self.obs = self._as_declared(obs, 'reset()').copy()
-            contract.check_first_obs(self.obs, self._all, self._place)
+            contract.check_first_obs(self.obs, self._all, self.spec, self._place)
         elif self._autoreset == 'NextStep':
             waiting = np.zeros(self.env_num, bool)
             waiting[self._ready] = True
@@ -137,7 +139,7 @@ class GymVectorEnvManager(IEnvManager):
             if len(self._ready) == 0:
                 self.obs = self._as_declared(self._env.step(self._action)[0], 'step()').copy()
                 self._ready = self._all
-                contract.check_first_obs(self.obs, self._all, self._place)
+                contract.check_first_obs(self.obs, self._all, self.spec, self._place)
 
     def _as_declared(self, obs: Any, what: str) -> Array:
         """Checks observations of all envs, [N, ...], and returns them in the declared type."""
@@ -146,6 +148,11 @@ class GymVectorEnvManager(IEnvManager):
         )
         if is_usual and not self._unchecked:
             return obs
+        if self._obs_dtype.names and not self._unchecked:
+            rows = np.zeros(self._obs_shape, self._obs_dtype)
+            with suppress(*BAD_OBS):  # check_rows tells what is wrong
+                pack_into(obs, rows)
+                return rows
         remarks = self._remarks if self._unchecked else None
         self._unchecked = max(self._unchecked - 1, 0)
         return contract.check_rows(obs, self.spec, self.env_num, f'{what} of the vector env', remarks)
@@ -159,6 +166,9 @@ class GymVectorEnvManager(IEnvManager):
 
     def step(self, action: Array, env_id: IntArray) -> TimeStep:
         whole = len(env_id) == self.env_num
+        if self._unchecked:
+            for env, own in zip(env_id.tolist(), action, strict=True):
+                contract.check_action(own, self.spec, env)
         if whole:
             given = action
         else:
@@ -171,10 +181,10 @@ class GymVectorEnvManager(IEnvManager):
         infos: Sequence[Any] = _rows_of_info(info, self.env_num) if info else ()
         if self._autoreset == 'SameStep' and 'final_obs' in info:
             begun = np.flatnonzero(info['_final_obs'])
-            contract.check_first_obs(obs[begun], begun, lambda i: (int(self._episodes[i]) + 1, 0))
+            contract.check_first_obs(obs[begun], begun, self.spec, lambda i: (int(self._episodes[i]) + 1, 0))
             obs, infos = self._put_final(obs, info, infos)
         if reward.dtype != np.float32:
-            with np.errstate(over='ignore'):  # check_finite tells of it
+            with np.errstate(over='ignore'):  # check_values tells of it
                 reward = reward.astype(np.float32)
         if not whole:
             obs, reward = obs[env_id], reward[env_id]
@@ -182,9 +192,12 @@ class GymVectorEnvManager(IEnvManager):
             infos = [infos[i] for i in env_id.tolist()] if info else ()
         self._steps[env_id] += 1
         step = TimeStep(obs, reward, terminated, truncated, infos or (NO_INFO,) * len(env_id), env_id)
-        contract.check_finite(step, self._place)
+        contract.check_values(step, self.spec, self._place)
         if not whole:
-            contract.check_first_obs(self.obs, self._all, self._place)
+            others = (
+                np.setdiff1d(self._all, env_id[step.done]) if self._autoreset != 'SameStep' else self._all
+            )
+            contract.check_first_obs(self.obs[others], others, self.spec, self._place)
         return step
 
     def _put_final(
@@ -197,7 +210,7 @@ class GymVectorEnvManager(IEnvManager):
         )
         rows = list(infos)
         for i in finished.tolist():
-            obs[i] = info['final_obs'][i]
+            obs[i] = pack(self.spec.observation_space, info['final_obs'][i], 'unsafe')
             rows[i] = final[i]
         return obs, rows
 
@@ -267,7 +280,7 @@ class GymVectorEnvManager(IEnvManager):
 
 def _make_vector(factory: EnvFactory, env_num: int, cfg: EasyDict, render_mode: str | None) -> Any:
     if cfg.mode == 'native' or factory.only_vector:
-        native = factory.make_vector(env_num, render_mode)
+        native = factory.create_vector(env_num, render_mode)
         if native is not None:
             return native
     kind = gym.vector.AsyncVectorEnv if cfg.mode == 'async' else gym.vector.SyncVectorEnv
@@ -286,7 +299,7 @@ def _make_vector(factory: EnvFactory, env_num: int, cfg: EasyDict, render_mode: 
 def _make_checked(factory: EnvFactory, render_mode: str | None, index: int, remarks: contract.Remarks) -> Any:
     from rlframe.envs.checked_env import CheckedEnv
 
-    return CheckedEnv(factory.make(render_mode), index, remarks)
+    return CheckedEnv(factory.create(render_mode), index, remarks)
 
 
 def _any_action(spec: EnvSpec) -> Any:

@@ -10,34 +10,27 @@ import gymnasium
 import torch
 from torch import nn
 
-ACTIVATIONS = {'relu': torch.relu, 'tanh': torch.tanh, 'gelu': nn.functional.gelu, 'silu': nn.functional.silu}
+from rlframe.model.encoder import ACTIVATIONS, Obs, make_reader
+
 IN_PLACE = {'relu': torch.relu_, 'tanh': torch.tanh_}
-
-
-class ObsToVector:
-    """Makes float32 vectors of observations: a Box is flattened, a Discrete one-hot encoded."""
-
-    def __init__(self, space: gymnasium.Space[Any]) -> None:
-        self._classes = int(space.n) if isinstance(space, gymnasium.spaces.Discrete) else 0
-        self._start = int(space.start) if isinstance(space, gymnasium.spaces.Discrete) else 0
-        self.size = self._classes or int(torch.tensor(space.shape or (1,)).prod())
-        """Length of a vector."""
-
-    def __call__(self, obs: torch.Tensor) -> torch.Tensor:
-        """Maps [B, ...] to float32 [B, size]."""
-        if self._classes:
-            return nn.functional.one_hot(obs.long() - self._start, self._classes).float()
-        return obs if obs.dim() == 2 and obs.dtype is torch.float32 else obs.flatten(1).float()
 
 
 class MLP(nn.Module):
     """Hidden layers with an activation behind each and, with ``out_size``, a linear layer at the end.
 
+    It reads observations of any space: those with parts field by field, classes one-hot, images by convolutions. An action
+    mask among the fields is not read.
+
     Args:
         space: What it reads.
         hidden_sizes: Widths of the hidden layers.
-        activation: Nonlinearity behind each.
+        activation: Nonlinearity behind each, and behind each convolution.
         out_size: Width of the last layer; without one the last hidden layer is the output.
+        conv_layers: Channels, kernel size and stride of each convolution that reads images; see ``make_reader``.
+        image_layout: Where channels are in the shape of an image: ``'hwc'``, ``'chw'`` or ``'auto'``.
+
+    Raises:
+        IncompatibleError: If the convolutions do not fit the space.
     """
 
     def __init__(
@@ -46,9 +39,11 @@ class MLP(nn.Module):
         hidden_sizes: Sequence[int],
         activation: str,
         out_size: int | None = None,
+        conv_layers: Sequence[Sequence[int]] | None = None,
+        image_layout: str = 'auto',
     ) -> None:
         super().__init__()
-        self.read = ObsToVector(space)
+        self.read = make_reader(space, activation, conv_layers, image_layout)
         sizes = [self.read.size, *hidden_sizes, *([] if out_size is None else [out_size])]
         self.layers = nn.ModuleList(nn.Linear(fan_in, fan_out) for fan_in, fan_out in pairwise(sizes))
         self.out_size = sizes[-1]
@@ -66,8 +61,8 @@ class MLP(nn.Module):
         self._parameters_of_layers()  # another device or dtype may have made new ones
         return self
 
-    def forward(self, obs: torch.Tensor) -> torch.Tensor:
-        """Maps [B, ...] to float32 [B, out_size]."""
+    def forward(self, obs: Obs) -> torch.Tensor:
+        """Maps [B, ...], or a dict of such, to float32 [B, out_size]."""
         features = self.read(obs)
         activation = self._activation if torch.is_grad_enabled() else self._in_place
         for i, (weight, bias) in enumerate(self._steps):

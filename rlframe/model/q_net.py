@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from rlframe.data.timestep import EnvSpec
+from rlframe.model.encoder import Obs
 from rlframe.model.mlp import MLP
 from rlframe.model.noisy import NoisyLinear
 from rlframe.registry import MODEL_REGISTRY
@@ -24,6 +25,8 @@ class QNet(nn.Module):
         dueling: Whether value and advantage have heads of their own.
         atoms: Numbers that describe the return of an action: 1 is its mean, more are a distribution.
         noisy: Whether the heads explore by noise in their weights.
+        conv_layers: Channels, kernel size and stride of each convolution that reads images.
+        image_layout: Where the channels of images are.
 
     Source:
         Dueling: Wang et al., Dueling Network Architectures for Deep Reinforcement Learning (2016), eq. 9; for distributions
@@ -38,19 +41,26 @@ class QNet(nn.Module):
         dueling: bool = True,
         atoms: int = 1,
         noisy: bool = False,
+        conv_layers: Sequence[Sequence[int]] | None = None,
+        image_layout: str = 'auto',
     ) -> None:
         super().__init__()
         self._actions, self._atoms = int(spec.action_space.n), atoms
         is_plain = not dueling and not noisy
         size = self._actions * atoms
         self.encoder = MLP(
-            spec.observation_space, encoder_hidden_size_list, activation, size if is_plain else None
+            spec.observation_space,
+            encoder_hidden_size_list,
+            activation,
+            size if is_plain else None,
+            conv_layers,
+            image_layout,
         )
         linear = NoisyLinear if noisy else nn.Linear
         self.advantage_head = None if is_plain else linear(self.encoder.out_size, size)
         self.value_head = linear(self.encoder.out_size, atoms) if dueling else None
 
-    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+    def forward(self, obs: Obs) -> torch.Tensor:
         """Maps observations [B, ...] to values float32 [B, A], or with several atoms to [B, A, atoms]."""
         features = self.encoder(obs)
         if self.advantage_head is not None:

@@ -9,8 +9,10 @@ import numpy as np
 from easydict import EasyDict
 
 from rlframe.data.batch import Batch
+from rlframe.data.observation import has_mask
 from rlframe.data.timestep import Array, EnvSpec, IntArray, TimeStep
-from rlframe.errors import CheckpointMismatchError, ConfigError, IncompatibleError
+from rlframe.errors import CheckpointMismatchError, ConfigError
+from rlframe.policy.compatibility import check_fit, check_sizes
 from rlframe.policy.device import check_device, resolve_device
 from rlframe.registry import MODEL_REGISTRY, POLICY_REGISTRY
 from rlframe.utils.checkpoint import compare_states
@@ -139,9 +141,11 @@ class Policy(Configurable):
         other=dict(),
     )
     supported_actions = 'Discrete'
-    """Names of the action spaces that it can act in, for the error message."""
-    alternatives = ''
-    """Policies to use for other action spaces."""
+    """Names of the action spaces that it can act in."""
+    supported_observations = 'Box, Discrete, MultiDiscrete, MultiBinary, Dict, Tuple'
+    """Names of the observation spaces that its network can read."""
+    supports_action_mask = False
+    """Whether it never takes an action that the observation's ``action_mask`` forbids."""
     takes_sequences = False
     """Whether its update can handle training samples of several env steps (``collect.unroll_len``)."""
 
@@ -160,6 +164,7 @@ class Policy(Configurable):
                 f'{type(self).__name__} needs the spec of its env (env_manager.spec)', where='policy'
             )
         self._cfg, self._spec = self.resolve_config(cfg), spec
+        self._has_mask = has_mask(spec.observation_space)
         self._fields = tuple(enable_field or ('learn', 'collect', 'eval'))
         self.check_spec(spec, self._cfg)
         self._device = resolve_device(self._cfg)
@@ -257,22 +262,8 @@ class Policy(Configurable):
             IncompatibleError: If it cannot; the spaces and the policies that could are named.
             ConfigError: If a size differs.
         """
-        if type(spec.action_space).__name__ not in cls.supported_actions.split(', '):
-            raise IncompatibleError(
-                f'{cls.__name__} cannot act in {spec.name}: its action space is {spec.action_space!r}',
-                where='policy.type',
-                remedy=f'Supported: {cls.supported_actions}. {cls.alternatives}'.rstrip(),
-            )
-        for name, space in (('obs_shape', spec.observation_space), ('action_shape', spec.action_space)):
-            given, real = cfg.model.get(name), _shape_of(space)
-            if given is not None and (tuple(given) if not isinstance(given, int) else (given,)) != real:
-                raise ConfigError(
-                    f'the env {spec.name} has {name} {list(real)}',
-                    where=f'policy.model.{name}',
-                    got=given,
-                    expected=f'{list(real)}',
-                    remedy='Leave it out to take it from the env.',
-                )
+        check_fit(cls, spec)
+        check_sizes(spec, cfg.model)
 
     # the faces
 
@@ -363,18 +354,24 @@ class Policy(Configurable):
             )
         self._model.load_state_dict(saved)
 
-    def _tensor(self, column: Array) -> torch.Tensor:
-        """Wraps a column on the CPU, or copies it to the device."""
-        tensor = torch.from_numpy(column) if isinstance(column, np.ndarray) else torch.as_tensor(column)
+    def _tensor(self, column: Any) -> Any:
+        """Wraps a column on the CPU, or copies it to the device; one with fields becomes a dict of tensors."""
+        if isinstance(column, np.ndarray):
+            try:
+                tensor = torch.from_numpy(column)
+            except TypeError:
+                if column.dtype.names is None:
+                    raise
+                return {name: self._tensor(column[name]) for name in column.dtype.names}
+        elif isinstance(column, Batch):
+            return {name: self._tensor(part) for name, part in column.items()}
+        else:
+            tensor = torch.as_tensor(column)
         return tensor if self._on_cpu else tensor.to(self._device, non_blocking=True)
 
     def __repr__(self) -> str:
         size = sum(parameter.numel() for parameter in self._model.parameters())
         return f'{type(self).__name__}({size} parameters, device {self._device})\n{self._model!r}'
-
-
-def _shape_of(space: Any) -> tuple[int, ...]:
-    return (int(space.n),) if hasattr(space, 'n') else tuple(space.shape)
 
 
 def smallest_int(count: int) -> np.dtype[Any]:

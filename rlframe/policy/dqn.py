@@ -13,6 +13,8 @@ from rlframe.data.timestep import Array, IntArray, TimeStep
 from rlframe.errors import ConfigError
 from rlframe.policy.base_policy import Metrics, Policy, smallest_int
 from rlframe.policy.guard import NAN_POLICY
+from rlframe.policy.masks import mask_of, masked, random_allowed
+from rlframe.policy.model_options import IMAGE_OPTIONS
 from rlframe.policy.optim import Optimizer
 from rlframe.policy.schedule import check_positive_schedule, check_schedule, value_at
 from rlframe.registry import POLICY_REGISTRY
@@ -47,6 +49,7 @@ class DQNPolicy(Policy):
         model=dict(
             encoder_hidden_size_list=Field([128, 128, 64], list, '', 'units', 'widths of the hidden layers'),
             activation=Field('relu', str, '', '', 'nonlinearity', choices=('relu', 'tanh', 'gelu', 'silu')),
+            **IMAGE_OPTIONS,
             dueling=Field(True, bool, '', '', 'whether value and advantage have heads of their own'),
             noisy=Field(
                 False, bool, '', '', 'whether the heads explore by noise in their weights; eps is then best 0'
@@ -100,7 +103,8 @@ class DQNPolicy(Policy):
             ),
         ),
     )
-    alternatives = 'Continuous actions: sac, td3, ddpg (not in this version).'
+
+    supports_action_mask = True
 
     @classmethod
     def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
@@ -198,9 +202,10 @@ class DQNPolicy(Policy):
         """Returns what the target network says of the best action in the next state, [B, ...]."""
         next_obs = self._tensor(data['next_obs'])
         output = self._target_model(next_obs)  # [B, A, ...]
-        if not self._double and output.dim() == 2:
+        if not self._double and not self._has_mask and output.dim() == 2:
             return output.amax(1)
-        best = self._expected(self._model(next_obs) if self._double else output).argmax(1)
+        value = self._expected(self._model(next_obs) if self._double else output)
+        best = (masked(value, mask_of(next_obs)) if self._has_mask else value).argmax(1)
         return output[self._rows(best), best] if output.dim() > 2 else output.gather(1, best[:, None])[:, 0]
 
     def _discount(self, data: Batch) -> torch.Tensor:
@@ -225,14 +230,19 @@ class DQNPolicy(Policy):
         torch._foreach_copy_(*self._states)
 
     def _q_value(self, obs: Array) -> torch.Tensor:
-        """Returns the value of each action, float32 [n, A]."""
+        """Returns the value of each action, -inf where a mask forbids it, float32 [n, A]."""
         with torch.inference_mode():
-            value = self._expected(self._model(self._tensor(obs)))
+            tensor = self._tensor(obs)
+            value = self._expected(self._model(tensor))
+            value = masked(value, mask_of(tensor)) if self._has_mask else value
             return value if self._on_cpu else value.cpu()
 
     def _forward_collect(self, obs: Array, env_id: IntArray, eps: float = 0.0, **settings: Any) -> Batch:
         action = self._q_value(obs).argmax(1).numpy()
-        if (
+        if eps > 0 and self._has_mask:
+            draw = self._rng.random(len(action)) / eps
+            action = np.where(draw < 1, random_allowed(mask_of(obs), draw % 1), action)
+        elif (
             eps > 0
         ):  # a number below eps is, divided by it, again uniform in [0, 1): it picks the random action too
             draw = self._rng.random(len(action)) * (self._action_num / eps)

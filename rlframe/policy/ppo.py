@@ -13,8 +13,10 @@ from rlframe.data.returns import gae
 from rlframe.data.timestep import Array, IntArray, TimeStep
 from rlframe.policy.base_policy import Metrics, Policy
 from rlframe.policy.guard import NAN_POLICY
+from rlframe.policy.model_options import IMAGE_OPTIONS
 from rlframe.policy.optim import Optimizer
 from rlframe.policy.schedule import check_positive_schedule
+from rlframe.policy.tensors import take
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule
@@ -40,6 +42,7 @@ class PPOPolicy(Policy):
                 [64, 64], list, '', 'units', 'widths of the hidden layers of actor and critic'
             ),
             activation=Field('tanh', str, '', '', 'nonlinearity', choices=('relu', 'tanh', 'gelu', 'silu')),
+            **IMAGE_OPTIONS,
         ),
         learn=dict(
             epoch_per_collect=Field(
@@ -77,7 +80,6 @@ class PPOPolicy(Policy):
             gae_lambda=Field(0.95, float, '[0, 1]', '', 'how far advantages look ahead'),
         ),
     )
-    alternatives = 'Continuous actions come with a later version.'
 
     def default_model(self) -> str:
         return 'actor_critic'
@@ -92,9 +94,9 @@ class PPOPolicy(Policy):
         }
         for _ in range(self._cfg.learn.epoch_per_collect):
             order = torch.from_numpy(self._rng.permutation(len(data))).to(self._device)
-            parts = [column[order].split(self._cfg.learn.batch_size) for column in columns.values()]
-            for part in zip(*parts, strict=True):
-                yield partial(self._update, dict(zip(columns, part, strict=True)))
+            shuffled, size = take(columns, order), self._cfg.learn.batch_size
+            for first in range(0, len(data), size):
+                yield partial(self._update, take(shuffled, slice(first, first + size)))
 
     def _update(self, rows: dict[str, torch.Tensor]) -> Metrics:
         log_probs = torch.log_softmax(self._model.actor(rows['obs']), 1)  # [B, A]

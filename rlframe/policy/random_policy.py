@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rlframe.data.batch import Batch
-from rlframe.data.timestep import Array, EnvSpec, IntArray
+from rlframe.data.observation import has_mask, mask_parts
+from rlframe.data.timestep import Array, BoolArray, EnvSpec, IntArray
 from rlframe.policy.base_policy import CollectMode
+from rlframe.policy.masks import mask_of, random_allowed
+from rlframe.utils.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import gymnasium
+else:
+    gymnasium = LazyModule('gymnasium')
 
 
 def random_collect_mode(mode: CollectMode, spec: EnvSpec, rng: np.random.Generator) -> CollectMode:
-    """Returns a policy's collect face with its actions drawn uniformly from the action space.
+    """Returns a policy's collect face with its actions drawn uniformly from the action space, or from what a mask allows.
 
     Args:
         mode: The face whose transitions are to be recorded.
         spec: Spaces of the env.
         rng: Generator of the actions.
     """
-    space = spec.action_space
+    space: Any = spec.action_space
+    parts = mask_parts(space) if has_mask(spec.observation_space) else ()
 
     def forward(obs: Array, env_id: IntArray, **settings: Any) -> Batch:
-        if hasattr(space, 'n'):
+        if parts:
+            action = _allowed(mask_of(obs), parts, rng).reshape(-1, *space.shape) + space.start
+        elif isinstance(space, gymnasium.spaces.Discrete):
             action = rng.integers(space.n, size=len(env_id)) + space.start
         else:
             space.seed(int(rng.integers(2**31)))
@@ -30,3 +42,9 @@ def random_collect_mode(mode: CollectMode, spec: EnvSpec, rng: np.random.Generat
         return Batch.unchecked({'action': action}, len(env_id))
 
     return mode._replace(forward=forward)
+
+
+def _allowed(mask: BoolArray, parts: Sequence[int], rng: np.random.Generator) -> IntArray:
+    """Returns an allowed choice in each dimension of an action, counted from 0, [n, dimensions]."""
+    masks = np.split(mask, np.cumsum(parts)[:-1], axis=1)
+    return np.stack([random_allowed(part, rng.random(len(mask))) for part in masks], 1)

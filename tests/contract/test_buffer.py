@@ -236,3 +236,54 @@ def test_type_defaults_to_advanced_and_unknown_ones_name_the_closest() -> None:
     )
     with pytest.raises(ConfigError, match="Did you mean 'naive'"):
         get_buffer_cls({'type': 'naiv'})
+
+
+FIELDS = np.dtype(
+    {'names': ['a', 'b'], 'formats': [('u1', (3,)), [('0', '<f8'), ('1', '<i4', (2,))]]}, align=True
+)
+
+
+def structured(start: int, count: int) -> Batch:
+    """Returns the transitions of ``rows`` as steps of one long episode, with observations of several fields."""
+
+    def obs(number: np.ndarray) -> np.ndarray:
+        column = np.zeros(count, FIELDS)
+        column['a'], column['b']['0'] = number[:, None], number
+        column['b']['1'] = -number[:, None]
+        return column
+
+    number = np.arange(start, start + count)
+    batch = rows(start, count).replace(obs=obs(number), next_obs=obs(number + 1))
+    return batch.replace(terminated=np.arange(count) == count - 1)
+
+
+def assert_structured(batch: Any) -> None:
+    """Makes sure that every field of a row tells the row's number."""
+    batch = flat(batch)
+    for name, number in (('obs', batch['action']), ('next_obs', batch['action'] + 1)):
+        column = batch[name]
+        assert column.dtype == FIELDS and column.shape == (len(batch),)
+        np.testing.assert_array_equal(column['a'], np.repeat(number[:, None], 3, 1))
+        np.testing.assert_array_equal(column['b']['0'], number)
+        np.testing.assert_array_equal(column['b']['1'], -np.repeat(number[:, None], 2, 1))
+
+
+def test_observations_with_fields_stay_whole(make: Make, tmp_path: Any) -> None:
+    buffer = make(size=16)
+    for start in (0, 12, 24):  # around the end of the ring
+        block = structured(start, 12)
+        buffer.push([block] if isinstance(buffer, EpisodeReplayBuffer) else block, start)
+    assert 0 < buffer.count() <= 16
+    batches = [draw(buffer, min(buffer.count(), 8)) for _ in range(4)]
+    for batch in batches:
+        assert_structured(batch)
+        if not isinstance(batch, list) and 'mask' in batch:
+            assert (batch['obs'][~batch['mask']] == np.zeros((), FIELDS)).all()
+    other = make(size=16)
+    other.load_state_dict(buffer.state_dict())
+    buffer.save_data(str(tmp_path / 'buffer.npz'))
+    third = make(size=16)
+    third.load_data(str(tmp_path / 'buffer.npz'))
+    for twin in (other, third):
+        assert twin.count() == buffer.count()
+        assert_structured(draw(twin, min(twin.count(), 8)))

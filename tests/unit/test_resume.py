@@ -80,6 +80,33 @@ def test_resumed_run_equals_one_with_the_longer_budget(run: Run, stopped: Path, 
     assert differences(one, other) == []
 
 
+@pytest.mark.parametrize('manager', ['base', 'subprocess'])
+def test_resumed_run_with_fields_and_masks_equals_an_uninterrupted_one(
+    run: Run, cwd: Path, manager: str
+) -> None:
+    words = (
+        *(*DQN, SAVES, 'env.env_id=space_envs:SpaceEnv', 'env.kwargs={"obs": "Tuple", "mask": "info"}'),
+        *('env.frame_stack=2', f'env_manager.type={manager}', 'checkpoint.replay_buffer=incremental'),
+        *(
+            'replay_buffer.type=advanced',
+            'policy.priority=true',
+            'policy.nstep=3',
+            'policy.eval.evaluator.eval_freq=20',
+        ),
+    )
+    for length in ('40', '80'):
+        code, _, err = run(*words, '--train-iter', length)
+        assert code == 0, err
+    stopped, straight = cwd / 'cartpole_dqn_seed0', cwd / 'cartpole_dqn_seed0_1'
+    code, _, err = run('--resume', str(stopped), '--train-iter', '80', '--allow-import')
+    assert code == 0, err
+    one, other = end_state(straight), end_state(stopped)
+    assert one['replay_buffer']['storage']['columns']['obs']['observation'].dtype.names == ('0', '1')
+    for state in (one, other):  # the shorter run was evaluated when it ended
+        del state['evaluator'], state['round']
+    assert differences(one, other) == []
+
+
 def test_resume_cuts_off_what_was_written_after_the_checkpoint(run: Run, stopped: Path) -> None:
     before, board = records(stopped), list((stopped / 'tensorboard').iterdir())
     sizes = load_checkpoint(stopped / 'ckpt' / 'latest')[1]['logs']

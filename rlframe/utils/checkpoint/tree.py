@@ -1,7 +1,7 @@
 """Trees of values as JSON and arrays: what is encoded comes back equal, and decoding runs no code.
 
 Arrays that safetensors has a type for are kept as they are, others (bfloat16, complex, text) as their bytes, with the type
-named in the JSON. numpy's scalars come back as Python's, and what is shared comes back twice.
+named in the JSON, and structured ones field by field. numpy's scalars come back as Python's, and what is shared comes back twice.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ import numpy.typing as npt
 from rlframe.errors import CheckpointError
 from rlframe.utils.checkpoint.rows import Rows
 from rlframe.utils.lazy import LazyModule
+from rlframe.utils.struct_array import struct_dtype
 
 torch = LazyModule('torch')
 
 Array: TypeAlias = npt.NDArray[Any]
 
 ARRAY, TENSOR, ROWS = '__array__', '__tensor__', '__rows__'
-PAIRS, TUPLE, FLOAT = '__pairs__', '__tuple__', '__float__'
-MARKS = frozenset((ARRAY, TENSOR, ROWS, PAIRS, TUPLE, FLOAT))
+PAIRS, TUPLE, FLOAT, FIELDS = '__pairs__', '__tuple__', '__float__', '__fields__'
+MARKS = frozenset((ARRAY, TENSOR, ROWS, PAIRS, TUPLE, FLOAT, FIELDS))
 """Keys of the dicts that stand for what JSON has no word for. A user's dict that has one of them is written as pairs."""
 NATIVE = frozenset(
     'bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64'.split()  # noqa: SIM905
@@ -95,6 +96,10 @@ class Encoder:
 
     def _array(self, value: Array, key: str) -> Any:
         kind = value.dtype.kind
+        if value.dtype.isalignedstruct and type(value) is np.ndarray:
+            names = value.dtype.names or ()
+            fields = {name: self._array(value[name], _join(key, name)) for name in names}
+            return {FIELDS: fields, 'axes': value.ndim}
         if kind not in 'biufcSUMm' or isinstance(value, np.ma.MaskedArray):
             raise _refused(value, key, f'{type(value).__name__} of type {value.dtype}')
         array = np.asarray(value, order='C').view(np.ndarray)
@@ -157,6 +162,7 @@ def decode(tree: Any, arrays: Mapping[str, Array], rows: Any = None) -> Any:
         PAIRS: lambda: {name: decode(item, arrays, rows) for name, item in content},
         TUPLE: lambda: tuple(decode(item, arrays, rows) for item in content),
         FLOAT: lambda: float(content),
+        FIELDS: lambda: _struct_of({n: decode(item, arrays) for n, item in content.items()}, tree['axes']),
     }
     return readers[mark]()
 
@@ -169,6 +175,17 @@ def _array_of(array: Array, dtype: str | None) -> Array:
         raise ValueError(f'arrays of type {dtype} are not read')
     flat: Array = array.reshape(-1).view(named)
     return flat.reshape(array.shape[:-1])
+
+
+def _struct_of(fields: Mapping[str, Array], axes: int) -> Array:
+    dtype = struct_dtype({name: (array.dtype, array.shape[axes:]) for name, array in fields.items()})
+    shapes = {array.shape[:axes] for array in fields.values()}
+    if len(shapes) != 1:
+        raise ValueError(f'the fields {list(fields)} differ in length')
+    struct = np.zeros(shapes.pop(), dtype)
+    for name, array in fields.items():
+        struct[name] = array
+    return struct
 
 
 def _tensor_of(array: Array, dtype: str | None) -> Any:

@@ -20,12 +20,19 @@ def to_numpy(column: Any) -> Any:
     return column.detach().cpu().numpy() if hasattr(column, 'detach') else np.asarray(column)
 
 
+def is_number_type(dtype: np.dtype[Any]) -> bool:
+    """Whether arrays of a type hold numbers or bools, or are structured and all their fields do."""
+    if dtype.fields:
+        return all(is_number_type(field[0].base) for field in dtype.fields.values())
+    return dtype.kind in 'biufc'
+
+
 def is_numeric(value: Any) -> bool:
     """Whether a value can be a row of a column: a number, array or tensor, or a mapping of such."""
     if isinstance(value, Mapping):
         return bool(value) and all(isinstance(name, str) and is_numeric(v) for name, v in value.items())
     if isinstance(value, np.ndarray | np.generic):
-        return value.dtype.kind in 'biufc'
+        return is_number_type(value.dtype)
     return isinstance(value, numbers.Number) or hasattr(value, 'detach')
 
 

@@ -18,7 +18,7 @@ from rlframe.data import Array, Batch, IntArray
 from rlframe.errors import CheckpointCorruptError, CheckpointMismatchError, ResourceError
 from rlframe.registry import nearest
 from rlframe.utils.checkpoint import Rows
-from rlframe.worker.replay_buffer.block import to_numpy
+from rlframe.worker.replay_buffer.block import is_number_type, to_numpy
 
 Columns = dict[str, Any]
 """Names to arrays or, for a nested ``Batch``, to more ``Columns``."""
@@ -285,7 +285,7 @@ def _allocate(block: Batch, capacity: int, prefix: str = '') -> Columns:
     for name, column in block.items():
         if isinstance(column, Batch):
             columns[name] = _allocate(column, capacity, f'{prefix}{name}.')
-        elif column.dtype.kind in 'biufc':
+        elif is_number_type(column.dtype):
             columns[name] = np.empty((capacity, *column.shape[1:]), column.dtype)
         else:
             raise ValueError(

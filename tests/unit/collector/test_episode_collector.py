@@ -90,6 +90,7 @@ class CountingFactory(EnvFactory):
     """Makes counting envs, numbered as they are made; env i begins its cycle of lengths at the i-th."""
 
     def __init__(self, lengths: list[int]) -> None:
+        super().__init__({'action_mask': False})
         self._lengths, self._made = lengths, 0
 
     def make(self, render_mode: str | None = None) -> CountingEnv:

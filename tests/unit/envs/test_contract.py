@@ -108,7 +108,7 @@ def test_envs_of_different_spaces_and_spaces_that_cannot_be_stored_are_refused()
         observation_space = gymnasium.spaces.Box(0, 1, (4,))
 
     class Nested(CountingEnv):
-        observation_space = gymnasium.spaces.Dict(a=gymnasium.spaces.Discrete(2))
+        observation_space = gymnasium.spaces.Dict(a=gymnasium.spaces.Text(2))
 
     with pytest.raises(IncompatibleError, match='env 1 has the spaces'):
         BaseEnvManager([CountingEnv, Other])

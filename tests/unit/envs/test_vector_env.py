@@ -73,7 +73,7 @@ def test_every_autoreset_mode_gives_the_transitions_of_single_envs(mode: str, au
             gym.vector.AsyncVectorEnv(envs, context='fork', autoreset_mode=kind), {'autoreset': autoreset}
         )
     else:
-        factory = NumberedFactory({'env_id': CountingEnv})
+        factory = NumberedFactory({'env_id': CountingEnv, 'action_mask': False})
         manager = GymVectorEnvManager.from_factory(factory, 3, {'mode': mode, 'autoreset': autoreset})
     try:
         got = transitions(manager, 14)
@@ -114,7 +114,9 @@ def test_env_i_is_seeded_once_with_f_of_seed_rank_and_i() -> None:
     for manager in (
         BaseEnvManager([partial(CountingEnv, i, 3) for i in range(3)]),
         GymVectorEnvManager.from_factory(
-            NumberedFactory({'env_id': CountingEnv}), 3, {'mode': 'sync', 'autoreset': 'disabled'}
+            NumberedFactory({'env_id': CountingEnv, 'action_mask': False}),
+            3,
+            {'mode': 'sync', 'autoreset': 'disabled'},
         ),
     ):
         collector = SampleSerialCollector({}, manager, ScriptedPolicy().collect_mode, seed=11, rank=2)
@@ -143,7 +145,7 @@ def test_reset_seeds_give_the_same_episodes_as_single_envs() -> None:
 
 def test_a_nan_in_a_vector_env_names_env_episode_and_step() -> None:
     bad = lambda n, e, s: float('nan') if (n, e, s) == (1, 1, 2) else 0.0  # noqa: E731
-    factory = GymEnvFactory({'env_id': CountingEnv})
+    factory = GymEnvFactory({'env_id': CountingEnv, 'action_mask': False})
     factory.made = 0
 
     def make(render_mode: Any = None) -> CountingEnv:
@@ -177,7 +179,9 @@ def test_closed_managers_say_so_and_launch_again() -> None:
 def test_envs_whose_state_cannot_be_had_all_begin_anew_with_their_own_obs(autoreset: str) -> None:
     def build() -> GymVectorEnvManager:
         cfg = {'mode': 'sync', 'autoreset': autoreset}
-        return GymVectorEnvManager.from_factory(NumberedFactory({'env_id': CountingEnv}), 3, cfg)
+        return GymVectorEnvManager.from_factory(
+            NumberedFactory({'env_id': CountingEnv, 'action_mask': False}), 3, cfg
+        )
 
     manager, other = build(), build()
     transitions(manager, 4)

@@ -1,0 +1,128 @@
+"""Observations of any space as arrays: those with several parts become one structured array.
+
+A ``Dict`` space becomes an array with a field for each key, a ``Tuple`` space one with the fields ``'0'``, ``'1'`` and so on,
+nested where the space is. So an observation is one array with one leading axis everywhere between an env and a network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from rlframe.data.timestep import Array
+from rlframe.errors import IncompatibleError
+from rlframe.utils.lazy import LazyModule
+from rlframe.utils.struct_array import field_path, struct_dtype
+
+if TYPE_CHECKING:
+    import gymnasium
+else:
+    gymnasium = LazyModule('gymnasium')
+
+ACTION_MASK = 'action_mask'
+"""Field of an observation that tells which actions are allowed."""
+BAD_OBS = (TypeError, ValueError, LookupError)
+"""What packing raises where an observation is not of its space."""
+Casting = Literal['same_kind', 'unsafe']
+
+
+def fields_of(space: gymnasium.Space[Any]) -> Mapping[str, gymnasium.Space[Any]]:
+    """Returns the parts of a space by the names of their fields; none where it is not a ``Dict`` or a ``Tuple``."""
+    if isinstance(space, gymnasium.spaces.Dict):
+        return space.spaces
+    if isinstance(space, gymnasium.spaces.Tuple):
+        return {str(i): part for i, part in enumerate(space.spaces)}
+    return {}
+
+
+def obs_dtype(space: gymnasium.Space[Any], path: str = 'obs') -> tuple[np.dtype[Any], tuple[int, ...]]:
+    """Returns the type and the shape of one observation as an array.
+
+    Args:
+        space: An observation space.
+        path: What it is called in an error.
+
+    Raises:
+        IncompatibleError: If the space, or a part of it, cannot be an array; it is named.
+    """
+    kinds = gymnasium.spaces
+    if isinstance(space, kinds.Box | kinds.Discrete | kinds.MultiDiscrete | kinds.MultiBinary):
+        return np.dtype(space.dtype), tuple(space.shape or ())
+    parts = fields_of(space)
+    if not parts or not all(isinstance(name, str) and name for name in parts):
+        raise IncompatibleError(
+            f'{path} has the space {space!r}, which is not supported',
+            where='env.env_id',
+            remedy='Supported: Box, Discrete, MultiDiscrete, MultiBinary, and Dict (with strings as keys) and Tuple of these.'
+            " A wrapper can make one of it, such as env.wrappers=['FlattenObservation'].",
+        )
+    return struct_dtype({name: obs_dtype(part, field_path(path, name)) for name, part in parts.items()}), ()
+
+
+def zero_obs(space: gymnasium.Space[Any], *leading: int) -> Array:
+    """Returns observations that are 0 throughout, [*leading, ...]."""
+    dtype, shape = obs_dtype(space)
+    return np.zeros((*leading, *shape), dtype)
+
+
+def pack(space: gymnasium.Space[Any], obs: Any, casting: Casting = 'same_kind') -> Any:
+    """Returns one observation as an array of its space, or as one row of a structured array.
+
+    Args:
+        space: The space that it is of.
+        obs: What an env gave: numbers, or a mapping or a tuple of such.
+        casting: Which numbers are converted to the space's type, as in ``numpy.can_cast``.
+
+    Raises:
+        TypeError, ValueError, LookupError: If it is not of the space's structure, shapes and types.
+    """
+    row = zero_obs(space)
+    pack_into(obs, row, casting)
+    return row[()]
+
+
+def pack_into(obs: Any, rows: Array, casting: Casting = 'same_kind') -> None:
+    """Writes observations whose parts are columns, such as a vector env's, into an array; see ``pack``."""
+    names = rows.dtype.names
+    if names is None:
+        column = np.asarray(obs)
+        if column.shape != rows.shape:
+            raise ValueError(f'the shape is {column.shape}, not {rows.shape}')
+        np.copyto(rows, column, casting)
+        return
+    for name, part in zip(names, _parts([obs], names), strict=True):
+        pack_into(part[0], rows[name], casting)
+
+
+def pack_rows(obs: Sequence[Any], rows: Array, casting: Casting = 'same_kind') -> None:
+    """Writes the observations of n envs into an array, [n, ...]; see ``pack``."""
+    names = rows.dtype.names
+    if names is None:
+        np.stack(obs, out=rows, casting=casting)
+        return
+    for name, part in zip(names, _parts(obs, names), strict=True):
+        pack_rows(part, rows[name], casting)
+
+
+def _parts(obs: Sequence[Any], names: Sequence[str]) -> list[list[Any]]:
+    """Returns the values of each field, a list of n each."""
+    if any(len(one) != len(names) for one in obs):
+        raise ValueError(f'one does not have {len(names)} parts')
+    return [
+        [one[i] if isinstance(one, tuple | list) else one[name] for one in obs]
+        for i, name in enumerate(names)
+    ]
+
+
+def mask_parts(space: Any) -> tuple[int, ...]:
+    """Returns how many numbers of an action mask belong to each dimension of an action space; none where it has no masks."""
+    if isinstance(space, gymnasium.spaces.Discrete):
+        return (int(space.n),)
+    return tuple(space.nvec.reshape(-1).tolist()) if isinstance(space, gymnasium.spaces.MultiDiscrete) else ()
+
+
+def has_mask(space: gymnasium.Space[Any]) -> bool:
+    """Whether observations of a space tell which actions are allowed."""
+    return ACTION_MASK in fields_of(space)

@@ -1,0 +1,167 @@
+"""Action masks that an env gives in ``info['action_mask']``, moved into its observations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector.utils import batch_space
+
+from rlframe.data.observation import ACTION_MASK, has_mask, mask_parts
+from rlframe.data.timestep import Array, BoolArray
+from rlframe.errors import EnvContractError, IncompatibleError
+
+if TYPE_CHECKING:
+    Wrapper = gymnasium.Wrapper[Any, Any, Any, Any]
+    VectorWrapper = gymnasium.vector.VectorWrapper[Any, Any, Any, Any, Any]
+else:
+    Wrapper, VectorWrapper = gymnasium.Wrapper, gymnasium.vector.VectorWrapper
+
+
+def may_give_mask(env: Any) -> bool:
+    """Whether only a reset tells if an env, or a vector env, gives action masks beside its observations."""
+    obs = getattr(env, 'single_observation_space', env.observation_space)
+    return bool(mask_parts(getattr(env, 'single_action_space', env.action_space))) and not has_mask(obs)
+
+
+def gives_mask(env: Any) -> bool:
+    """Resets an env, or a vector env, and returns whether that gives an action mask; a reset that fails gives none."""
+    try:
+        return ACTION_MASK in env.reset(seed=0)[1]
+    except Exception:  # the first reset that counts tells of it
+        return False
+
+
+def masked_space(obs: gymnasium.Space[Any], action: gymnasium.Space[Any], name: str) -> spaces.Dict:
+    """Returns the space of observations with an action mask beside them.
+
+    Raises:
+        IncompatibleError: If there are no masks for such an action space.
+    """
+    parts = mask_parts(action)
+    if not parts:
+        raise IncompatibleError(
+            f'{name}: there are no action masks for the action space {action!r}',
+            where='env.action_mask',
+            remedy='Supported: Discrete, MultiDiscrete. Set env.action_mask=False.',
+        )
+    return spaces.Dict({'observation': obs, ACTION_MASK: spaces.MultiBinary(sum(parts))})
+
+
+class MaskedEnv(Wrapper):
+    """Makes ``{'observation': obs, 'action_mask': info['action_mask']}`` of an env's observations.
+
+    Args:
+        env: An env whose ``info`` tells which actions are allowed, after ``reset`` and after every step; where the episode
+            has ended it need not.
+
+    Raises:
+        IncompatibleError: If there are no masks for its action space.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self._name = env.spec.id if env.spec else type(env.unwrapped).__name__
+        self.observation_space = masked_space(env.observation_space, env.action_space, self._name)
+        self._size = self.observation_space[ACTION_MASK].shape
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        answer: Any = self.env.reset(seed=seed, options=options)
+        if not isinstance(answer, tuple) or len(answer) != 2 or not isinstance(answer[1], dict):
+            return answer
+        obs, info = answer
+        return self._moved(obs, info, 'reset()', False)
+
+    def step(self, action: Any) -> Any:
+        answer: Any = self.env.step(action)
+        if not isinstance(answer, tuple) or len(answer) != 5 or not isinstance(answer[4], dict):
+            return answer
+        obs, reward, terminated, truncated, info = answer
+        obs, info = self._moved(obs, info, 'step()', terminated or truncated)
+        return obs, reward, terminated, truncated, info
+
+    def _moved(self, obs: Any, info: dict[str, Any], what: str, is_over: bool) -> tuple[Any, dict[str, Any]]:
+        mask = info.get(ACTION_MASK)
+        if mask is None and is_over:
+            mask = np.ones(self._size, np.int8)
+        elif isinstance(mask, tuple):
+            mask = np.concatenate([np.ravel(part) for part in mask])
+        if mask is None or np.shape(mask) != self._size:
+            raise _no_mask(self._name, what, mask, self._size)
+        others = {name: value for name, value in info.items() if name != ACTION_MASK}
+        return {'observation': obs, ACTION_MASK: np.not_equal(mask, 0).astype(np.int8)}, others
+
+
+class MaskedVectorEnv(VectorWrapper):
+    """Does what ``MaskedEnv`` does to every env of a vector env.
+
+    Args:
+        env: A vector env whose ``info`` has the masks of all envs as one array, [N, A].
+
+    Raises:
+        IncompatibleError: If there are no masks for its action space.
+    """
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        self._name = env.spec.id if env.spec else type(env.unwrapped).__name__
+        single = masked_space(env.single_observation_space, env.single_action_space, self._name)
+        self.single_observation_space = single
+        self.observation_space = batch_space(single, env.num_envs)
+        self._mask = np.ones(
+            (env.num_envs, sum(mask_parts(env.single_action_space))), np.int8
+        )  # that each env gave last
+
+    def reset(
+        self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> Any:
+        obs, info = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]  # several seeds are allowed
+        due = (options or {}).get('reset_mask', np.ones(self.num_envs, np.bool_))
+        self._take(info, 'reset()', due)
+        return self._joined(obs), _without_mask(info)
+
+    def step(self, actions: Any) -> Any:
+        obs, reward, terminated, truncated, info = self.env.step(actions)
+        is_over = np.asarray(terminated) | np.asarray(truncated)
+        self._mask = np.where(is_over[:, None], np.int8(1), self._mask)
+        self._take(info, 'step()', ~is_over)
+        if 'final_obs' in info:
+            info = {**info, 'final_obs': self._final(info)}
+        return self._joined(obs), reward, terminated, truncated, _without_mask(info)
+
+    def _take(self, info: dict[str, Any], what: str, due: BoolArray) -> None:
+        """Notes the masks that are given; those of envs that are ``due`` must be, [N]."""
+        mask = info.get(ACTION_MASK)
+        given = info.get(f'_{ACTION_MASK}', np.full(self.num_envs, mask is not None))
+        if (due & ~given).any() or (mask is not None and np.shape(mask) != self._mask.shape):
+            raise _no_mask(self._name, what, mask, self._mask.shape)
+        self._mask = self._mask.copy()
+        if mask is not None:
+            self._mask[given] = np.not_equal(mask[given], 0)
+
+    def _joined(self, obs: Any) -> dict[str, Any]:
+        return {'observation': obs, ACTION_MASK: self._mask}
+
+    def _final(self, info: dict[str, Any]) -> Array:
+        """Returns the last observations of the episodes that ended, with their masks."""
+        final = np.full(self.num_envs, None, object)
+        others = info.get('final_info', {})
+        for i in np.flatnonzero(info['_final_obs']):
+            known = ACTION_MASK in others and others.get(f'_{ACTION_MASK}', info['_final_obs'])[i]
+            mask = np.not_equal(others[ACTION_MASK][i], 0) if known else np.ones(self._mask.shape[1:])
+            final[i] = {'observation': info['final_obs'][i], ACTION_MASK: mask.astype(np.int8)}
+        return final
+
+
+def _without_mask(info: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in info.items() if name not in (ACTION_MASK, f'_{ACTION_MASK}')}
+
+
+def _no_mask(name: str, what: str, mask: Any, shape: Any) -> EnvContractError:
+    got = "no info['action_mask']" if mask is None else f"info['action_mask'] of shape {np.shape(mask)}"
+    return EnvContractError(
+        f'{name}: {what} gave {got}, expected shape {shape}',
+        remedy='An env that gives one at its first reset must give it always. env.action_mask=False ignores it.',
+    )

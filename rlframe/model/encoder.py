@@ -1,0 +1,206 @@
+"""Reading observations of any space as vectors: numbers as they are, classes one-hot, images by convolutions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
+
+import gymnasium
+import numpy as np
+import torch
+from torch import nn
+
+from rlframe.data.observation import ACTION_MASK, fields_of
+from rlframe.errors import IncompatibleError
+from rlframe.utils.struct_array import field_path
+
+Obs: TypeAlias = torch.Tensor | dict[str, 'Obs']
+"""A tensor [B, ...], or those of the fields of a structured observation."""
+
+ACTIVATIONS = {'relu': torch.relu, 'tanh': torch.tanh, 'gelu': nn.functional.gelu, 'silu': nn.functional.silu}
+NATURE_LAYERS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
+"""Convolutions for images of at least ``NATURE_SIZE``. Source: Mnih et al. (2015), Methods."""
+NATURE_SIZE = 36
+"""Least height and width that ``NATURE_LAYERS`` leave something of."""
+SMALL_LAYERS = ((16, 3, 1),)
+"""Convolutions for smaller images. Source: Young & Tian, MinAtar (2019), section 3."""
+
+
+class Reader(Protocol):
+    """Makes vectors of observations."""
+
+    size: int
+    """Length of a vector."""
+
+    def __call__(self, obs: Any) -> torch.Tensor:
+        """Maps [B, ...] to float32 [B, size]."""
+
+
+class Flatten:
+    """Reads a Box, or anything that is numbers, as one vector."""
+
+    def __init__(self, space: gymnasium.Space[Any]) -> None:
+        self.size = int(np.prod(space.shape or (1,)))
+
+    def __call__(self, obs: torch.Tensor) -> torch.Tensor:
+        return obs if obs.dim() == 2 and obs.dtype is torch.float32 else obs.reshape(len(obs), -1).float()
+
+
+class OneHot(nn.Module):
+    """Reads each class of a Discrete or MultiDiscrete space as a vector with a single 1."""
+
+    _which: torch.Tensor
+    _value: torch.Tensor
+
+    def __init__(self, space: Any) -> None:
+        super().__init__()
+        is_one = isinstance(space, gymnasium.spaces.Discrete)
+        counts = np.atleast_1d(space.n if is_one else space.nvec).reshape(-1)
+        starts = np.broadcast_to(space.start, counts.shape) if is_one else np.reshape(space.start, -1)
+        values = [start + np.arange(count) for start, count in zip(starts, counts, strict=True)]
+        self.size = int(counts.sum())
+        which = torch.from_numpy(np.repeat(np.arange(len(counts)), counts))
+        self.register_buffer('_which', which, persistent=False)
+        self.register_buffer('_value', torch.from_numpy(np.concatenate(values)), persistent=False)
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        return (obs.reshape(len(obs), -1)[:, self._which] == self._value).float()
+
+
+class ImageEncoder(nn.Module):
+    """Reads images by convolutions; uint8 is scaled to [0, 1], the frames of a stack are taken as more channels.
+
+    Args:
+        space: A Box of 3 axes, or of 4 where the first one is a stack of frames.
+        layers: Channels, kernel size and stride of each convolution.
+        is_hwc: Whether channels are the last of the 3 axes, not the first.
+        activation: Nonlinearity behind each.
+        path: What is read, for errors.
+
+    Raises:
+        IncompatibleError: If a convolution is larger than what it reads.
+    """
+
+    def __init__(
+        self,
+        space: gymnasium.Space[Any],
+        layers: Sequence[Sequence[int]],
+        is_hwc: bool,
+        activation: str,
+        path: str,
+    ) -> None:
+        super().__init__()
+        shape: tuple[int, ...] = space.shape or ()
+        self._is_hwc, self._is_stack = is_hwc, len(shape) == 4
+        self._scale = 1 / 255 if space.dtype == np.uint8 else None
+        self._activation = ACTIVATIONS[activation]
+        self.layers = nn.ModuleList()
+        channels, *size = image = _chw(shape, is_hwc)
+        for number, (out_channels, kernel, stride) in enumerate(layers, 1):
+            if min(size) < kernel:
+                layout = 'height x width x channels' if is_hwc else 'channels x height x width'
+                raise IncompatibleError(
+                    f'convolution {number} of {[list(layer) for layer in layers]} has kernels of {kernel}x{kernel} and'
+                    f' reads {size[0]}x{size[1]}: {path} of shape {list(shape)} is read as {layout}, {image[0]}'
+                    f' channels of {image[1]}x{image[2]}',
+                    where='policy.model.conv_layers',
+                    remedy="Is policy.model.image_layout right ('hwc' or 'chw')? Else take smaller kernels or strides.",
+                )
+            self.layers.append(nn.Conv2d(channels, out_channels, kernel, stride))
+            channels, size = out_channels, [(length - kernel) // stride + 1 for length in size]
+        self.size = channels * size[0] * size[1]
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        features = obs.movedim(-1, -3) if self._is_hwc else obs
+        features = (features.flatten(1, 2) if self._is_stack else features).float()
+        if self._scale is not None:
+            features = features * self._scale
+        for layer in self.layers:
+            features = self._activation(layer(features))
+        return features.flatten(1)
+
+
+class Fields(nn.Module):
+    """Reads each part of a Dict or Tuple and puts the vectors side by side.
+
+    Args:
+        readers: Names of the parts to what reads them.
+    """
+
+    def __init__(self, readers: Mapping[str, Reader]) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(reader for reader in readers.values() if isinstance(reader, nn.Module))
+        """Those readers that have parameters or buffers."""
+        self._readers = list(readers.items())
+        self.size = sum(reader.size for reader in readers.values())
+
+    def forward(self, obs: dict[str, Any]) -> torch.Tensor:
+        vectors = [reader(obs[name]) for name, reader in self._readers]
+        return vectors[0] if len(vectors) == 1 else torch.cat(vectors, 1)
+
+
+def make_reader(
+    space: gymnasium.Space[Any],
+    activation: str,
+    conv_layers: Sequence[Sequence[int]] | None = None,
+    image_layout: str = 'auto',
+) -> Reader:
+    """Returns what makes vectors of the observations of a space; action masks in it are left out.
+
+    Args:
+        space: An observation space.
+        activation: Nonlinearity behind each convolution.
+        conv_layers: Channels, kernel size and stride of each convolution; ``[]`` reads images as vectors, None means
+            ``NATURE_LAYERS``, or ``SMALL_LAYERS`` for small images.
+        image_layout: ``'hwc'`` or ``'chw'``, or ``'auto'``: channels are the smaller one of the first and the last axis.
+
+    Raises:
+        IncompatibleError: If ``conv_layers`` are given where there is no image to read, or one that is too small.
+    """
+    if conv_layers and not _has_image(space):
+        raise IncompatibleError(
+            f'convolutions need an image, and the observation space is {space!r}',
+            where='policy.model.conv_layers',
+            got=[list(layer) for layer in conv_layers],
+            expected='None, or a Box of shape [height, width, channels] or [channels, height, width], with a stack of'
+            ' frames as a further axis before them',
+        )
+
+    def read(part: gymnasium.Space[Any], path: str) -> Reader:
+        if parts := fields_of(part):
+            hidden = ACTION_MASK if path == 'obs' else None
+            return Fields({n: read(p, field_path(path, n)) for n, p in parts.items() if n != hidden})
+        if isinstance(part, gymnasium.spaces.Discrete | gymnasium.spaces.MultiDiscrete):
+            return OneHot(part)
+        if _has_image(part):
+            is_hwc = _is_hwc(part.shape or (), image_layout)
+            layers = _default_layers(part.shape or (), is_hwc) if conv_layers is None else conv_layers
+            return ImageEncoder(part, layers, is_hwc, activation, path) if layers else Flatten(part)
+        return Flatten(part)
+
+    return read(space, 'obs')
+
+
+def _has_image(space: gymnasium.Space[Any]) -> bool:
+    """Whether a space is, or has a part that is, a Box of 3 axes, or of 4 with a stack of frames."""
+    if parts := fields_of(space):
+        return any(_has_image(part) for part in parts.values())
+    return isinstance(space, gymnasium.spaces.Box) and len(space.shape) in (3, 4)
+
+
+def _is_hwc(shape: tuple[int, ...], layout: str) -> bool:
+    return shape[-1] <= shape[-3] if layout == 'auto' else layout == 'hwc'
+
+
+def _chw(shape: tuple[int, ...], is_hwc: bool) -> tuple[int, int, int]:
+    """Returns channels, those of all frames together, height and width of an image."""
+    first, second, third = shape[-3:]
+    channels, height, width = (third, first, second) if is_hwc else (first, second, third)
+    return channels * (shape[0] if len(shape) == 4 else 1), height, width
+
+
+def _default_layers(shape: tuple[int, ...], is_hwc: bool) -> Sequence[Sequence[int]]:
+    least = min(_chw(shape, is_hwc)[1:])
+    if least < SMALL_LAYERS[0][1]:
+        return ()
+    return NATURE_LAYERS if least >= NATURE_SIZE else SMALL_LAYERS

@@ -1,0 +1,95 @@
+"""Which policy can act in which env, told by what the policies' classes declare."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from easydict import EasyDict
+
+from rlframe.data.observation import ACTION_MASK, fields_of, has_mask
+from rlframe.data.timestep import EnvSpec
+from rlframe.errors import ConfigError, IncompatibleError
+from rlframe.registry import POLICY_REGISTRY
+
+if TYPE_CHECKING:
+    from rlframe.policy.base_policy import Policy
+
+
+def misfit(policy: type[Policy], spec: EnvSpec) -> str:
+    """Returns what of an env a policy cannot serve, or an empty string."""
+    obs, action = spec.observation_space, spec.action_space
+    if type(action).__name__ not in policy.supported_actions.split(', '):
+        return f'its action space is {action!r}'
+    if has_mask(obs) and not policy.supports_action_mask:
+        return 'it forbids actions by an action mask'
+    if not has_mask(obs) and type(obs).__name__ not in policy.supported_observations.split(', '):
+        return f'its observation space is {obs!r}'
+    return ''
+
+
+def fitting(spec: EnvSpec) -> list[str]:
+    """Returns the names of the registered policies that can act in an env."""
+    return [name for name in POLICY_REGISTRY.names() if not misfit(_class(name), spec)]
+
+
+def check_fit(policy: type[Policy], spec: EnvSpec) -> None:
+    """Checks that a policy can act in an env.
+
+    Raises:
+        IncompatibleError: If it cannot; what it serves, what the env has and the policies that fit are named.
+    """
+    if not (what := misfit(policy, spec)):
+        return
+    serves = f'{policy.supported_actions}. Observations: {policy.supported_observations}'
+    masks = 'obeyed' if policy.supports_action_mask else 'not obeyed'
+    names = fitting(spec)
+    fits = f'Policies that fit: {", ".join(names)}' if names else 'No registered policy fits'
+    raise IncompatibleError(
+        f'{policy.__name__} cannot act in {spec.name}: {what}',
+        where='policy.type',
+        remedy=f'Supported: {serves}. Action masks: {masks}. {fits}.{_wrapper_for(policy, spec)}',
+    )
+
+
+def check_sizes(spec: EnvSpec, model: EasyDict) -> None:
+    """Checks that sizes given in the ``model`` section are the env's.
+
+    Raises:
+        ConfigError: If one differs.
+    """
+    obs = fields_of(spec.observation_space)['observation'] if _is_moved(spec) else spec.observation_space
+    for name, space in (('obs_shape', obs), ('action_shape', spec.action_space)):
+        given, real = model.get(name), _shape_of(space)
+        if given is not None and (tuple(given) if not isinstance(given, int) else (given,)) != real:
+            raise ConfigError(
+                f'the env {spec.name} has {name} {list(real) if real is not None else repr(space)}',
+                where=f'policy.model.{name}',
+                got=given,
+                expected=f'{list(real)}' if real is not None else 'None',
+                remedy='Leave it out to take it from the env.',
+            )
+
+
+def _class(name: str) -> type[Policy]:
+    found: Any = POLICY_REGISTRY.get(name)
+    return found  # type: ignore[no-any-return]
+
+
+def _is_moved(spec: EnvSpec) -> bool:
+    """Whether the observations consist of what the env gives and an action mask."""
+    return set(fields_of(spec.observation_space)) == {'observation', ACTION_MASK}
+
+
+def _shape_of(space: Any) -> tuple[int, ...] | None:
+    """Returns the shape of a space, None where it has parts; of a Discrete one how many classes there are."""
+    if hasattr(space, 'start') and hasattr(space, 'n'):
+        return (int(space.n),)
+    return None if space.shape is None else tuple(space.shape)
+
+
+def _wrapper_for(policy: type[Policy], spec: EnvSpec) -> str:
+    kind = type(spec.observation_space).__name__
+    supported = policy.supported_observations.split(', ')
+    if kind in supported or 'Box' not in supported or has_mask(spec.observation_space):
+        return ''
+    return " gymnasium.wrappers.FlattenObservation (env.wrappers=['FlattenObservation']) makes a Box of it."

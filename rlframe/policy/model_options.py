@@ -1,0 +1,38 @@
+"""Options of the ``model`` section that all networks share which may read images."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlframe.utils.field import Field
+
+
+def check_conv_layers(value: Any) -> str:
+    """Returns what was expected instead of a bad list of convolutions, or an empty string."""
+    is_good = all(
+        isinstance(layer, list | tuple)
+        and len(layer) == 3
+        and all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in layer)
+        for layer in value
+    )
+    return '' if is_good else 'a list of [channels, kernel size, stride], whole numbers above 0'
+
+
+IMAGE_OPTIONS: dict[str, Any] = dict(
+    conv_layers=Field(
+        None,
+        list,
+        '',
+        '[channels, kernel size, stride]',
+        'convolutions that read images; [] reads them as vectors, None: [[32, 8, 4], [64, 4, 2], [64, 3, 1]] from 36 x 36'
+        ' pixels on, [[16, 3, 1]] below',
+        check=check_conv_layers,
+    ),
+    image_layout=Field(
+        'auto',
+        str,
+        doc="where the channels of images are: 'hwc', 'chw' or 'auto', the smaller one of the first and the last axis",
+        choices=('auto', 'hwc', 'chw'),
+    ),
+)
+"""How images are read."""

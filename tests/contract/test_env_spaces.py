@@ -1,0 +1,224 @@
+"""Every registered env manager hands out observations of every kind of space, true to what the envs gave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from space_envs import ACTIONS, OBS, SpaceEnv
+
+from rlframe.data import Batch
+from rlframe.data.observation import fields_of, obs_dtype
+from rlframe.envs import BaseEnvManager, IEnvManager
+from rlframe.envs.gym_env import GymEnvFactory
+from rlframe.errors import (
+    ActionError,
+    EnvContractError,
+    EnvContractWarning,
+    IncompatibleError,
+    NonFiniteError,
+)
+from rlframe.registry import ENV_MANAGER_REGISTRY
+from rlframe.worker.collector.rollout import Rollout
+
+MANAGERS = [(name, {}) for name in ENV_MANAGER_REGISTRY.names()] + [
+    ('gym_vector', {'autoreset': 'same_step'}),
+    ('gym_vector', {'autoreset': 'disabled'}),
+    ('gym_vector', {'mode': 'async'}),
+]
+SEEDS = [5, 6, 7]
+
+
+def assert_same(space: gymnasium.Space, obs: Any, row: Any) -> None:
+    parts = fields_of(space)
+    if not parts:
+        np.testing.assert_array_equal(row, obs)
+    for i, (name, part) in enumerate(parts.items()):
+        assert_same(part, obs[i] if isinstance(obs, tuple) else obs[name], row[name])
+
+
+@pytest.fixture(params=MANAGERS, ids=str)
+def make(request: pytest.FixtureRequest) -> Iterator[Any]:
+    made: list[IEnvManager] = []
+
+    def build(env_id: Any = SpaceEnv, env_num: int = 3, **options: Any) -> IEnvManager:
+        name, cfg = request.param
+        kind = ENV_MANAGER_REGISTRY.get(name)
+        factory = GymEnvFactory({'env_id': env_id, **options})
+        made.append(kind.from_factory(factory, env_num, kind.resolve_config(cfg)))
+        return made[-1]
+
+    yield build
+    for manager in made:
+        manager.close()
+
+
+class Acting:
+    """Plays actions drawn from a seed."""
+
+    def __init__(self, space: gymnasium.Space) -> None:
+        self._space, self.reset = space, lambda env_id: None
+        space.seed(0)
+
+    def forward(self, obs: Any, env_id: Any) -> Batch:
+        return Batch(action=np.stack([self._space.sample() for _ in env_id]))
+
+
+def check_against_env(manager: IEnvManager, env: Any, steps: int = 25) -> None:
+    """Makes sure that a manager's rows are what bare envs with the same seeds and actions give."""
+    space = env().observation_space
+    bare, before = [env() for _ in SEEDS], {}
+    for i, seed in enumerate(SEEDS):
+        before[i] = bare[i].reset(seed=seed)[0]
+    manager.reset(seed=SEEDS)
+    rollout = Rollout(manager, Acting(env().action_space))
+    ends = 0
+    for _ in range(steps):
+        step = rollout.step()
+        assert step.obs.dtype == step.timestep.obs.dtype == obs_dtype(space)[0]
+        for i, own in enumerate(step.timestep.env_id.tolist()):
+            obs, reward, terminated, _, _ = bare[own].step(step.output['action'][i])
+            assert_same(space, before[own], step.obs[i])
+            assert_same(space, obs, step.timestep.obs[i])
+            assert (reward, terminated) == (step.timestep.reward[i], step.timestep.terminated[i])
+            ends += terminated
+            before[own] = bare[own].reset()[0] if terminated else obs
+    assert ends >= 3
+
+
+@pytest.mark.parametrize('obs', OBS)
+def test_rows_are_what_the_envs_gave(make: Any, obs: str) -> None:
+    check_against_env(make(kwargs={'obs': obs}), partial(SpaceEnv, obs))
+
+
+@pytest.mark.parametrize('action', ACTIONS)
+def test_every_kind_of_action_reaches_the_envs(make: Any, action: str) -> None:
+    check_against_env(make(kwargs={'action': action}), partial(SpaceEnv, action=action))
+
+
+def test_state_of_structured_observations_continues(make: Any) -> None:
+    manager, other = make(kwargs={'obs': 'Dict'}), make(kwargs={'obs': 'Dict'})
+    manager.reset(seed=SEEDS), other.reset(seed=[1, 2, 3])
+    action = np.full(3, 2)
+    for _ in range(3):
+        manager.step(action, manager.ready)
+    manager.restart_lost()
+    other.load_state_dict(manager.state_dict())
+    for _ in range(3):
+        one, two = manager.step(action, manager.ready), other.step(action, other.ready)
+        assert np.array_equal(one.obs, two.obs) and np.array_equal(one.reward, two.reward)
+
+
+BAD_ACTIONS: list[tuple[str, Any, str]] = [
+    ('Discrete', [2, 3, 9], r'9.* is not in Discrete\(4, start=2\)'),
+    ('MultiDiscrete', [[0, 1], [1, 1], [0, 2]], r'2\]\).* is not in MultiDiscrete'),
+    ('MultiDiscrete', [[0, 0.5], [1, 1], [0, 1]], r'0\.5\]\).* is not in MultiDiscrete'),
+    ('MultiBinary', [[0, 1], [2, 1], [0, 1]], r'\[2, 1\]\).* is not in MultiBinary'),
+    ('MultiBinary', [[0, 1], [256, 1], [0, 1]], r'\[256,   1\]\).* is not in MultiBinary'),
+    ('Box', [[0, 0.5], [1, 1], [0, 2.0]], r'is not in Box'),
+]
+
+
+@pytest.mark.parametrize(('kind', 'action', 'words'), BAD_ACTIONS)
+def test_an_action_outside_the_space_is_refused_with_value_and_space(
+    make: Any, kind: str, action: Any, words: str
+) -> None:
+    manager = make(kwargs={'action': kind})
+    if 'async' in str(vars(manager).get('_cfg')):
+        pytest.skip('gymnasium raises it there, after logging it')
+    manager.reset(seed=SEEDS)
+    with pytest.raises(ActionError, match=words):
+        manager.step(np.array(action), manager.ready)
+
+
+class Wrong(SpaceEnv):
+    """Gives a Dict observation that is wrong from the third step, or from step 20, on."""
+
+    def __init__(self, wrong: str = '', at: int = 3) -> None:
+        super().__init__('Dict')
+        self._wrong, self._at, self._count = wrong, at, 0
+
+    def step(self, action: Any) -> Any:
+        obs, *others = super().step(action)
+        self._count += 1
+        if self._count >= self._at:
+            other = {**obs['other'], **OTHER.get(self._wrong, {})}
+            obs = {**obs, 'other': other, **TOP.get(self._wrong, {})}
+            if self._wrong == 'missing':
+                del obs['half']
+            obs = {'list': [1, 2], 'array': np.zeros(3)}.get(self._wrong, obs)
+        return obs, *others
+
+
+OTHER: dict[str, Any] = {
+    'nan': {'noise': np.array([0, np.nan, 0])},
+    'shape': {'noise': np.zeros(4)},
+    'text': {'noise': np.array(['a', 'b', 'c'])},
+    'range': {'noise': np.full(3, 7.0)},
+}
+TOP: dict[str, Any] = {'more': {'third': 1}, 'float': {'half': 0.5}}
+ERRORS: dict[str, tuple[Any, str]] = {
+    'nan': (NonFiniteError, r"obs\['other'\]\['noise'\] is \[ *0"),
+    'shape': (EnvContractError, r"obs\['other'\]\['noise'\] of shape \(4,\), declared is \(3,\)"),
+    'text': (EnvContractError, r"obs\['other'\]\['noise'\] of dtype <U1, declared is float64"),
+    'missing': (EnvContractError, r"obs with the parts \['other'\], declared are \['half', 'other'\]"),
+    'more': (EnvContractError, r"'third'\], declared are"),
+    'list': (EnvContractError, r'obs=\[1, 2\] \(list\), declared is a dict with'),
+    'array': (EnvContractError, r'obs=an array of shape \(3,\), declared is a dict with'),
+}
+
+
+@pytest.mark.parametrize('at', [3, 20])
+@pytest.mark.parametrize('wrong', ERRORS)
+def test_what_is_wrong_with_a_field_names_the_field(wrong: str, at: int) -> None:
+    for name, options in MANAGERS:
+        if 'mode' in options:
+            continue
+        kind = ENV_MANAGER_REGISTRY.get(name)
+        factory = GymEnvFactory({'env_id': Wrong, 'kwargs': {'wrong': wrong, 'at': at}})
+        manager = kind.from_factory(factory, 2, kind.resolve_config(options))
+        error, words = ERRORS[wrong]
+        manager.reset(seed=[1, 2])
+        rollout = Rollout(manager, Acting(ACTIONS['Discrete'][0]))
+        with pytest.raises(error, match=words):
+            for _ in range(40):
+                rollout.step()
+        manager.close()
+
+
+@pytest.mark.parametrize(
+    ('wrong', 'words'),
+    [('range', r"\['noise'\] that lies in \[7, 7\]"), ('float', r"\['half'\] of dtype float64")],
+)
+def test_loose_ends_of_a_field_are_remarked_once(wrong: str, words: str) -> None:
+    manager = BaseEnvManager([partial(Wrong, wrong)] * 2)
+    manager.reset(seed=[1, 2])
+    with pytest.warns(EnvContractWarning, match=words):
+        for _ in range(6):
+            step = manager.step(np.full(2, 2), manager.ready)
+    if wrong == 'float':
+        assert (step.obs['half'] == 0).all()
+
+
+def test_bounds_of_every_kind_are_known() -> None:
+    from rlframe.envs import contract
+
+    space = gymnasium.spaces.Tuple([OBS[kind][0] for kind in ('Discrete', 'MultiDiscrete', 'MultiBinary')])
+    for obs, count in [
+        ((3, np.array([1, 2]), np.array([0, 1], np.int8)), 0),
+        ((7, np.array([1, 3]), np.array([0, 2], np.int8)), 3),
+    ]:
+        remarks = contract.Remarks(hold=True)
+        spec: Any = SimpleNamespace(observation_space=space, name='x')
+        contract.first_obs((obs, {}), spec, 0, 1, remarks)
+        assert len(remarks.held) == count
+
+
+def test_envs_whose_fields_differ_are_refused() -> None:
+    with pytest.raises(IncompatibleError, match='env 1 has the spaces'):
+        BaseEnvManager([SpaceEnv, partial(SpaceEnv, 'Dict')])

@@ -1,0 +1,104 @@
+"""Every cell of docs/support.md is true: what has a mark trains, and everything else is refused.
+
+To check your own policy: ``RLFRAME_IMPORT=my_module pytest tests/contract/test_support.py``.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from space_envs import ACTIONS, OBS, SpaceEnv
+
+from rlframe import config
+from rlframe.envs.gym_env import GymEnvFactory
+from rlframe.errors import IncompatibleError
+from rlframe.pipeline import SerialPipeline
+from rlframe.policy import create_policy
+from rlframe.policy.compatibility import fitting
+from rlframe.registry import POLICY_REGISTRY, import_modules
+
+PATH = Path(__file__).parents[2] / 'docs' / 'make_support_table.py'
+import_modules([name for name in os.environ.get('RLFRAME_IMPORT', '').split(',') if name])
+
+
+def load() -> Any:
+    spec = importlib.util.spec_from_file_location('make_support_table', PATH)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+DOCS = load()
+CELLS = [
+    (policy, obs, action, mask)
+    for policy in POLICY_REGISTRY.names()
+    for obs in OBS
+    for action in ACTIONS
+    for mask in (('', 'info') if action in ('Discrete', 'MultiDiscrete') else ('',))
+]
+MARKED = [cell for cell in CELLS if DOCS.works(*cell[:3], bool(cell[3]))]
+REFUSED = [cell for cell in CELLS if cell not in MARKED]
+
+
+def test_table_is_up_to_date_and_has_the_same_kinds() -> None:
+    assert DOCS.table() == DOCS.FILE.read_text(encoding='utf-8'), 'run: python docs/make_support_table.py'
+    assert (list(DOCS.OBS), list(DOCS.ACTIONS)) == (list(OBS), list(ACTIONS))
+    for ours, theirs in ((OBS, DOCS.OBS), (ACTIONS, DOCS.ACTIONS)):
+        assert [type(space) for space, _ in ours.values()] == [type(space) for space in theirs.values()]
+
+
+@pytest.mark.parametrize(('policy', 'obs', 'action', 'mask'), MARKED)
+def test_what_has_a_mark_trains(
+    policy: str, obs: str, action: str, mask: str, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    is_on_policy = POLICY_REGISTRY.get(policy).default_config().on_policy
+    main = dict(
+        exp_name='toy',
+        max_train_iter=6,
+        env=dict(
+            env_id=SpaceEnv,
+            kwargs=dict(obs=obs, action=action, mask=mask),
+            collector_env_num=2,
+            evaluator_env_num=2,
+            n_evaluator_episode=2,
+            stop_value=1e9,
+        ),
+        policy=dict(
+            cuda=False,
+            random_collect_size=0 if is_on_policy else 16,
+            learn=dict(batch_size=16),
+            collect=dict(n_sample=32),
+            eval=dict(evaluator=dict(eval_freq=3)),
+            other={} if is_on_policy else dict(replay_buffer=dict(replay_buffer_size=200)),
+        ),
+    )
+    create = dict(env=dict(type='gym'), env_manager=dict(type='base'), policy=dict(type=policy))
+    with SerialPipeline(config.compile_config(main, create, seed=0)) as pipeline:
+        before = {k: v.clone() for k, v in pipeline.policy.collect_mode.state_dict()['model'].items()}
+        pipeline.run()
+        after = pipeline.policy.collect_mode.state_dict()['model']
+    assert pipeline.progress.train_iter >= 6 and 0 <= pipeline.evaluator.best <= 8
+    assert any(not before[key].equal(after[key]) for key in before)
+    assert all(np.isfinite(value.numpy()).all() for value in after.values())
+
+
+@pytest.mark.parametrize(('policy', 'obs', 'action', 'mask'), REFUSED)
+def test_what_has_none_is_refused_and_the_policies_that_fit_are_named(
+    policy: str, obs: str, action: str, mask: str
+) -> None:
+    kwargs = dict(obs=obs, action=action, mask=mask)
+    spec = GymEnvFactory({'env_id': SpaceEnv, 'kwargs': kwargs}).spec
+    with pytest.raises(IncompatibleError) as caught:
+        create_policy({'type': policy, 'device': 'cpu'}, spec)
+    text, cls = str(caught.value), POLICY_REGISTRY.get(policy)
+    assert cls.__name__ in text and 'SpaceEnv' in text and f'Supported: {cls.supported_actions}.' in text
+    names = [name for name, *others in MARKED if others == [obs, action, mask]]
+    assert names == fitting(spec)
+    assert f'Policies that fit: {", ".join(names)}.' in text if names else 'No registered policy' in text

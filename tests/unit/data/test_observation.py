@@ -1,0 +1,204 @@
+"""Observations with parts become one structured array, and come back from wherever such arrays are put."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlframe.data import Batch
+from rlframe.data.observation import fields_of, obs_dtype, pack, pack_into, pack_rows, zero_obs
+from rlframe.data.trajectory import TrajectoryRecorder
+from rlframe.errors import IncompatibleError
+from rlframe.utils.checkpoint import load_checkpoint, save_checkpoint
+from rlframe.utils.checkpoint.tree import Encoder, decode, to_json
+from rlframe.utils.struct_array import leaves
+from rlframe.worker.replay_buffer.storage import RingStorage
+
+SHAPES = st.lists(st.integers(1, 3), max_size=3).map(tuple)
+BOXES = st.builds(
+    lambda shape, dtype: spaces.Box(0, 1 if dtype == 'bool' else 100, shape, np.dtype(dtype)),
+    SHAPES,
+    st.sampled_from(['bool', 'uint8', 'int16', 'float16', 'int32', 'float32', 'float64']),
+)
+PLAIN = st.one_of(
+    BOXES,
+    st.builds(spaces.Discrete, st.integers(1, 9), start=st.integers(-3, 3)),
+    st.builds(spaces.MultiDiscrete, st.lists(st.integers(1, 4), min_size=1, max_size=3)),
+    st.builds(spaces.MultiBinary, st.integers(1, 4)),
+)
+NAMES = st.text('abcdé_ 01', min_size=1, max_size=3)
+
+
+def nested(parts: Any) -> Any:
+    return st.one_of(
+        st.dictionaries(NAMES, parts, min_size=1, max_size=3).map(spaces.Dict),
+        st.lists(parts, min_size=1, max_size=3).map(spaces.Tuple),
+    )
+
+
+STRUCTURED = nested(st.recursive(PLAIN, nested, max_leaves=4))
+
+
+def assert_same(space: gymnasium.Space, obs: Any, packed: Any) -> None:
+    """Makes sure that each part of an observation is where it belongs."""
+    parts = fields_of(space)
+    if not parts:
+        np.testing.assert_array_equal(packed, obs, strict=isinstance(obs, np.ndarray))
+    for i, (name, part) in enumerate(parts.items()):
+        assert_same(part, obs[i] if isinstance(obs, tuple) else obs[name], packed[name])
+
+
+def sampled(space: gymnasium.Space, count: int) -> tuple[list[Any], Any]:
+    """Returns observations, and the same as an array."""
+    space.seed(0)
+    observations = [space.sample() for _ in range(count)]
+    rows = zero_obs(space, count)
+    pack_rows(observations, rows)
+    return observations, rows
+
+
+def filled(space: gymnasium.Space, count: int) -> Any:
+    """Returns an array of observations with 0xff in the bytes between the fields."""
+    dtype, shape = obs_dtype(space)
+    rows = np.frombuffer(bytearray(b'\xff' * dtype.itemsize * count), dtype).reshape(count, *shape)
+    for (_, to), (_, source) in zip(leaves(rows), leaves(sampled(space, count)[1]), strict=True):
+        to[...] = source
+    return rows
+
+
+def assert_equal(one: Any, other: Any) -> None:
+    assert one.dtype == other.dtype and one.shape == other.shape
+    for (_, values), (_, others) in zip(leaves(one), leaves(other), strict=True):
+        np.testing.assert_array_equal(values, others)
+
+
+@settings(max_examples=60, deadline=None)
+@given(space=STRUCTURED)
+def test_every_part_is_found_again_and_can_be_wrapped_as_a_tensor(space: gymnasium.Space) -> None:
+    observations, rows = sampled(space, 3)
+    for i, obs in enumerate(observations):
+        assert_same(space, obs, rows[i])
+        assert_equal(np.asarray(pack(space, obs)), np.asarray(rows[i]))
+    batched = gymnasium.vector.utils.concatenate(
+        space, observations, gymnasium.vector.utils.create_empty_array(space, 3)
+    )
+    again = zero_obs(space, 3)
+    pack_into(batched, again)
+    assert_equal(again, rows)
+    for _, values in leaves(rows):
+        wrapped = torch.from_numpy(values)
+        np.testing.assert_array_equal(wrapped.numpy(), values)
+        assert wrapped.data_ptr() == values.ctypes.data or values.size == 0
+
+
+@settings(max_examples=40, deadline=None)
+@given(space=STRUCTURED)
+def test_structured_arrays_come_back_from_checkpoints_buffers_and_recorders(space: gymnasium.Space) -> None:
+    rows = filled(space, 7)
+    encoder = Encoder('x')
+    tree = encoder.tree({'obs': rows, 'one': rows[0, ...]})
+    to_json(tree)
+    assert all(array.dtype.names is None for array in encoder.arrays.values())
+    back = decode(tree, encoder.arrays)
+    assert_equal(back['obs'], rows)
+    assert_equal(back['one'], rows[0, ...])
+    assert back['obs'].tobytes() == decode(tree, encoder.arrays)['obs'].tobytes()
+
+    storage = RingStorage(5)
+    storage.push(Batch(obs=rows))
+    storage.push(Batch(obs=rows[:2]))
+    kept = rows.take([4, 5, 6, 0, 1])
+    assert_equal(storage.gather(storage.window())['obs'], kept)
+    other = RingStorage(5)
+    other.load_state_dict(storage.state_dict())
+    assert_equal(other.gather(other.window())['obs'], kept)
+    assert_equal(storage._read(storage.first, storage.stop)['obs'], kept)
+
+    recorder = TrajectoryRecorder(1, nstep=2, unroll_len=2)
+    for i in range(6):
+        columns = {'obs': rows[i : i + 1], 'next_obs': rows[i + 1 : i + 2], 'reward': np.ones(1, np.float32)}
+        end = np.array([i == 4])
+        columns |= {'terminated': end, 'truncated': np.array([False])}
+        recorder.append(columns, np.array([0]), end)
+    taken = recorder.take()
+    assert taken['mask'].tolist() == [[True, True], [True, True], [True, False]]
+    assert_equal(taken['obs'].reshape(-1)[:5], rows[:5])
+    assert_equal(taken['next_obs'].reshape(-1)[:5], rows.take([2, 3, 4, 5, 5]))
+    assert_equal(taken['obs'].reshape(-1)[5:], zero_obs(space, 1))
+
+
+def test_checkpoint_files_hold_structured_arrays_and_rows_bit_by_bit(tmp_path: Path) -> None:
+    space = spaces.Dict(a=spaces.Box(0, 1, (3,), np.float64), b=spaces.Tuple((spaces.Discrete(3),)))
+    rows = filled(space, 6)
+    storage = RingStorage(8)
+    storage.push(Batch(obs=rows, done=np.arange(6) == 5))
+    save_checkpoint(tmp_path / 'one', {'obs': rows}, buffer=storage.checkpoint_state())
+    storage.push(Batch(obs=rows[:4], done=np.zeros(4, bool)))
+    save_checkpoint(
+        tmp_path / 'two', {'obs': rows}, buffer=storage.checkpoint_state(), previous=tmp_path / 'one'
+    )
+    state, _ = load_checkpoint(tmp_path / 'two')
+    assert_equal(state['obs'], rows)
+    other = RingStorage(8)
+    other.load_state_dict(state['replay_buffer'])
+    assert_equal(other.gather(other.window())['obs'], rows.take([2, 3, 4, 5, 0, 1, 2, 3]))
+
+
+def test_a_batch_moves_fields_to_a_device_as_nested_columns() -> None:
+    space = spaces.Dict(a=spaces.Box(0, 1, (3,)), b=spaces.Tuple((spaces.Discrete(3),)))
+    _, rows = sampled(space, 4)
+    moved = Batch(obs=rows, reward=np.ones(4)).to('cpu')
+    assert moved['obs']['b']['0'].dtype is torch.int64 and moved['obs']['a'].shape == (4, 3)
+    assert Batch.from_rows([{'obs': row} for row in rows])['obs'].dtype == rows.dtype
+
+
+@pytest.mark.parametrize(
+    ('space', 'word'),
+    [
+        (spaces.Text(3), r'obs has the space Text\('),
+        (spaces.Graph(spaces.Box(0, 1, (2,)), None), 'obs has the space Graph'),
+        (
+            spaces.Dict(a=spaces.Tuple((spaces.Discrete(2), spaces.Text(3)))),
+            r"obs\['a'\]\[1\] has the space Text",
+        ),
+        (spaces.Sequence(spaces.Discrete(2)), 'Sequence'),
+        (spaces.OneOf((spaces.Discrete(2),)), 'OneOf'),
+        (spaces.Dict({}), 'Dict'),
+    ],
+)
+def test_spaces_that_are_no_arrays_are_refused_by_name(space: gymnasium.Space, word: str) -> None:
+    with pytest.raises(IncompatibleError, match=f'{word}.*Supported: Box, Discrete.*FlattenObservation'):
+        obs_dtype(space)
+
+
+WRONG: list[Any] = [
+    {'a': 0},
+    {'a': 0, 'b': np.zeros(2, np.float32), 'c': 1},
+    {'a': 0, 'c': np.zeros(2, np.float32)},
+    {'a': np.zeros(2), 'b': np.zeros(2, np.float32)},
+    {'a': 0, 'b': np.zeros((1, 2), np.float32)},
+    {'a': 0, 'b': np.float32(0)},
+    {'a': 0.5, 'b': np.zeros(2, np.float32)},
+    {'a': '0', 'b': np.zeros(2, np.float32)},
+    None,
+    3.0,
+]
+
+
+@pytest.mark.parametrize('wrong', WRONG)
+def test_what_is_not_of_the_space_is_not_packed(wrong: Any) -> None:
+    space = spaces.Dict(a=spaces.Discrete(2), b=spaces.Box(0, 1, (2,)))
+    right = {'a': 1, 'b': np.zeros(2, np.float32)}
+    pack(space, right)
+    with pytest.raises((TypeError, ValueError, LookupError)):
+        pack(space, wrong)
+    with pytest.raises((TypeError, ValueError, LookupError)):
+        pack_rows([right, wrong], zero_obs(space, 2))

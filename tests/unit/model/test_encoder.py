@@ -1,0 +1,167 @@
+"""Networks read observations of every space, each number once and where it belongs."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from space_envs import OBS
+
+from rlframe.data import EnvSpec
+from rlframe.data.observation import pack_rows, zero_obs
+from rlframe.errors import ConfigError, IncompatibleError
+from rlframe.model.encoder import make_reader
+from rlframe.model.mlp import MLP
+from rlframe.policy import create_policy
+
+
+def tensors(column: np.ndarray) -> Any:
+    if column.dtype.names:
+        return {name: tensors(column[name]) for name in column.dtype.names}
+    return torch.from_numpy(column)
+
+
+def batch(space: gymnasium.Space, count: int = 5) -> tuple[list[Any], Any]:
+    space.seed(1)
+    obs, rows = [space.sample() for _ in range(count)], zero_obs(space, count)
+    pack_rows(obs, rows)
+    return obs, tensors(rows)
+
+
+PLAIN = st.one_of(
+    st.builds(
+        lambda shape, dtype: spaces.Box(0, 9, tuple(shape), np.dtype(dtype)),
+        st.lists(st.integers(1, 3), max_size=2),
+        st.sampled_from(['int16', 'float32', 'float64', 'uint8']),
+    ),
+    st.builds(spaces.Discrete, st.integers(1, 9), start=st.integers(-3, 3)),
+    st.builds(spaces.MultiDiscrete, st.lists(st.integers(1, 4), min_size=1, max_size=3)),
+    st.just(spaces.MultiDiscrete(np.array([[1, 2], [3, 4]]), start=np.array([[0, -1], [5, 2]]))),
+    st.builds(spaces.MultiBinary, st.integers(1, 4)),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(parts=st.lists(PLAIN, min_size=1, max_size=3), plain=st.booleans())
+def test_without_images_a_vector_is_what_gymnasium_flattens_to(
+    parts: list[gymnasium.Space], plain: bool
+) -> None:
+    inner = spaces.Dict({f'k{i}': part for i, part in enumerate(parts)})
+    space = parts[0] if plain else spaces.Tuple((inner, spaces.Discrete(3)))
+    obs, rows = batch(space)
+    read = make_reader(space, 'relu')
+    expected = np.stack([gymnasium.spaces.flatten(space, one) for one in obs])
+    assert read.size == expected.shape[1]
+    np.testing.assert_array_equal(read(rows).numpy(), expected.astype(np.float32))
+
+
+@pytest.mark.parametrize('kind', OBS)
+def test_gradients_reach_every_weight_and_copies_are_their_own(kind: str) -> None:
+    space = OBS[kind][0]
+    net = MLP(space, [8], 'tanh', 3)
+    _, rows = batch(space)
+    for twin in (copy.deepcopy(net), pickle.loads(pickle.dumps(net)), copy.deepcopy(net).to('cpu')):
+        assert torch.equal(twin(rows), net(rows)) and twin(rows).shape == (5, 3)
+        twin(rows).square().sum().backward()
+        assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in twin.parameters())
+        with torch.no_grad():
+            [p.zero_() for p in twin.parameters()]
+        assert not twin(rows).any() and net(rows).any()
+
+
+def features(shape: tuple[int, ...], image: Any, **options: Any) -> torch.Tensor:
+    torch.manual_seed(0)
+    read = make_reader(spaces.Box(0, 255, shape, image.dtype), 'relu', **options)
+    return read(torch.from_numpy(image))
+
+
+def test_layouts_and_stacks_of_the_same_image_read_the_same() -> None:
+    hwc = np.random.default_rng(0).integers(0, 256, (2, 12, 14, 3), np.uint8)
+    chw = np.ascontiguousarray(hwc.transpose(0, 3, 1, 2))
+    one = features((12, 14, 3), hwc)
+    assert one.shape == (2, 16 * 10 * 12)
+    torch.testing.assert_close(features((3, 12, 14), chw), one)
+    torch.testing.assert_close(features((12, 14, 3), hwc, image_layout='hwc'), one)
+    torch.testing.assert_close(features((12, 14, 3), hwc.astype(np.float32) / 255), one)
+    assert not torch.allclose(features((12, 14, 3), hwc.astype(np.float32)), one)
+    # four grey frames of a stack are the four channels of an image
+    grey = np.random.default_rng(1).random((2, 4, 12, 14)).astype(np.float32)
+    stacked = features((4, 12, 14, 1), grey[..., None])
+    torch.testing.assert_close(features((4, 12, 14), grey), stacked)
+    torch.testing.assert_close(features((4, 1, 12, 14), grey[:, :, None]), stacked)
+
+
+@pytest.mark.parametrize(
+    ('shape', 'options', 'size'),
+    [
+        ((10, 10, 4), {}, 16 * 8 * 8),
+        ((84, 84, 4), {}, 64 * 7 * 7),
+        ((4, 84, 84), {}, 64 * 7 * 7),
+        ((36, 36, 3), {}, 64),
+        ((35, 36, 3), {}, 16 * 33 * 34),
+        ((2, 9, 1), {}, 18),
+        ((10, 10, 4), {'conv_layers': []}, 400),
+        ((10, 10, 4), {'conv_layers': [[8, 3, 2], [5, 2, 1]]}, 5 * 3 * 3),
+        ((10, 10, 4), {'image_layout': 'chw'}, 16 * 8 * 2),
+    ],
+)
+def test_sizes_of_convolutions(shape: tuple[int, ...], options: dict[str, Any], size: int) -> None:
+    space = spaces.Box(0, 255, shape, np.uint8)
+    read = make_reader(space, 'relu', **options)
+    assert read.size == size and read(batch(space)[1]).shape == (5, size)
+
+
+def test_a_mask_is_not_read() -> None:
+    inner = spaces.Dict(action_mask=spaces.MultiBinary(2), x=spaces.Box(0, 1, (3,)))
+    space = spaces.Dict(action_mask=spaces.MultiBinary(4), observation=inner)
+    _, rows = batch(space)
+    read = make_reader(space, 'relu')
+    assert read.size == 5, 'only the mask at the top is one'
+    before = read(rows)
+    rows['action_mask'] = 1 - rows['action_mask']
+    assert torch.equal(read(rows), before)
+
+
+@pytest.mark.parametrize(
+    ('space', 'options', 'words'),
+    [
+        (spaces.Box(0, 1, (4,)), {'conv_layers': [[8, 3, 1]]}, ['Box(0.0, 1.0, (4,)', 'height, width, chan']),
+        (
+            spaces.Dict(a=spaces.Discrete(2)),
+            {'conv_layers': [[8, 3, 1]]},
+            ["Dict('a'", 'height, width, chan'],
+        ),
+        (
+            spaces.Box(0, 255, (84, 84, 3), np.uint8),
+            {'image_layout': 'chw', 'conv_layers': [[8, 8, 4]]},
+            ['obs of shape [84, 84, 3]', '84 channels of 84x3', 'channels x height x width', 'image_layout'],
+        ),
+        (
+            spaces.Dict(eye=spaces.Box(0, 255, (10, 10, 3), np.uint8)),
+            {'conv_layers': [[8, 5, 2], [8, 4, 1]]},
+            ['convolution 2', '4x4 and reads 3x3', "obs['eye']", '3 channels of 10x10'],
+        ),
+    ],
+)
+def test_convolutions_that_do_not_fit_are_refused(
+    space: gymnasium.Space, options: dict[str, Any], words: list[str]
+) -> None:
+    spec = EnvSpec(space, spaces.Discrete(2), name='Toy')
+    with pytest.raises(IncompatibleError) as caught:
+        create_policy({'type': 'dqn', 'model': options}, spec)
+    assert all(word in str(caught.value) for word in ['policy.model.conv_layers', *words]), caught.value
+
+
+@pytest.mark.parametrize('layers', [[3], [[8, 3]], [[8, 3, 0]], [[8, 3, True]], [[8, 3, 1.0]]])
+def test_a_bad_list_of_convolutions_is_refused(layers: Any) -> None:
+    spec = EnvSpec(spaces.Box(0, 1, (10, 10, 1)), spaces.Discrete(2))
+    with pytest.raises(ConfigError, match=r'conv_layers.*\[channels, kernel size, stride\]'):
+        create_policy({'type': 'dqn', 'model': {'conv_layers': layers}}, spec)

@@ -1,0 +1,178 @@
+"""Masks: forbidden actions are neither taken nor counted, and allowed ones are drawn as often as they should be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from rlframe.data import Batch, EnvSpec
+from rlframe.data.observation import zero_obs
+from rlframe.policy import create_policy
+from rlframe.policy.masks import mask_of, masked, random_allowed
+from rlframe.policy.random_policy import random_collect_mode
+
+DQN_FAMILY = {'dqn': {}, 'dqn single': {'double': False}, 'c51': {}, 'qrdqn': {}}
+MASKS = st.tuples(st.integers(1, 6), st.integers(1, 6)).flatmap(lambda shape: arrays(np.bool_, shape))
+ACTIONS, START = 5, 2
+SPACE = spaces.Dict(action_mask=spaces.MultiBinary(ACTIONS), observation=spaces.Box(-1, 1, (3,)))
+SPEC = EnvSpec(SPACE, spaces.Discrete(ACTIONS, start=START), name='Masked')
+
+
+def observations(mask: np.ndarray, seed: int = 0) -> Any:
+    rows = zero_obs(SPACE, len(mask))
+    rows['action_mask'] = mask
+    rows['observation'] = np.random.default_rng(seed).normal(size=(len(mask), 3))
+    return rows
+
+
+def random_masks(count: int, seed: int = 0, empty: int = 0) -> np.ndarray:
+    """Returns random masks, the first ``empty`` of which allow nothing."""
+    rng = np.random.default_rng(seed)
+    mask = rng.random((count, ACTIONS)) < 0.4
+    mask[np.arange(count), rng.integers(0, ACTIONS, count)] = True
+    mask[:empty] = False
+    return mask
+
+
+def make(name: str, **cfg: Any) -> Any:
+    torch.manual_seed(0)
+    options = {'type': name.split()[0], 'device': 'cpu', 'discount_factor': 0.9} | DQN_FAMILY[name] | cfg
+    return create_policy(options, SPEC, seed=0)
+
+
+@settings(max_examples=50, deadline=None)
+@given(mask=MASKS, data=st.data())
+def test_masked_maximum_is_the_largest_of_the_allowed(mask: np.ndarray, data: Any) -> None:
+    value = data.draw(arrays(np.float32, mask.shape, elements=st.floats(-100, 100, width=32)))
+    got = masked(torch.from_numpy(value), torch.from_numpy(mask))
+    for row, allowed, values in zip(got.numpy(), mask, value, strict=True):
+        if allowed.any():
+            assert row.max() == values[allowed].max() and (row[~allowed] == -np.inf).all()
+            assert (row[allowed] == values[allowed]).all()
+        else:
+            assert (row == values).all()
+    assert masked(got, None) is got
+
+
+@settings(max_examples=50, deadline=None)
+@given(mask=MASKS, uniform=st.one_of(st.floats(0, 1, exclude_max=True), st.just(np.nextafter(1.0, 0))))
+def test_random_action_is_the_nth_allowed(mask: np.ndarray, uniform: float) -> None:
+    mask[:, -1] = True
+    chosen = random_allowed(mask, np.full(len(mask), uniform))
+    for allowed, action in zip(mask, chosen, strict=True):
+        at = np.flatnonzero(allowed)
+        assert action == at[min(int(uniform * len(at)), len(at) - 1)]
+
+
+def test_mask_is_read_from_arrays_and_tensors_and_missing_where_there_is_none() -> None:
+    mask = random_masks(4)
+    rows = observations(mask)
+    assert mask_of(rows).dtype == np.bool_ and (mask_of(rows) == mask).all()
+    tensors = {name: torch.from_numpy(rows[name]) for name in rows.dtype.names}
+    assert mask_of(tensors).dtype is torch.bool and (mask_of(tensors).numpy() == mask).all()
+    nothing: list[Any] = [np.zeros((3, 2)), torch.zeros(3), {'observation': torch.zeros(2)}]
+    nothing += [np.zeros(3, [('action', np.int8)])]
+    assert all(mask_of(obs) is None for obs in nothing)
+
+
+@pytest.mark.parametrize('name', DQN_FAMILY)
+def test_greedy_actions_are_the_best_of_the_allowed(name: str) -> None:
+    policy = make(name)
+    mask = random_masks(300)
+    obs = observations(mask)
+    with torch.no_grad():
+        value = policy._expected(policy._model(policy._tensor(obs))).numpy()
+    expected = np.array([np.flatnonzero(m)[v[m].argmax()] for m, v in zip(mask, value, strict=True)]) + START
+    assert (expected - START != value.argmax(1)).mean() > 0.3
+    for forward in (policy.eval_mode.forward, policy.collect_mode.forward):
+        np.testing.assert_array_equal(forward(obs, np.arange(300))['action'], expected)
+
+
+@pytest.mark.parametrize('name', DQN_FAMILY)
+@pytest.mark.parametrize('eps', [1.0, 0.4])
+def test_exploration_draws_each_allowed_action_equally_often(name: str, eps: float) -> None:
+    policy, count = make(name), 20_000
+    one = observations(np.array([[1, 0, 1, 1, 0]], bool))
+    obs = np.repeat(one, count)
+    action = policy.collect_mode.forward(obs, np.arange(count), eps=eps)['action'] - START
+    share = np.bincount(action, minlength=ACTIONS) / count
+    best = int(policy.eval_mode.forward(one, np.arange(1))['action'][0]) - START
+    expected = np.array([1, 0, 1, 1, 0]) * eps / 3
+    expected[best] += 1 - eps
+    assert (share[[1, 4]] == 0).all()
+    np.testing.assert_allclose(share, expected, atol=0.02)
+
+
+@pytest.mark.parametrize('name', DQN_FAMILY)
+def test_target_looks_at_allowed_actions_only_and_stays_finite_where_none_is(name: str) -> None:
+    policy, count = make(name), 40
+    with torch.no_grad():  # or else both networks choose the same
+        [p.add_(torch.randn_like(p)) for p in policy._target_model.parameters()]
+    mask = random_masks(count, seed=3, empty=5)
+    next_obs = observations(mask, seed=3)
+    terminated = np.arange(count) < 5
+    data = Batch(next_obs=next_obs, reward=np.arange(count, dtype=np.float32) / count, terminated=terminated)
+    tensors = policy._tensor(next_obs)
+    with torch.no_grad():
+        output = policy._target_model(tensors)
+        chooser = output if not policy._double else policy._model(tensors)
+        value = policy._expected(chooser).numpy()
+        got = policy._next_output(data).numpy()
+        target = policy._target(data)
+    assert torch.isfinite(target).all()
+    for i in range(5, count):
+        allowed = np.flatnonzero(mask[i])
+        np.testing.assert_array_equal(got[i], output[i, allowed[value[i, allowed].argmax()]].numpy())
+    unmasked = policy._expected(output).numpy().argmax(1)
+    assert (~mask[np.arange(count), unmasked])[5:].any(), 'the mask made a difference'
+    if name.startswith('dqn'):
+        np.testing.assert_allclose(target[:5], data['reward'][:5])
+
+
+def test_random_collection_takes_allowed_actions_equally_often() -> None:
+    mode = make('dqn').collect_mode
+    mask = np.array([[0, 1, 0, 1, 1]], bool)
+    actor = random_collect_mode(mode, SPEC, np.random.default_rng(0))
+    action = actor.forward(np.repeat(observations(mask), 9000), np.arange(9000))['action']
+    np.testing.assert_allclose(np.bincount(action - START, minlength=5) / 9000, mask[0] / 3, atol=0.02)
+
+
+def test_random_collection_of_several_choices_obeys_the_mask_of_each() -> None:
+    space = spaces.MultiDiscrete([2, 3, 1], start=[0, 5, 1])
+    obs = spaces.Dict(action_mask=spaces.MultiBinary(6))
+    rows = zero_obs(obs, 600)
+    rows['action_mask'] = [0, 1, 1, 0, 1, 1]
+    actor = random_collect_mode(make('dqn').collect_mode, EnvSpec(obs, space), np.random.default_rng(0))
+    action = actor.forward(rows, np.arange(600))['action']
+    assert all(space.contains(one) for one in action)
+    assert (action[:, 0] == 1).all() and (action[:, 2] == 1).all()
+    assert set(action[:, 1]) == {5, 7} and 240 < (action[:, 1] == 5).sum() < 360
+
+
+@pytest.mark.parametrize(
+    'space',
+    [
+        spaces.Discrete(3, start=-1),
+        spaces.MultiDiscrete([2, 3]),
+        spaces.MultiBinary(3),
+        spaces.Box(-1, 2, (2,)),
+        spaces.Box(-np.inf, np.inf, (2,)),
+    ],
+)
+def test_random_actions_of_every_space_are_in_it(space: Any) -> None:
+    spec = EnvSpec(spaces.Box(0, 1, (2,)), space)
+    runs = []
+    for _ in range(2):
+        actor = random_collect_mode(make('dqn').collect_mode, spec, np.random.default_rng(0))
+        action = actor.forward(np.zeros((50, 2)), np.arange(50))['action']
+        assert len(action) == 50 and all(space.contains(one) for one in action)
+        assert len(np.unique(action, axis=0)) > 1
+        runs.append(action)
+    np.testing.assert_array_equal(*runs)
