@@ -100,7 +100,7 @@ class DQNPolicy(Policy):
             ),
         ),
     )
-    alternatives = 'Continuous actions: sac, td3, ddpg (not in this version).'
+    alternatives = 'Continuous actions: sac, td3, ddpg.'
 
     @classmethod
     def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
