@@ -10,7 +10,12 @@ import gymnasium
 import torch
 from torch import nn
 
-ACTIVATIONS = {'relu': torch.relu, 'tanh': torch.tanh, 'gelu': nn.functional.gelu, 'silu': nn.functional.silu}
+ACTIVATIONS = {
+    'relu': torch.relu_,
+    'tanh': torch.tanh,
+    'gelu': nn.functional.gelu,
+    'silu': nn.functional.silu,
+}
 
 
 class ObsToVector:
