@@ -68,6 +68,8 @@ WORKLOADS = {
     'w4': 'PPO, CartPole-v1: 8 envs x 128 steps, 4 epochs of minibatches of 256; actor and critic MLP 64-64 tanh;'
     ' 51,200 env steps.'
     ' Seconds of the training loop alone.',
+    'w6': 'One update of SAC or TD3 from batches of 256 that lie ready: obs float32 [17], action [6]; actor and two critics'
+    ' MLP 256-256 ReLU, fused Adam. Microseconds of an update, metrics included.',
 }
 """What a workload is, for the report."""
 
@@ -97,6 +99,20 @@ def _replay(capacity: int, goals: tuple[Goal, ...], quick: bool) -> Case:
         goals=goals,
         sizes=(capacity, 300),
         quick_sizes=(capacity, 20) if quick else None,
+    )
+
+
+def _update(policy: str) -> Case:
+    return Case(
+        name=f'w6-{policy}',
+        title=f'W6 one update of {policy.upper()}',
+        script='w6_update.py',
+        side=f'w6_{policy}',
+        measure='us_cycle',
+        peers=(f'{policy}_limit',),
+        goals=(Goal(f'{policy}_limit', 0.9),),
+        sizes=(2000,),
+        quick_sizes=(20,),
     )
 
 
@@ -139,4 +155,6 @@ CASES = (
         sizes=(51_200,),
         quick_sizes=(2048,),
     ),
+    _update('sac'),
+    _update('td3'),
 )

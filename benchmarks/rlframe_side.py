@@ -1,7 +1,8 @@
 """rlframe's half of every workload, through its public components only. Prints one JSON line.
 
-usage: rlframe_side.py w1|w2|w2_native|w3|w4 [SIZE ...]
-    w1 [ENV_STEPS], w2 [ENV_NUM] [ENV_STEPS], w2_native [ENV_NUM] [ENV_STEPS], w3 [CAPACITY] [CYCLES], w4 [ENV_STEPS]
+usage: rlframe_side.py w1|w2|w2_native|w3|w4|w6_sac|w6_td3 [SIZE ...]
+    w1 [ENV_STEPS], w2 [ENV_NUM] [ENV_STEPS], w2_native [ENV_NUM] [ENV_STEPS], w3 [CAPACITY] [CYCLES], w4 [ENV_STEPS],
+    w6_sac [UPDATES], w6_td3 [UPDATES]
 
 The peers' halves, with the same networks, sizes and counts, are in peers/.
 """
@@ -12,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from functools import partial
+from itertools import cycle
 from time import perf_counter
 
 import numpy as np
@@ -19,8 +21,9 @@ import torch
 
 from rlframe.build import make_collector, make_env, make_factory, make_policy
 from rlframe.config import compile_config
-from rlframe.data import Batch
+from rlframe.data import Batch, EnvSpec
 from rlframe.pipeline import SerialPipeline
+from rlframe.policy import create_policy
 from rlframe.registry import BUFFER_REGISTRY
 
 ENV = {'env_id': 'CartPole-v1', 'collector_env_num': 8, 'evaluator_env_num': 1, 'n_evaluator_episode': 1}
@@ -169,7 +172,43 @@ def w4(env_steps: int = 51_200) -> dict:
     return timed_training(ppo_config(), {'env': {'type': 'gym'}, 'policy': {'type': 'ppo'}}, env_steps)
 
 
-WORKLOADS = {'w1': w1, 'w2': w2, 'w2_native': partial(w2, manager='gym_vector'), 'w3': w3, 'w4': w4}
+def w6(updates: int = 2000, policy: str = 'sac') -> dict:
+    """One update of a policy for continuous actions, of batches that lie ready."""
+    import gymnasium
+
+    rng, (obs, action, size) = np.random.default_rng(0), (17, 6, 256)
+    spaces = gymnasium.spaces.Box(-np.inf, np.inf, (obs,)), gymnasium.spaces.Box(-1, 1, (action,))
+    rates = {'learning_rate_actor': 3e-4, 'learning_rate_critic': 3e-4}
+    cfg = {'type': policy, 'device': 'cpu', 'learn': rates}
+    learn = create_policy(cfg, EnvSpec(*spaces, name='W6')).learn_mode.forward
+    batches = [
+        Batch(
+            obs=rng.standard_normal((size, obs), np.float32),
+            next_obs=rng.standard_normal((size, obs), np.float32),
+            action=rng.uniform(-1, 1, (size, action)).astype(np.float32),
+            reward=rng.standard_normal(size, np.float32),
+            terminated=rng.random(size) < 0.01,
+        )
+        for _ in range(16)
+    ]
+    stream = cycle(batches)
+    for _ in range(20):
+        learn(next(stream))
+    start = perf_counter()
+    for _ in range(updates):
+        learn(next(stream))
+    return {'us_cycle': (perf_counter() - start) / updates * 1e6, 'updates': updates}
+
+
+WORKLOADS = {
+    'w1': w1,
+    'w2': w2,
+    'w2_native': partial(w2, manager='gym_vector'),
+    'w3': w3,
+    'w4': w4,
+    'w6_sac': partial(w6, policy='sac'),
+    'w6_td3': partial(w6, policy='td3'),
+}
 
 
 def main() -> None:

@@ -343,6 +343,25 @@ class OneStateEnv(gymnasium.Env):
         return np.ones(1, np.float32), 1.0, done and ends == 'terminated', done and ends == 'truncated', {}
 
 
+class TargetEnv(IdentityEnv):
+    """IdentityEnv for continuous actions: each class has a target, and what is missed of it is missing of the reward 1."""
+
+    action_space = gymnasium.spaces.Box(-2, 1, (1,), np.float32)
+    targets = np.array([-1.6, -0.8, 0.0, 0.8], np.float32)
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action), action
+        missed = float(np.abs(action[0] - self.targets[self._class]))
+        obs, _, *rest = super().step(None)
+        return obs, 1.0 - missed, *rest  # type: ignore[return-value]
+
+
+class OneStateBoxEnv(OneStateEnv):
+    """OneStateEnv for continuous actions."""
+
+    action_space = gymnasium.spaces.Box(-2, 1, (2,), np.float32)
+
+
 def config_pair(
     policy: str = 'dqn', env_id: Any = 'CartPole-v1', manager: str = 'base', **sections: Any
 ) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -380,5 +399,7 @@ def config_pair(
     )
     if policy == 'dqn':
         main['policy']['other'] = dict(replay_buffer=dict(replay_buffer_size=500)) | main['policy']['other']
-        create['replay_buffer'] = dict(type='naive') | sections.pop('buffer', {})
+        create['replay_buffer'] = dict(type='naive')
+    if 'buffer' in sections:
+        create['replay_buffer'] = dict(type='naive') | sections.pop('buffer')
     return main | sections, create

@@ -34,6 +34,11 @@ PPO = (
     *('-c', 'configs/cartpole_ppo.py', *SMALL, 'policy.learn.batch_size=16', 'policy.collect.n_sample=48'),
     'policy.learn.epoch_per_collect=2',
 )
+PENDULUM = (
+    *('-c', 'configs/pendulum_ddpg.py', *SMALL, 'policy.learn.batch_size=16', 'policy.collect.n_sample=6'),
+    *('policy.learn.update_per_collect=2', 'policy.other.replay_buffer.replay_buffer_size=500'),
+    'policy.random_collect_size=30',
+)
 CASES = {
     'dqn naive': DQN,
     'dqn advanced': (
@@ -42,6 +47,12 @@ CASES = {
         'policy.nstep=3',
     ),
     'ppo': PPO,
+    'sac': (*PENDULUM, 'policy.type=sac', 'policy.collect.noise_correlation=0.9'),
+    'td3': (
+        *PENDULUM,
+        *('policy.type=td3', 'replay_buffer.type=advanced', 'policy.priority=true'),
+        'policy.nstep=3',
+    ),
 }
 MANAGERS = {
     'base': ('env_manager.type=base',),

@@ -12,8 +12,6 @@ from torch import nn
 
 from rlframe.model.encoder import ACTIVATIONS, Obs, make_reader
 
-IN_PLACE = {'relu': torch.relu_, 'tanh': torch.tanh_}
-
 
 class MLP(nn.Module):
     """Hidden layers with an activation behind each and, with ``out_size``, a linear layer at the end.
@@ -49,7 +47,6 @@ class MLP(nn.Module):
         self.out_size = sizes[-1]
         """Width of the output."""
         self._activation, self._activated = ACTIVATIONS[activation], len(hidden_sizes)
-        self._in_place = IN_PLACE.get(activation, self._activation)
         self._parameters_of_layers()
 
     def _parameters_of_layers(self) -> None:
@@ -64,9 +61,8 @@ class MLP(nn.Module):
     def forward(self, obs: Obs) -> torch.Tensor:
         """Maps [B, ...], or a dict of such, to float32 [B, out_size]."""
         features = self.read(obs)
-        activation = self._activation if torch.is_grad_enabled() else self._in_place
         for i, (weight, bias) in enumerate(self._steps):
             features = nn.functional.linear(features, weight, bias)
             if i < self._activated:
-                features = activation(features)
+                features = self._activation(features)
         return features

@@ -103,7 +103,6 @@ class DQNPolicy(Policy):
             ),
         ),
     )
-
     supports_action_mask = True
 
     @classmethod

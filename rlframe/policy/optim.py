@@ -34,17 +34,18 @@ class Optimizer:
         module: What is trained.
         cfg: ``learning_rate`` (number or schedule over env steps), ``grad_clip_norm`` (or ``None``) and, where given,
             ``adam_eps`` and ``nan_policy``.
+        rate: The option of the learning rate, where it has another name.
 
     Source:
         Kingma & Ba, Adam: A Method for Stochastic Optimization (2015), algorithm 1.
     """
 
-    def __init__(self, module: nn.Module, cfg: Mapping[str, Any]) -> None:
+    def __init__(self, module: nn.Module, cfg: Mapping[str, Any], rate: str = 'learning_rate') -> None:
         named = [
             (name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad
         ]
         self._names, self._parameters = [name for name, _ in named], [parameter for _, parameter in named]
-        self._schedule, self._clip = cfg['learning_rate'], cfg['grad_clip_norm']
+        self._rate, self._schedule, self._clip = rate, cfg[rate], cfg['grad_clip_norm']
         self._eps = cfg.get('adam_eps', 1e-8)
         self.learning_rate = value_at(self._schedule, 0)
         """Step size at present."""
@@ -71,7 +72,7 @@ class Optimizer:
         """
         for parameter in self._parameters:
             parameter.grad = None
-        loss.backward()
+        loss.backward(inputs=self._parameters)
         trained = self._parameters
         gradients = [parameter.grad for parameter in trained]
         states = self._mean, self._square, self._steps
@@ -123,7 +124,8 @@ class Optimizer:
         raise NonFiniteError(
             message,
             where='policy.learn',
-            remedy="Lower policy.learn.learning_rate, limit policy.learn.grad_clip_norm, or set policy.learn.nan_policy='skip'.",
+            remedy=f'Lower policy.learn.{self._rate}, limit policy.learn.grad_clip_norm, or set'
+            " policy.learn.nan_policy='skip'.",
         )
 
     def metrics(self) -> dict[str, Any]:

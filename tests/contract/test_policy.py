@@ -10,11 +10,10 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 import torch
-from fakes import IdentityEnv
+from fakes import IdentityEnv, TargetEnv
 
 from rlframe.data import Batch, EnvSpec
 from rlframe.envs import BaseEnvManager
@@ -32,8 +31,9 @@ def names() -> list[str]:
 
 SPECS = {
     'Discrete': EnvSpec(IdentityEnv.observation_space, IdentityEnv.action_space, name='Identity'),
-    'Box': EnvSpec(IdentityEnv.observation_space, gymnasium.spaces.Box(-2, 1, (2,), np.float32), name='Box'),
+    'Box': EnvSpec(TargetEnv.observation_space, TargetEnv.action_space, name='Target'),
 }
+ENVS = {'Discrete': IdentityEnv, 'Box': TargetEnv}
 Make = Callable[..., Policy]
 
 
@@ -62,10 +62,9 @@ def make(name: str) -> Make:
 
 def collected(policy: Policy, rows: int = 64) -> Batch:
     """Returns training samples of the toy env."""
-    if type(policy._spec.action_space).__name__ != 'Discrete':
-        pytest.skip('there is no toy env with continuous actions yet')
+    env = ENVS[type(policy._spec.action_space).__name__]
     settings = policy.command_mode.get_setting_collect({'envstep': 0})
-    collector = SampleSerialCollector({}, BaseEnvManager([IdentityEnv] * 4), policy.collect_mode)
+    collector = SampleSerialCollector({}, BaseEnvManager([env] * 4), policy.collect_mode)
     return collector.collect(rows, policy_kwargs=settings)
 
 

@@ -32,6 +32,15 @@ DQN = dict(
     policy_=dict(discount_factor=0.5),
 )
 PPO = dict(policy='ppo', learn=dict(batch_size=64, learning_rate=3e-3), collect=dict(n_sample=128))
+QAC = dict(
+    env_id='fakes:TargetEnv',
+    env=dict(stop_value=7.2, n_evaluator_episode=10),  # random actions bring 2.1
+    learn=dict(batch_size=64, learning_rate_actor=3e-3, learning_rate_critic=3e-3, update_per_collect=8),
+    collect=dict(n_sample=8),
+    policy_=dict(discount_factor=0.5, random_collect_size=64),
+)
+SOFT = QAC | dict(learn=QAC['learn'] | dict(learning_rate_alpha=1e-2))
+DISCRETE = {key: value for key, value in SOFT.items() if key not in ('env_id', 'env')}
 TOYS = {
     'dqn': DQN,
     'dqn advanced': DQN
@@ -48,6 +57,16 @@ TOYS = {
         collector=dict(type='episode', get_train_sample=True),
         policy_=dict(discount_factor=0.5, nstep=2),
     ),
+    'ddpg': QAC | dict(policy='ddpg'),
+    'td3 advanced': QAC
+    | dict(
+        policy='td3',
+        buffer=dict(type='advanced'),
+        policy_=QAC['policy_'] | dict(priority=True, priority_IS_weight=True, nstep=2),
+    ),
+    'sac': SOFT | dict(policy='sac'),
+    'sac correlated': SOFT | dict(policy='sac', collect=dict(n_sample=8, noise_correlation=0.9)),
+    'sac_discrete': DISCRETE | dict(policy='sac_discrete'),
     'ppo': PPO,
     'ppo episodes': PPO
     | dict(collect=dict(n_sample=None, n_episode=16), collector=dict(type='episode', get_train_sample=True)),
@@ -57,14 +76,18 @@ TOYS = {
 
 @pytest.mark.parametrize('name', TOYS)
 def test_policy_learns_to_name_the_class_it_sees(name: str) -> None:
-    pipeline = run(
-        env_id='fakes:IdentityEnv',
-        env=dict(stop_value=7.9, n_evaluator_episode=10),
-        evaluator=dict(eval_freq=100),
-        max_env_step=12_000,
-        **TOYS[name],
+    options = dict(env_id='fakes:IdentityEnv', env=dict(stop_value=7.9, n_evaluator_episode=10)) | TOYS[name]
+    pipeline = run(evaluator=dict(eval_freq=100), max_env_step=12_000, **options)
+    assert pipeline.stopped and pipeline.evaluator.best >= options['env']['stop_value'], (
+        'the best possible return is 8'
     )
-    assert pipeline.stopped and pipeline.evaluator.best >= 7.9, 'the best possible return is 8'
+
+
+def expected_value(nstep: int) -> float:
+    """Returns the value of the state whose every fifth step is the last: V = 1 + 0.9 * 0.8 * V for ``nstep`` 1."""
+    rewards = [sum(0.9**k for k in range(min(nstep, left))) for left in (5, 4, 3, 2, 1)]
+    goes_on = sum(left > nstep for left in (5, 4, 3, 2, 1)) / 5
+    return float(np.mean(rewards)) / (1 - goes_on * 0.9**nstep)
 
 
 @pytest.mark.parametrize(('ending', 'value'), [('truncated', 10.0), ('terminated', None)])
@@ -88,10 +111,29 @@ def test_value_of_endless_reward_1_is_10_behind_a_time_limit_and_less_before_an_
     )
     with torch.no_grad():
         q = pipeline.policy._q_value(np.ones((1, 1), np.float32)).numpy()
-    if value is not None:
-        np.testing.assert_allclose(q, value, atol=0.5)
-        return
-    # One state cannot tell the steps apart: V = 1 + 0.9 * 0.8 * V where only every fifth step is the last.
-    rewards = [sum(0.9**k for k in range(min(nstep, left))) for left in (5, 4, 3, 2, 1)]
-    goes_on = sum(left > nstep for left in (5, 4, 3, 2, 1)) / 5
-    np.testing.assert_allclose(q, np.mean(rewards) / (1 - goes_on * 0.9**nstep), atol=0.4)
+    np.testing.assert_allclose(q, expected_value(nstep) if value is None else value, atol=0.5)
+
+
+@pytest.mark.parametrize(('ending', 'value'), [('truncated', 10.0), ('terminated', None)])
+@pytest.mark.parametrize('nstep', [1, 3])
+@pytest.mark.parametrize('policy', ['ddpg', 'td3', 'sac', 'sac_discrete'])
+def test_critics_say_so_too(ending: str, value: float | None, nstep: int, policy: str) -> None:
+    is_discrete = policy == 'sac_discrete'
+    pipeline = run(
+        env_id='fakes:OneStateEnv' if is_discrete else 'fakes:OneStateBoxEnv',
+        policy=policy,
+        env=dict(kwargs=dict(ending=ending)),
+        learn=dict(
+            **dict(batch_size=64, learning_rate_critic=2e-2, target_theta=0.2, update_per_collect=8),
+            **(dict(alpha=0.0) if 'sac' in policy else {}),  # entropy is worth nothing
+        ),
+        collect=dict(n_sample=8) | ({} if 'sac' in policy else dict(noise_sigma=1.0)),
+        evaluator=dict(eval_freq=1500),
+        model=dict(encoder_hidden_size_list=[]),
+        policy_=dict(discount_factor=0.9, nstep=nstep, random_collect_size=200),
+        max_train_iter=1500,
+    )
+    obs, action = torch.ones(1, 1), None if is_discrete else torch.zeros(1, 2)
+    with torch.no_grad():
+        q = pipeline.policy._model.critic(obs, action).numpy()
+    np.testing.assert_allclose(q, expected_value(nstep) if value is None else value, atol=0.5)

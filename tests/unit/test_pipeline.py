@@ -51,6 +51,13 @@ CASES = {
     ),
     'dqn subprocess': dict(manager='subprocess', manager_=dict(worker_num=2)),
     'ppo subprocess': dict(policy='ppo', manager='subprocess', manager_=dict(worker_num=2)),
+    'sac': dict(policy='sac', env_id='Pendulum-v1', policy_=dict(random_collect_size=40)),
+    'sac correlated': dict(
+        policy='sac', env_id='Pendulum-v1', collect=dict(n_sample=12, noise_correlation=0.9)
+    ),
+    'td3 advanced': dict(policy='td3', env_id='Pendulum-v1', **PRIORITIES),
+    'ddpg correlated': dict(policy='ddpg', env_id='Pendulum-v1', collect=dict(noise_correlation=0.9)),
+    'sac_discrete': dict(policy='sac_discrete'),
     'dqn frozen lake': dict(env_id='FrozenLake-v1'),
 }
 

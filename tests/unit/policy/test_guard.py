@@ -133,7 +133,7 @@ def rows_of(size: int = 8, spoiled: float = 1.0) -> Batch:
     )
 
 
-@pytest.mark.parametrize('name', ['dqn', 'c51', 'qrdqn', 'ppo'])
+@pytest.mark.parametrize('name', ['dqn', 'c51', 'qrdqn', 'ppo', 'sac_discrete'])
 def test_share_of_skipped_updates_is_shown_and_priorities_stay_numbers(name: str) -> None:
     cfg = {'type': name, 'cuda': False, 'learn': {'nan_policy': 'skip'}}
     policy = create_policy(cfg | ({} if name == 'ppo' else {'priority': True}), SPEC)

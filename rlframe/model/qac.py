@@ -1,0 +1,130 @@
+"""Actors and Q-critics of policies that learn both, and the distributions that actors act by."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import gymnasium
+import torch
+from torch import nn
+
+from rlframe.data.timestep import EnvSpec
+from rlframe.model.mlp import MLP
+from rlframe.registry import MODEL_REGISTRY
+
+LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
+"""Bounds of the logarithm of a Gaussian actor's standard deviation."""
+
+
+class DeterministicActor(MLP):
+    """Maps observations [B, ...] to actions in [-1, 1], float32 [B, A]."""
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        return super().forward(obs).tanh()
+
+
+class GaussianActor(MLP):
+    """Maps observations [B, ...] to the mean and the log standard deviation of a Gaussian, float32 [B, A] each."""
+
+    def forward(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:  # type: ignore[override]
+        mean, log_std = super().forward(obs).chunk(2, 1)
+        return mean, log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
+
+
+def squashed_gaussian(
+    mean: torch.Tensor, log_std: torch.Tensor, noise: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Draws actions that are the hyperbolic tangent of a Gaussian, so that gradients go through the draw.
+
+    Args:
+        mean: Mean of the Gaussian, [B, A].
+        log_std: Logarithm of its standard deviation, [B, A].
+        noise: Standard normal numbers, [B, A].
+
+    Returns:
+        Actions in [-1, 1], [B, A], and their log density, [B].
+
+    Source:
+        Haarnoja et al., Soft Actor-Critic Algorithms and Applications (2018), eq. 26; 1 - tanh(u)^2 as
+        4 exp(-2u) / (1 + exp(-2u))^2, which does not underflow.
+    """
+    unsquashed = torch.addcmul(mean, log_std.exp(), noise)
+    log_slope = 2 * (math.log(2) - unsquashed - nn.functional.softplus(-2 * unsquashed))
+    log_prob = -0.5 * noise.square() - log_std - 0.5 * math.log(2 * math.pi) - log_slope
+    return unsquashed.tanh(), log_prob.sum(1)
+
+
+class QCritics(nn.Module):
+    """Several Q-functions, which share nothing but what reads the observation.
+
+    Args:
+        spec: Spaces of the env. With discrete actions a critic values every action, with continuous ones the action it is
+            given.
+        hidden_sizes: Widths of the hidden layers of each.
+        activation: Nonlinearity behind each.
+        count: Critics.
+    """
+
+    def __init__(self, spec: EnvSpec, hidden_sizes: Sequence[int], activation: str, count: int) -> None:
+        super().__init__()
+        space = spec.action_space
+        self._takes_action = not hasattr(space, 'n')
+        in_size, out_size = (math.prod(space.shape), 1) if self._takes_action else (0, int(space.n))
+        self.encoder = MLP(spec.observation_space, [], activation)
+        features = gymnasium.spaces.Box(-math.inf, math.inf, (self.encoder.out_size + in_size,))
+        self.nets = nn.ModuleList(MLP(features, hidden_sizes, activation, out_size) for _ in range(count))
+
+    def forward(
+        self, obs: torch.Tensor, action: torch.Tensor | None = None, count: int | None = None
+    ) -> torch.Tensor:
+        """Values actions.
+
+        Args:
+            obs: Observations, [B, ...].
+            action: Continuous actions in [-1, 1], float32 [B, A].
+            count: How many critics to ask; all by default.
+
+        Returns:
+            float32 [count, B], or with discrete actions [count, B, A].
+        """
+        features = self.encoder(obs)
+        if action is not None:
+            features = torch.cat([features, action], 1)
+        value = torch.stack([net(features) for net in list(self.nets)[:count]])
+        return value.squeeze(2) if self._takes_action else value
+
+
+@MODEL_REGISTRY.register('qac')
+class QAC(nn.Module):
+    """An actor and Q-critics that share nothing.
+
+    ``actor`` maps observations to what its kind says, ``critic`` observations and actions to values.
+
+    Args:
+        spec: Spaces of the env.
+        actor: 'deterministic' (an action), 'gaussian' (mean and log standard deviation) or 'categorical' (logits).
+        encoder_hidden_size_list: Widths of the hidden layers of each.
+        activation: Nonlinearity behind each.
+        critic_num: Critics.
+    """
+
+    def __init__(
+        self,
+        spec: EnvSpec,
+        actor: str = 'gaussian',
+        encoder_hidden_size_list: Sequence[int] = (256, 256),
+        activation: str = 'relu',
+        critic_num: int = 2,
+    ) -> None:
+        super().__init__()
+        space, sizes = spec.observation_space, encoder_hidden_size_list
+        if actor == 'categorical':
+            self.actor = MLP(space, sizes, activation, int(spec.action_space.n))
+        else:
+            size = math.prod(spec.action_space.shape)
+            if actor == 'gaussian':
+                self.actor = GaussianActor(space, sizes, activation, 2 * size)
+            else:
+                self.actor = DeterministicActor(space, sizes, activation, size)
+        self.critic = QCritics(spec, sizes, activation, critic_num)

@@ -1,0 +1,99 @@
+"""DDPG, and TD3 as DDPG with twin critics, a delayed actor and noise on the target's actions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rlframe.policy.base_policy import Metrics
+from rlframe.policy.qac import QACPolicy
+from rlframe.policy.schedule import check_schedule, value_at
+from rlframe.registry import POLICY_REGISTRY
+from rlframe.utils.field import Field
+from rlframe.utils.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = LazyModule('torch')
+
+
+@POLICY_REGISTRY.register('ddpg')
+class DDPGPolicy(QACPolicy):
+    """Deep deterministic policy gradient.
+
+    Source:
+        Lillicrap et al., Continuous Control with Deep Reinforcement Learning (2016), algorithm 1.
+    """
+
+    config = dict(
+        model=dict(twin_critic=False),
+        learn=dict(
+            learning_rate_actor=1e-3,
+            learning_rate_critic=1e-3,
+            target_noise=Field(
+                0.0,
+                float,
+                '[0, inf)',
+                'half the range of an action',
+                "standard deviation of noise on the target actor's actions",
+                may_change=True,
+            ),
+            target_noise_clip=Field(
+                0.5, float, '(0, inf)', 'half the range of an action', 'largest such noise', may_change=True
+            ),
+        ),
+        collect=dict(
+            noise_sigma=Field(
+                0.1,
+                (float, dict),
+                '[0, inf)',
+                'half the range of an action',
+                'standard deviation of exploration noise; a schedule over env steps',
+                check=check_schedule,
+                may_change=True,
+            ),
+        ),
+    )
+    target_parts = ('actor', 'critic')
+
+    def model_kwargs(self) -> dict[str, Any]:
+        return super().model_kwargs() | {'actor': 'deterministic'}
+
+    def _init_learn(self) -> None:
+        super()._init_learn()
+        self._target_noise = self._cfg.learn.target_noise
+        self._target_noise_clip = self._cfg.learn.target_noise_clip
+
+    def _next_value(self, next_obs: torch.Tensor) -> torch.Tensor:
+        action = self._target_model['actor'](next_obs)
+        if self._target_noise:
+            clip = self._target_noise_clip
+            noise = self._tensor(self._rng.standard_normal(action.shape, 'float32'))
+            action = (action + (noise * self._target_noise).clamp_(-clip, clip)).clamp_(-1, 1)
+        return self._target_model['critic'](next_obs, action).amin(0)
+
+    def _actor_loss(self, obs: torch.Tensor) -> tuple[torch.Tensor, Metrics]:
+        return -self._model.critic(obs, self._model.actor(obs), count=1).mean(), {}
+
+    def _explore(
+        self, obs: torch.Tensor, noise: torch.Tensor, noise_sigma: float = 0.0, **settings: Any
+    ) -> torch.Tensor:
+        return self._model.actor(obs).add_(noise, alpha=noise_sigma).clamp_(-1, 1)
+
+    def _best(self, obs: torch.Tensor) -> torch.Tensor:
+        return self._model.actor(obs)
+
+    def get_setting_collect(self, info: Mapping[str, Any]) -> dict[str, Any]:
+        return {'noise_sigma': value_at(self._cfg.collect.noise_sigma, info['envstep'])}
+
+
+@POLICY_REGISTRY.register('td3')
+class TD3Policy(DDPGPolicy):
+    """DDPG with twin critics, a delayed actor and noise on the target's actions.
+
+    Source:
+        Fujimoto et al., Addressing Function Approximation Error in Actor-Critic Methods (2018), algorithm 1.
+    """
+
+    config = dict(model=dict(twin_critic=True), learn=dict(actor_update_freq=2, target_noise=0.2))

@@ -1,0 +1,290 @@
+"""QACPolicy: what policies with an actor and Q-critics share that learn from a replay buffer."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from easydict import EasyDict
+
+from rlframe.data.batch import Batch
+from rlframe.data.timestep import Array, EnvSpec, IntArray, TimeStep
+from rlframe.errors import ConfigError
+from rlframe.policy.base_policy import CollectMode, Metrics, Policy
+from rlframe.policy.bounds import ActionBounds
+from rlframe.policy.guard import NAN_POLICY
+from rlframe.policy.noise import ExplorationNoise
+from rlframe.policy.optim import Optimizer
+from rlframe.policy.schedule import check_positive_schedule
+from rlframe.utils.field import Field
+from rlframe.utils.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = LazyModule('torch')
+
+
+def learning_rate(default: float, of: str) -> Field:
+    """Returns the option for the learning rate of a part of the network."""
+    doc = f'of Adam for the {of}; a schedule over env steps'
+    return Field(default, (float, dict), doc=doc, check=check_positive_schedule, may_change=True)
+
+
+class QACPolicy(Policy):
+    """Body of policies with an actor and Q-critics.
+
+    A subclass names its kind of actor (``model_kwargs``), what follows a transition (``_next_value``), what the actor is to make
+    small (``_actor_loss``) and how it acts (``_explore``, ``_best``). Inside, actions are float32 [n, A] in [-1, 1]; so they are
+    recorded.
+    """
+
+    config = dict(
+        priority=Field(
+            False, bool, '', '', 'whether TD errors are given back to the replay buffer as priorities'
+        ),
+        priority_IS_weight=Field(False, bool, '', '', 'whether losses are weighted by importance sampling'),
+        discount_factor=Field(0.99, float, '[0, 1]', 'per env step', 'weight of the next reward'),
+        nstep=Field(1, int, '[1, inf)', 'env steps', 'rewards summed before bootstrapping'),
+        model=dict(
+            encoder_hidden_size_list=Field(
+                [256, 256], list, '', 'units', 'widths of the hidden layers of actor and critics'
+            ),
+            activation=Field('relu', str, '', '', 'nonlinearity', choices=('relu', 'tanh', 'gelu', 'silu')),
+            twin_critic=Field(
+                True, bool, '', '', 'whether there are two critics, the smaller of which is believed'
+            ),
+        ),
+        learn=dict(
+            update_per_collect=Field(
+                8, int, '[1, inf)', 'train iterations', 'updates per round of collection', may_change=True
+            ),
+            batch_size=Field(256, int, '[1, inf)', 'transitions', 'of one update', may_change=True),
+            learning_rate_actor=learning_rate(3e-4, 'actor'),
+            learning_rate_critic=learning_rate(3e-4, 'critics'),
+            target_theta=Field(
+                0.005,
+                float,
+                '(0, 1]',
+                '',
+                'share of a soft update of the target networks, whenever the actor is updated',
+                may_change=True,
+            ),
+            actor_update_freq=Field(
+                1, int, '[1, inf)', 'train iterations', 'between two updates of the actor', may_change=True
+            ),
+            nan_policy=NAN_POLICY,
+            grad_clip_norm=Field(
+                None,
+                float,
+                '(0, inf)',
+                '',
+                'largest norm of the gradient of the actor, and of the critics; None: unlimited',
+                may_change=True,
+            ),
+        ),
+        collect=dict(
+            n_sample=8,
+            noise_correlation=Field(
+                0.0,
+                float,
+                '[0, 1)',
+                '',
+                "of an env step's exploration noise with that of the step before",
+                may_change=True,
+            ),
+        ),
+    )
+    supported_actions = 'Box'
+    alternatives = 'Discrete actions: dqn, c51, qrdqn, sac_discrete.'
+    target_parts: tuple[str, ...] = ('critic',)
+    """Parts of the network that have a target network."""
+    _noise: ExplorationNoise | None = None
+
+    @classmethod
+    def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
+        """Refuses importance weights where there are no priorities."""
+        errors = super().check_config(cfg)
+        if cfg.priority_IS_weight and not cfg.priority:
+            message, where = 'needs policy.priority=True', 'priority_IS_weight'
+            errors.append(ConfigError(message, where=where, got=True, expected='False'))
+        return errors
+
+    def default_model(self) -> str:
+        return 'qac'
+
+    def model_kwargs(self) -> dict[str, Any]:
+        kwargs = super().model_kwargs()
+        return kwargs | {'critic_num': 2 if kwargs.pop('twin_critic') else 1}
+
+    # learning
+
+    def _init_learn(self) -> None:
+        cfg = self._cfg.learn
+        parts = {name: copy.deepcopy(getattr(self._model, name)) for name in self.target_parts}
+        self._target_model = torch.nn.ModuleDict(parts).requires_grad_(False)
+        online = [getattr(self._model, name) for name in self.target_parts]
+        self._weights = (
+            [p.detach() for p in self._target_model.parameters()],
+            [p.detach() for part in online for p in part.parameters()],
+        )
+        self._states = (
+            list(self._target_model.state_dict().values()),
+            [value for part in online for value in part.state_dict().values()],
+        )
+        self._optimizers = {
+            'critic': Optimizer(self._model.critic, cfg, 'learning_rate_critic'),
+            'actor': Optimizer(self._model.actor, cfg, 'learning_rate_actor'),
+        }
+        self._target_theta, self._actor_update_freq = cfg.target_theta, cfg.actor_update_freq
+        self._discount_factor = self._cfg.discount_factor
+        self._priority, self._weighted = self._cfg.priority, self._cfg.priority_IS_weight
+        self._skips = cfg.nan_policy == 'skip'
+        self._updates = 0
+
+    def _next_value(self, next_obs: torch.Tensor) -> torch.Tensor:
+        """Returns what the target networks say that a state is worth, float32 [B]; no gradient is wanted."""
+        raise NotImplementedError
+
+    def _actor_loss(self, obs: torch.Tensor) -> tuple[torch.Tensor, Metrics]:
+        """Returns what the actor is to make small, and what is to be logged."""
+        raise NotImplementedError
+
+    def _value(self, obs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
+        """Returns what each critic says of the actions that were taken, float32 [critics, B]."""
+        return self._model.critic(obs, action)
+
+    def _forward_learn(self, data: Batch) -> Metrics:
+        obs = self._tensor(data['obs'])
+        with torch.no_grad():
+            next_value = self._next_value(self._tensor(data['next_obs']))
+            target = self._tensor(data['reward']) + self._discount(data) * next_value  # [B]
+        value = self._value(obs, self._tensor(data['action']))
+        error = target - value  # [critics, B]
+        losses = error.square()
+        if self._weighted:
+            losses = losses * self._tensor(data['IS'])
+        critic_loss = losses.mean(1).sum()
+        self._optimizers['critic'].step(critic_loss, critic_loss=critic_loss)
+        total_loss = critic_loss = critic_loss.detach()
+        metrics: Metrics = {'critic_loss': critic_loss, 'target_q_value': target.mean()}
+        if self._updates % self._actor_update_freq == 0:
+            actor_loss, variables = self._actor_loss(obs)
+            self._optimizers['actor'].step(actor_loss, actor_loss=actor_loss)
+            total_loss = total_loss + actor_loss.detach()
+            metrics |= {'actor_loss': actor_loss.detach(), **variables}
+            self._after_actor(metrics)
+            torch._foreach_lerp_(*self._weights, self._target_theta)
+        self._updates += 1
+        metrics |= {'total_loss': total_loss, 'q_value': value.detach().mean(), **self._optimizer_metrics()}
+        if self._priority:
+            priority = error.detach().abs().mean(0)
+            metrics['priority'] = priority.nan_to_num(0.0, 0.0, 0.0) if self._skips else priority
+        return metrics
+
+    def _after_actor(self, metrics: Metrics) -> None:
+        """Updates what follows the actor, from what is to be logged of it."""
+
+    def _discount(self, data: Batch) -> torch.Tensor:
+        """Returns the weight of what follows each transition, float32 [B]: 0 where the episode ended in a terminal state."""
+        terminated = self._tensor(data['terminated'])
+        if 'value_gamma' in data:
+            return self._tensor(data['value_gamma']).masked_fill(terminated, 0.0)
+        return torch.where(terminated, 0.0, self._discount_factor)
+
+    def _optimizer_metrics(self) -> Metrics:
+        metrics = self._optimizers['critic'].metrics()
+        if 'skipped_share' in metrics:
+            shares = [optimizer.metrics()['skipped_share'] for optimizer in self._optimizers.values()]
+            metrics['skipped_share'] = torch.stack(shares).amax()
+        return metrics
+
+    def reset_targets(self) -> None:
+        torch._foreach_copy_(*self._states)
+
+    # acting
+
+    @classmethod
+    def check_spec(cls, spec: EnvSpec, cfg: EasyDict) -> None:
+        super().check_spec(spec, cfg)
+        if not hasattr(spec.action_space, 'n'):
+            ActionBounds(spec)  # refuses those that are not finite
+
+    def _init_collect(self) -> None:
+        self._init_eval()
+        size = math.prod(self._action_shape)
+        self._noise = ExplorationNoise(size, self._cfg.collect.noise_correlation, self._rng)
+
+    def _init_eval(self) -> None:
+        self._bounds, self._action_shape = ActionBounds(self._spec), self._spec.action_space.shape or ()
+
+    def _explore(self, obs: torch.Tensor, noise: torch.Tensor, **settings: Any) -> torch.Tensor:
+        """Returns actions to collect with, float32 [n, A]; ``noise`` are standard normal numbers of that shape."""
+        raise NotImplementedError
+
+    def _best(self, obs: torch.Tensor) -> torch.Tensor:
+        """Returns the actions that the actor thinks best, float32 [n, A]."""
+        raise NotImplementedError
+
+    def _forward_collect(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
+        assert self._noise is not None
+        noise = self._tensor(self._noise.draw(env_id))
+        with torch.inference_mode():
+            return self._output(self._explore(self._tensor(obs), noise, **settings))
+
+    def _forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
+        with torch.inference_mode():
+            return self._output(self._best(self._tensor(obs)))
+
+    def _output(self, action: torch.Tensor) -> Batch:
+        """Returns actions in [-1, 1] as the env takes them and, beside, as the network gave them."""
+        unit = action.cpu().numpy()
+        env_action = self._bounds.to_env(unit.reshape(len(unit), *self._action_shape))
+        return Batch.unchecked({'action': env_action, 'unit_action': unit}, len(unit))
+
+    def _process_transition(self, obs: Array, output: Batch, timestep: TimeStep) -> dict[str, Array]:
+        rows = super()._process_transition(obs, output, timestep)
+        if 'unit_action' in output:
+            return rows | {'action': output['unit_action']}
+        action = self._bounds.to_unit(output['action'])  # drawn at random, by someone else
+        return rows | {'action': action.reshape(len(action), -1)}
+
+    @property
+    def collect_mode(self) -> CollectMode:
+        return super().collect_mode._replace(reset=self._reset_noise)
+
+    def _reset_noise(self, env_id: IntArray | None = None) -> None:
+        self._reset(env_id)
+        if self._noise is not None:
+            self._noise.reset(env_id)
+
+    # settings and state
+
+    def get_setting_learn(self, info: Mapping[str, Any]) -> dict[str, Any]:
+        for optimizer in self._optimizers.values():
+            optimizer.set_envstep(info['envstep'])
+        return {}
+
+    def _monitor_vars(self) -> list[str]:
+        return [*super()._monitor_vars(), 'critic_loss', 'actor_loss', 'q_value', 'target_q_value']
+
+    def _state_dict_learn(self) -> dict[str, Any]:
+        optimizers = {name: optimizer.state_dict() for name, optimizer in self._optimizers.items()}
+        noise = {} if self._noise is None else {'noise': self._noise.state_dict()}
+        return super()._state_dict_learn() | {
+            'target_model': self._target_model.state_dict(),
+            'optimizers': optimizers,
+            'updates': self._updates,
+            **noise,
+        }
+
+    def _load_state_dict_learn(self, state: Mapping[str, Any]) -> None:
+        super()._load_state_dict_learn(state)
+        self._target_model.load_state_dict(state['target_model'])
+        for name, optimizer in self._optimizers.items():
+            optimizer.load_state_dict(state['optimizers'][name])
+        self._updates = state['updates']
+        if self._noise is not None:
+            self._noise.load_state_dict(state['noise'])

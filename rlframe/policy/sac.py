@@ -1,0 +1,199 @@
+"""SAC: an actor that is rewarded for entropy too, for continuous and for discrete actions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlframe.data.batch import Batch
+from rlframe.data.timestep import Array, IntArray, TimeStep
+from rlframe.policy.base_policy import Metrics, Policy, smallest_int
+from rlframe.policy.optim import Optimizer
+from rlframe.policy.qac import QACPolicy, learning_rate
+from rlframe.registry import POLICY_REGISTRY
+from rlframe.utils.field import Field
+from rlframe.utils.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = LazyModule('torch')
+
+
+def check_alpha(value: Any) -> str:
+    """Returns what is expected instead of a value that is no temperature, else an empty string."""
+    is_fine = value == 'auto' if isinstance(value, str) else 0 <= value < math.inf
+    return '' if is_fine else "'auto', or a number >= 0"
+
+
+@POLICY_REGISTRY.register('sac')
+class SACPolicy(QACPolicy):
+    """Soft actor-critic with a tanh-Gaussian actor.
+
+    Source:
+        Haarnoja et al., Soft Actor-Critic Algorithms and Applications (2018), algorithm 1, eq. 5, 7 and 18; the temperature is
+        learned by its logarithm, as the authors' code does.
+    """
+
+    config = dict(
+        learn=dict(
+            alpha=Field(
+                'auto',
+                (str, float),
+                doc="weight of the entropy; 'auto': learned so that the entropy is target_entropy",
+                check=check_alpha,
+            ),
+            init_alpha=Field(
+                1.0, float, '(0, inf)', '', 'weight of the entropy that learning it begins with'
+            ),
+            target_entropy=Field(
+                None, float, '', 'nats', 'entropy of the actor to aim at; None: by the action space'
+            ),
+            learning_rate_alpha=learning_rate(3e-4, 'weight of the entropy'),
+        ),
+    )
+
+    def model_kwargs(self) -> dict[str, Any]:
+        return super().model_kwargs() | {'actor': 'gaussian'}
+
+    def _default_target_entropy(self) -> float:
+        return -float(math.prod(self._spec.action_space.shape))
+
+    def _init_learn(self) -> None:
+        super()._init_learn()
+        cfg = self._cfg.learn
+        self._learns_alpha = cfg.alpha == 'auto'
+        alpha = cfg.init_alpha if self._learns_alpha else cfg.alpha
+        self._alpha = torch.tensor(float(alpha), device=self._device)
+        if not self._learns_alpha:
+            return
+        given = cfg.target_entropy
+        self._target_entropy = self._default_target_entropy() if given is None else given
+        self._log_alpha = torch.nn.Parameter(self._alpha.log())
+        options = {name: cfg[name] for name in ('learning_rate_alpha', 'nan_policy')}
+        self._optimizers['alpha'] = Optimizer(
+            torch.nn.ParameterDict({'log_alpha': self._log_alpha}),
+            options | {'grad_clip_norm': None},
+            'learning_rate_alpha',
+        )
+
+    def _draw(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns actions of the actor, [B, A], and their log densities, [B]."""
+        from rlframe.model.qac import squashed_gaussian
+
+        mean, log_std = self._model.actor(obs)
+        noise = self._tensor(self._rng.standard_normal(mean.shape, np.float32))
+        return squashed_gaussian(mean, log_std, noise)
+
+    def _next_value(self, next_obs: torch.Tensor) -> torch.Tensor:
+        action, log_prob = self._draw(next_obs)
+        return self._target_model['critic'](next_obs, action).amin(0) - self._alpha * log_prob
+
+    def _actor_loss(self, obs: torch.Tensor) -> tuple[torch.Tensor, Metrics]:
+        action, log_prob = self._draw(obs)
+        value = self._model.critic(obs, action).amin(0)
+        return (self._alpha * log_prob - value).mean(), {'entropy': -log_prob.detach().mean()}
+
+    def _after_actor(self, metrics: Metrics) -> None:
+        metrics['alpha'] = self._alpha
+        if self._learns_alpha:
+            surplus = metrics['entropy'] - self._target_entropy
+            self._optimizers['alpha'].step(self._log_alpha * surplus)
+            self._alpha = self._log_alpha.detach().exp()
+
+    def _explore(self, obs: torch.Tensor, noise: torch.Tensor, **settings: Any) -> torch.Tensor:
+        mean, log_std = self._model.actor(obs)
+        return torch.addcmul(mean, log_std.exp(), noise).tanh_()
+
+    def _best(self, obs: torch.Tensor) -> torch.Tensor:
+        return self._model.actor(obs)[0].tanh()
+
+    def _monitor_vars(self) -> list[str]:
+        return [*super()._monitor_vars(), 'entropy', 'alpha']
+
+    def _state_dict_learn(self) -> dict[str, Any]:
+        state = super()._state_dict_learn()
+        return state | ({'log_alpha': self._log_alpha.detach().clone()} if self._learns_alpha else {})
+
+    def _load_state_dict_learn(self, state: Mapping[str, Any]) -> None:
+        super()._load_state_dict_learn(state)
+        if self._learns_alpha:
+            self._log_alpha.detach().copy_(state['log_alpha'])
+            self._alpha = self._log_alpha.detach().exp()
+
+
+@POLICY_REGISTRY.register('sac_discrete')
+class SACDiscretePolicy(SACPolicy):
+    """SAC for discrete actions: every expectation over actions is a sum.
+
+    Source:
+        Christodoulou, Soft Actor-Critic for Discrete Action Settings (2019), eq. 10 to 12.
+    """
+
+    config = dict(
+        collect=dict(
+            noise_correlation=Field(
+                0.0, float, '[0, 0]', '', 'of exploration noise from step to step; 0, there is no such noise'
+            )
+        )
+    )
+    supported_actions = 'Discrete'
+    alternatives = 'Continuous actions: sac, td3, ddpg.'
+
+    def model_kwargs(self) -> dict[str, Any]:
+        return super().model_kwargs() | {'actor': 'categorical'}
+
+    def _default_target_entropy(self) -> float:
+        return 0.98 * math.log(self._spec.action_space.n)
+
+    # learning
+
+    def _log_probs(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns the probability of each action and its logarithm, [B, A]."""
+        log_prob = torch.log_softmax(self._model.actor(obs), 1)
+        return log_prob.exp(), log_prob
+
+    def _value(self, obs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
+        value = self._model.critic(obs)  # [critics, B, A]
+        return value.gather(2, action.long()[None, :, None].expand(len(value), -1, 1)).squeeze(2)
+
+    def _next_value(self, next_obs: torch.Tensor) -> torch.Tensor:
+        prob, log_prob = self._log_probs(next_obs)
+        value = self._target_model['critic'](next_obs).amin(0)
+        return (prob * (value - self._alpha * log_prob)).sum(1)
+
+    def _actor_loss(self, obs: torch.Tensor) -> tuple[torch.Tensor, Metrics]:
+        prob, log_prob = self._log_probs(obs)
+        with torch.no_grad():
+            value = self._model.critic(obs).amin(0)
+        loss = (prob * (self._alpha * log_prob - value)).sum(1).mean()
+        return loss, {'entropy': -(prob * log_prob).detach().sum(1).mean()}
+
+    # acting
+
+    def _init_collect(self) -> None:
+        self._action_dtype = smallest_int(int(self._spec.action_space.n))
+
+    def _init_eval(self) -> None: ...
+
+    def _logit(self, obs: Array) -> Array:
+        with torch.inference_mode():
+            return self._model.actor(self._tensor(obs)).cpu().numpy()
+
+    def _forward_collect(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
+        logit = self._logit(obs)
+        noise = np.log(self._rng.standard_exponential(logit.shape, np.float32))
+        action = (logit - noise).argmax(1)  # the Gumbel-max trick: a draw from softmax(logit)
+        return Batch.unchecked({'action': action + self._spec.action_space.start}, len(action))
+
+    def _forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
+        action = self._logit(obs).argmax(1)
+        return Batch.unchecked({'action': action + self._spec.action_space.start}, len(action))
+
+    def _process_transition(self, obs: Array, output: Batch, timestep: TimeStep) -> dict[str, Array]:
+        rows = Policy._process_transition(self, obs, output, timestep)
+        action = rows['action'] - self._spec.action_space.start
+        return rows | {'action': action.astype(self._action_dtype)}

@@ -1,0 +1,108 @@
+"""Actors, critics, and the density of a squashed Gaussian."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from torch import distributions
+
+from rlframe.data import EnvSpec
+from rlframe.model.qac import QAC, squashed_gaussian
+
+OBS = gymnasium.spaces.Box(-1, 1, (3,), np.float32)
+BOX = gymnasium.spaces.Box(-2, 1, (2,), np.float32)
+
+
+def spec_of(action: Any = BOX, obs: Any = OBS) -> EnvSpec:
+    return EnvSpec(obs, action, name='Toy-v0')
+
+
+def test_log_prob_is_that_of_torch_distributions() -> None:
+    torch.manual_seed(0)
+    mean, log_std, noise = torch.randn(3, 50, 4, dtype=torch.float64)
+    action, log_prob = squashed_gaussian(mean, log_std, noise)
+    normal = distributions.Independent(distributions.Normal(mean, log_std.exp()), 1)
+    reference = distributions.TransformedDistribution(normal, distributions.TanhTransform(cache_size=1))
+    torch.testing.assert_close(action, (mean + log_std.exp() * noise).tanh())
+    inside = action.abs().amax(1) < 0.999  # where the reference is exact
+    assert int(inside.sum()) > 25
+    torch.testing.assert_close(log_prob[inside], reference.log_prob(action)[inside], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(('mean', 'std'), [(0.0, 1.0), (0.7, 0.3), (-1.0, 0.8)])
+def test_density_integrates_to_one_and_has_the_entropy_that_draws_have(mean: float, std: float) -> None:
+    grid = torch.linspace(-1, 1, 400_001, dtype=torch.float64)[1:-1]
+    noise = ((grid.atanh() - mean) / std)[:, None]
+    columns = torch.full_like(noise, mean), torch.full_like(noise, math.log(std))
+    action, log_prob = squashed_gaussian(*columns, noise)
+    torch.testing.assert_close(action[:, 0], grid)
+    density = log_prob.exp()
+    assert float(torch.trapezoid(density, grid)) == pytest.approx(1.0, abs=1e-3)
+    entropy = -float(torch.trapezoid(density * log_prob, grid))
+    draws = torch.randn(200_000, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    log_probs = squashed_gaussian(torch.tensor([[mean]]), torch.tensor([[math.log(std)]]), draws)[1]
+    assert -float(log_probs.mean()) == pytest.approx(entropy, abs=0.01)
+
+
+@pytest.mark.parametrize('mean', [-300.0, -30.0, 30.0, 300.0])
+@pytest.mark.parametrize('log_std', [-20.0, 2.0])
+def test_far_out_values_and_gradients_stay_finite(mean: float, log_std: float) -> None:
+    means = torch.full((4, 2), mean, requires_grad=True)
+    log_stds = torch.full((4, 2), log_std, requires_grad=True)
+    action, log_prob = squashed_gaussian(
+        means, log_stds, torch.tensor([[-3.0], [0.0], [1.0], [3.0]]).expand(4, 2)
+    )
+    (log_prob.sum() + action.sum()).backward()
+    assert means.grad is not None and log_stds.grad is not None
+    assert bool(action.abs().le(1).all()) and bool(log_prob.isfinite().all())
+    assert bool(means.grad.isfinite().all()) and bool(log_stds.grad.isfinite().all())
+
+
+@pytest.mark.parametrize(
+    'obs', [OBS, gymnasium.spaces.Discrete(5), gymnasium.spaces.Box(0, 255, (2, 3), np.uint8)]
+)
+@pytest.mark.parametrize(
+    'action', [BOX, gymnasium.spaces.Box(-1, 1, (2, 3)), gymnasium.spaces.Discrete(4, start=1)]
+)
+def test_shapes_for_many_spaces(obs: Any, action: Any) -> None:
+    is_discrete = isinstance(action, gymnasium.spaces.Discrete)
+    size = 4 if is_discrete else math.prod(action.shape)
+    rows = torch.from_numpy(np.stack([obs.sample() for _ in range(7)]))
+    critic = QAC(spec_of(action, obs), 'categorical' if is_discrete else 'gaussian', [8], critic_num=3).critic
+    if is_discrete:
+        assert critic(rows).shape == (3, 7, 4)
+        assert QAC(spec_of(action, obs), 'categorical', [8]).actor(rows).shape == (7, 4)
+        return
+    assert critic(rows, torch.zeros(7, size)).shape == (3, 7)
+    assert critic(rows, torch.zeros(7, size), count=1).shape == (1, 7)
+    mean, log_std = QAC(spec_of(action, obs), 'gaussian', [8]).actor(rows)
+    assert mean.shape == log_std.shape == (7, size)
+    acted = QAC(spec_of(action, obs), 'deterministic', [8]).actor(rows)
+    assert acted.shape == (7, size) and bool(acted.abs().le(1).all())
+
+
+def test_log_std_is_bounded() -> None:
+    actor = QAC(spec_of(), 'gaussian', []).actor
+    for bias, expected in ((100.0, 2.0), (-100.0, -20.0)):
+        torch.nn.init.constant_(actor.layers[-1].bias, bias)
+        assert bool((actor(torch.zeros(2, 3))[1] == expected).all())
+
+
+def test_critics_are_independent_and_named_one_by_one() -> None:
+    torch.manual_seed(0)
+    model = QAC(spec_of(), 'gaussian', [8])
+    obs, action = torch.randn(5, 3), torch.rand(5, 2)
+    before = model.critic(obs, action)
+    assert not torch.equal(before[0], before[1])
+    torch.testing.assert_close(model.critic(obs, action, count=1)[0], before[0])
+    names = [name for name, _ in model.named_parameters() if name.startswith('critic.nets.1.')]
+    assert names == [f'critic.nets.1.layers.{i}.{part}' for i in (0, 1) for part in ('weight', 'bias')]
+    with torch.no_grad():
+        model.critic.nets[1].layers[0].weight.add_(1.0)
+    after = model.critic(obs, action)
+    assert torch.equal(before[0], after[0]) and not torch.equal(before[1], after[1])
