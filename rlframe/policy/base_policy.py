@@ -144,6 +144,8 @@ class Policy(Configurable):
     """Policies to use for other action spaces."""
     takes_sequences = False
     """Whether its update can handle training samples of several env steps (``collect.unroll_len``)."""
+    is_recurrent = False
+    """Whether what it does in a step depends on the steps before it in the episode."""
 
     def __init__(
         self,
@@ -241,6 +243,11 @@ class Policy(Configurable):
     def get_setting_eval(self, info: Mapping[str, Any]) -> dict[str, Any]:
         """Returns arguments for the evaluator's ``forward``."""
         return {}
+
+    @classmethod
+    def state_nbytes(cls, cfg: EasyDict) -> int:
+        """Returns the bytes of a transition that hold what the policy remembered, where it is recurrent."""
+        return 0
 
     @classmethod
     def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
