@@ -34,6 +34,16 @@ PPO = (
     *('-c', 'configs/cartpole_ppo.py', *SMALL, 'policy.learn.batch_size=16', 'policy.collect.n_sample=48'),
     'policy.learn.epoch_per_collect=2',
 )
+R2D2 = (
+    *(
+        '-c',
+        'configs/cartpole_novel_r2d2.py',
+        *SMALL,
+        'policy.learn.batch_size=8',
+        'policy.collect.n_sample=6',
+    ),
+    *('policy.model.lstm_hidden_size=16', 'policy.other.replay_buffer.replay_buffer_size=500'),
+)
 CASES = {
     'dqn naive': DQN,
     'dqn advanced': (
@@ -42,6 +52,7 @@ CASES = {
         'policy.nstep=3',
     ),
     'ppo': PPO,
+    'r2d2': R2D2,
 }
 MANAGERS = {
     'base': ('env_manager.type=base',),

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fakes import config_pair
+from fakes import R2D2, config_pair
 
 from rlframe import config
 from rlframe.errors import (
@@ -51,6 +51,9 @@ CASES = {
     ),
     'dqn subprocess': dict(manager='subprocess', manager_=dict(worker_num=2)),
     'ppo subprocess': dict(policy='ppo', manager='subprocess', manager_=dict(worker_num=2)),
+    'dqn r2d2': R2D2,
+    'dqn r2d2, random start, vector': R2D2
+    | dict(manager='gym_vector', policy_=R2D2['policy_'] | dict(random_collect_size=30)),
     'dqn frozen lake': dict(env_id='FrozenLake-v1'),
 }
 
@@ -134,11 +137,11 @@ def test_same_seed_same_numbers_and_another_seed_others() -> None:
     assert runs[0][0] != runs[2][0]
 
 
-@pytest.mark.parametrize('policy', ['dqn', 'ppo'])
-def test_evaluating_or_not_does_not_change_training(policy: str) -> None:
+@pytest.mark.parametrize('sections', [dict(), dict(policy='ppo'), R2D2], ids=['dqn', 'ppo', 'r2d2'])
+def test_evaluating_or_not_does_not_change_training(sections: dict[str, Any]) -> None:
     states = []
     for evaluates in (True, False):
-        with start(policy=policy, evaluator=dict(eval_freq=2)) as pipeline:
+        with start(**sections, evaluator=dict(eval_freq=2)) as pipeline:
             if not evaluates:
                 pipeline.evaluator.should_eval = lambda train_iter: False
             for _ in range(10):
