@@ -43,6 +43,7 @@ CASES = {
     'ppo': dict(policy='ppo'),
     'dqn qrdqn, noisy': dict(policy='qrdqn', model=dict(noisy=True)),
     'dqn c51': dict(policy='c51', policy_=dict(priority=True)),
+    'dqn rainbow': dict(policy='c51', model=dict(noisy=True)) | PRIORITIES,
     'dqn native vector': dict(manager='gym_vector'),
     'ppo native vector': dict(policy='ppo', manager='gym_vector'),
     'dqn sync vector': dict(manager='gym_vector', manager_=dict(mode='sync'), policy_=dict(nstep=2)),
