@@ -12,23 +12,25 @@ main_config = EasyDict(
             evaluator_env_num=10,
             n_evaluator_episode=20,
             stop_value=-105,  # the threshold is -110
+            # velocities are 20 times smaller than places
+            wrappers=[dict(type='RescaleObservation', min_obs=-3.0, max_obs=3.0)],
         ),
         policy=dict(
             cuda=False,
-            discount_factor=0.98,
-            model=dict(encoder_hidden_size_list=[256, 256], dueling=False),
+            discount_factor=0.99,
+            model=dict(encoder_hidden_size_list=[128, 128], dueling=False),
             learn=dict(
-                update_per_collect=8,  # train iterations
+                update_per_collect=4,  # train iterations
                 batch_size=128,
-                learning_rate=4e-3,
-                target_update_freq=600,  # train iterations
+                learning_rate=1e-3,
+                target_update_freq=100,  # train iterations
                 learner=dict(hook=dict(log_show_after_iter=500, save_ckpt_after_run=True)),
             ),
             collect=dict(n_sample=16),  # training samples per round, over all envs
             eval=dict(evaluator=dict(eval_freq=2000)),  # train iterations
             other=dict(
-                eps=dict(type='linear', start=1.0, end=0.07, decay=24_000),  # decay in env steps
-                replay_buffer=dict(replay_buffer_size=10_000),  # transitions
+                eps=dict(type='linear', start=1.0, end=0.07, decay=10_000),  # decay in env steps
+                replay_buffer=dict(replay_buffer_size=50_000),  # transitions
             ),
         ),
     )
