@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from fakes import R2D2, ShuffledEnvManager, config_pair, counting_manager
+from fakes import R2D2, ShuffledEnvManager, config_pair, counted_reward, counting_manager
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -221,6 +221,9 @@ def test_stored_state_is_that_of_the_episode_replayed_from_its_start(shuffled: b
     policy = make(manager.spec, nstep=3)
     data = collected(policy, ShuffledEnvManager(manager) if shuffled else manager, 150, eps=0.3)
     assert data['state'].dtype == np.float32 and data['state'].shape[1:] == (2, 5)
+    np.testing.assert_array_equal(
+        data['reward'], counted_reward(*data['next_obs'].T), 'not summed over 3 steps'
+    )
     seen = set()
     for env, episode in {(int(o[0]), int(o[1])) for o in data['obs']}:
         rows = data[(data['obs'][:, 0] == env) & (data['obs'][:, 1] == episode)]
