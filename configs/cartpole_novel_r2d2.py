@@ -18,17 +18,17 @@ main_config = EasyDict(
             priority=True,
             priority_IS_weight=True,
             discount_factor=0.99,
-            nstep=3,
+            nstep=5,
             model=dict(encoder_hidden_size_list=[64], lstm_hidden_size=64),
             learn=dict(
                 update_per_collect=1,  # train iterations
-                batch_size=64,  # sequences
+                batch_size=32,  # sequences
                 learning_rate=1e-3,
                 target_update_freq=200,  # train iterations
                 learner=dict(hook=dict(log_show_after_iter=200, save_ckpt_after_run=True)),
             ),
-            collect=dict(n_sample=16, collector=dict(mark_episodes=True)),
-            eval=dict(evaluator=dict(eval_freq=500)),  # train iterations
+            collect=dict(n_sample=8, collector=dict(mark_episodes=True)),
+            eval=dict(evaluator=dict(eval_freq=1000)),  # train iterations
             other=dict(
                 eps=dict(type='exp', start=0.95, end=0.05, decay=3000),  # decay in env steps
                 replay_buffer=dict(

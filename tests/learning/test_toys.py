@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fakes import R2D2, config_pair
+from fakes import config_pair
+from memory import R2D2
 
 from rlframe import config
 from rlframe.pipeline import SerialPipeline
@@ -118,7 +119,7 @@ def test_value_of_endless_reward_1_is_10_behind_a_time_limit_and_less_before_an_
 @pytest.mark.parametrize('policy', ['r2d2', 'dqn'])
 def test_memory_names_the_class_that_was_seen_five_steps_ago(policy: str) -> None:
     pipeline = run(
-        env_id='fakes:RecallEnv',
+        env_id='memory:RecallEnv',
         env=dict(stop_value=0.99, n_evaluator_episode=40),
         evaluator=dict(eval_freq=100),
         max_env_step=24_000 if policy == 'r2d2' else 6000,

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fakes import R2D2, config_pair
+from fakes import config_pair
+from memory import R2D2
 
 from rlframe import config
 from rlframe.errors import (

@@ -10,9 +10,10 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from fakes import R2D2, ShuffledEnvManager, config_pair, counted_reward, counting_manager
+from fakes import ShuffledEnvManager, config_pair, counted_reward, counting_manager
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from memory import R2D2
 
 from rlframe.config import compile_config
 from rlframe.data import Batch, EnvSpec
