@@ -14,7 +14,7 @@ import numpy as np
 from rlframe.data.observation import obs_dtype
 from rlframe.data.timestep import EnvSpec
 from rlframe.errors import CheckpointMismatchError, ResourceError
-from rlframe.registry import BUFFER_REGISTRY, ENV_MANAGER_REGISTRY, ENV_REGISTRY
+from rlframe.registry import BUFFER_REGISTRY, ENV_MANAGER_REGISTRY, ENV_REGISTRY, POLICY_REGISTRY
 from rlframe.utils.checkpoint import compare_configs, load_checkpoint
 from rlframe.utils.field import ResolvedConfig
 from rlframe.utils.seed import component_rng
@@ -115,7 +115,8 @@ def random_actor(cfg: ResolvedConfig, policy: Policy, spec: EnvSpec) -> CollectM
     """Returns the policy's collect face, acting at random."""
     from rlframe.policy.random_policy import random_collect_mode
 
-    return random_collect_mode(policy.collect_mode, spec, component_rng(cfg.seed, 'random_collect'))
+    rng = component_rng(cfg.seed, 'random_collect')
+    return random_collect_mode(policy.collect_mode, spec, rng, policy.is_recurrent)
 
 
 def row_nbytes(spec: EnvSpec) -> int:
@@ -133,7 +134,11 @@ def row_nbytes(spec: EnvSpec) -> int:
 def buffer_nbytes(cfg: ResolvedConfig, spec: EnvSpec) -> int:
     """Estimates the bytes that the replay buffer will take; 0 where there is none."""
     section = cfg.policy.other.replay_buffer
-    return row_nbytes(spec) * int(section.replay_buffer_size) if section is not None else 0
+    return _buffer_row_nbytes(cfg, spec) * int(section.replay_buffer_size) if section is not None else 0
+
+
+def _buffer_row_nbytes(cfg: ResolvedConfig, spec: EnvSpec) -> int:
+    return row_nbytes(spec) + int(POLICY_REGISTRY.get(cfg.policy.type).state_nbytes(cfg.policy))  # type: ignore[attr-defined]
 
 
 def check_memory(cfg: ResolvedConfig, spec: EnvSpec) -> None:
@@ -147,7 +152,7 @@ def check_memory(cfg: ResolvedConfig, spec: EnvSpec) -> None:
         raise ResourceError(
             f'the replay buffer needs {needed / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free',
             where='policy.other.replay_buffer.replay_buffer_size',
-            remedy=f'At most {free // row_nbytes(spec)} transitions fit.',
+            remedy=f'At most {free // _buffer_row_nbytes(cfg, spec)} transitions fit.',
         )
 
 

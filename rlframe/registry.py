@@ -142,6 +142,7 @@ POLICY_REGISTRY = Registry(
         dqn='dqn',
         c51='c51',
         qrdqn='qrdqn',
+        r2d2='r2d2',
         ppo='ppo',
         ddpg='ddpg',
         td3='ddpg',
@@ -150,7 +151,10 @@ POLICY_REGISTRY = Registry(
     ),
 )
 """What acts and what is trained."""
-MODEL_REGISTRY = Registry('model', _in('model', q_net='q_net', actor_critic='actor_critic', qac='qac'))
+MODEL_REGISTRY = Registry(
+    'model',
+    _in('model', q_net='q_net', recurrent_q_net='recurrent_q_net', actor_critic='actor_critic', qac='qac'),
+)
 """The networks inside a policy."""
 SERIAL_COLLECTOR_REGISTRY = Registry(
     'serial collector', _in('worker.collector', sample='serial_collector', episode='episode_serial_collector')

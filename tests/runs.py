@@ -39,6 +39,16 @@ PENDULUM = (
     *('policy.learn.update_per_collect=2', 'policy.other.replay_buffer.replay_buffer_size=500'),
     'policy.random_collect_size=30',
 )
+R2D2 = (
+    *(
+        '-c',
+        'configs/cartpole_novel_r2d2.py',
+        *SMALL,
+        'policy.learn.batch_size=8',
+        'policy.collect.n_sample=6',
+    ),
+    *('policy.model.lstm_hidden_size=16', 'policy.other.replay_buffer.replay_buffer_size=500'),
+)
 CASES = {
     'dqn naive': DQN,
     'dqn advanced': (
@@ -53,6 +63,7 @@ CASES = {
         *('policy.type=td3', 'replay_buffer.type=advanced', 'policy.priority=true'),
         'policy.nstep=3',
     ),
+    'r2d2': R2D2,
 }
 MANAGERS = {
     'base': ('env_manager.type=base',),

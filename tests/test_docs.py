@@ -115,6 +115,8 @@ def test_every_config_trains_is_scored_and_can_be_repeated(
 ) -> None:
     if file.stem.startswith('lunarlander'):
         pytest.importorskip('Box2D')
+    if file.stem.startswith('minatar'):
+        pytest.importorskip('minatar')
     folder = train(str(file))
     assert folder.name == f'{file.stem}_seed0'
     for name in (

@@ -24,6 +24,7 @@ from rlframe.utils.field import REQUIRED, Field, Options, ResolvedConfig, check_
 FORWARDED = {
     'policy.eval.evaluator.n_episode': 'env.n_evaluator_episode',
     'policy.eval.evaluator.stop_value': 'env.stop_value',
+    'policy.learn.burn_in': 'policy.other.replay_buffer.burn_in',
 }
 """Options copied from another component's section; all others live in the section of who reads them."""
 

@@ -20,6 +20,8 @@ def cross_errors(known: Known) -> list[ConfigError]:
         _n_sample_or_n_episode(known),
         _takes_episodes(known),
         _finds_episodes(known),
+        _learns_from_sequences(known),
+        _agrees_on_priorities(known),
         _plays_episodes(known),
         _divisible_n_sample(known),
         _fits_buffer(known, 'policy.learn.batch_size', 'a batch'),
@@ -124,6 +126,35 @@ def _finds_episodes(known: Known) -> ConfigError | None:
         where=f'policy.collect.collector.{key}',
         got=got,
         expected=expected,
+    )
+
+
+def _learns_from_sequences(known: Known) -> ConfigError | None:
+    key = 'policy.other.replay_buffer.type'
+    if 'policy.learn.burn_in' not in known or known.get(key) not in (
+        'naive',
+        'advanced',
+        'elastic',
+        'episode',
+    ):
+        return None
+    return ConfigError(
+        'a recurrent policy learns from sequences of env steps',
+        where=key,
+        got=known[key],
+        expected="'sequence'",
+    )
+
+
+def _agrees_on_priorities(known: Known) -> ConfigError | None:
+    key, of_policy = 'policy.other.replay_buffer.priority', known.get('policy.priority')
+    if of_policy is None or known.get(key) in (None, of_policy):
+        return None
+    return ConfigError(
+        "the policy's priority says whether it reports priorities, the replay buffer's whether it draws by them",
+        where=key,
+        got=known[key],
+        expected=f'policy.priority ({of_policy})',
     )
 
 

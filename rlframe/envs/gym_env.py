@@ -20,7 +20,7 @@ else:
 
 EXTRAS = {'ale': 'atari', 'box2d': 'box2d', 'mujoco': 'mujoco', 'minigrid': 'minigrid', 'minatar': 'minatar'}
 """Words in an id or an error that tell which of rlframe's extras brings the env."""
-NAMESPACES = {'ALE': 'ale_py', 'MinAtar': 'minatar.gym'}
+NAMESPACES = {'ALE': 'ale_py', 'MinAtar': 'minatar.gym', 'rlframe': 'rlframe.envs.partial_cartpole'}
 """Namespaces of ids and the module that registers them when imported; MiniGrid ids have none but a prefix."""
 
 

@@ -17,7 +17,12 @@ from rlframe.utils.struct_array import field_path
 Obs: TypeAlias = torch.Tensor | dict[str, 'Obs']
 """A tensor [B, ...], or those of the fields of a structured observation."""
 
-ACTIVATIONS = {'relu': torch.relu_, 'tanh': torch.tanh_, 'gelu': nn.functional.gelu, 'silu': nn.functional.silu}
+ACTIVATIONS = {
+    'relu': torch.relu_,
+    'tanh': torch.tanh_,
+    'gelu': nn.functional.gelu,
+    'silu': nn.functional.silu,
+}
 """In place where autograd needs the result only: what they are given belongs to nobody else."""
 NATURE_LAYERS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
 """Convolutions for images of at least ``NATURE_SIZE``. Source: Mnih et al. (2015), Methods."""

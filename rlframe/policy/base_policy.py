@@ -148,6 +148,8 @@ class Policy(Configurable):
     """Whether it never takes an action that the observation's ``action_mask`` forbids."""
     takes_sequences = False
     """Whether its update can handle training samples of several env steps (``collect.unroll_len``)."""
+    is_recurrent = False
+    """Whether what it does in a step depends on the steps before it in the episode."""
 
     def __init__(
         self,
@@ -246,6 +248,11 @@ class Policy(Configurable):
     def get_setting_eval(self, info: Mapping[str, Any]) -> dict[str, Any]:
         """Returns arguments for the evaluator's ``forward``."""
         return {}
+
+    @classmethod
+    def state_nbytes(cls, cfg: EasyDict) -> int:
+        """Returns the bytes of a transition that hold what the policy remembered, where it is recurrent."""
+        return 0
 
     @classmethod
     def check_config(cls, cfg: EasyDict) -> list[ConfigError]:

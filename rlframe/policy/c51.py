@@ -25,7 +25,8 @@ class C51Policy(DQNPolicy):
     """DQN whose network gives the probability of each of ``n_atom`` returns between ``v_min`` and ``v_max``.
 
     Source:
-        Bellemare et al., A Distributional Perspective on Reinforcement Learning (2017), algorithm 1.
+        Bellemare et al., A Distributional Perspective on Reinforcement Learning (2017), algorithm 1. The priority is the
+        Kullback-Leibler divergence as in Hessel et al., Rainbow (2018).
     """
 
     config = dict(
@@ -68,9 +69,12 @@ class C51Policy(DQNPolicy):
         log_probability = self._chosen(self._model(self._tensor(data['obs'])), data).log_softmax(1)  # [B, M]
         target = self._target(data)  # [B, M]
         losses = -(target * log_probability).sum(1)
+        divergence = (losses.detach() + target.xlogy(target).sum(1)).clamp(
+            min=0
+        )  # rounding can make it negative
         value = (log_probability.detach().exp() @ self._support).mean()
         metrics = {'q_value': value, 'target_q_value': (target @ self._support).mean()}
-        return losses, losses.detach(), metrics
+        return losses, divergence, metrics
 
     def _target(self, data: Batch) -> torch.Tensor:
         with torch.no_grad():

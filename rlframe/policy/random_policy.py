@@ -20,13 +20,16 @@ else:
     gymnasium = LazyModule('gymnasium')
 
 
-def random_collect_mode(mode: CollectMode, spec: EnvSpec, rng: np.random.Generator) -> CollectMode:
+def random_collect_mode(
+    mode: CollectMode, spec: EnvSpec, rng: np.random.Generator, is_recurrent: bool = False
+) -> CollectMode:
     """Returns a policy's collect face with its actions drawn uniformly from the action space, or from what a mask allows.
 
     Args:
         mode: The face whose transitions are to be recorded.
         spec: Spaces of the env.
         rng: Generator of the actions.
+        is_recurrent: Whether the policy has to see each step, and to say what it remembers of those before.
     """
     space: Any = spec.action_space
     parts = mask_parts(space) if has_mask(spec.observation_space) else ()
@@ -39,7 +42,8 @@ def random_collect_mode(mode: CollectMode, spec: EnvSpec, rng: np.random.Generat
         else:
             space.seed(int(rng.integers(2**31)))
             action = np.stack([space.sample() for _ in env_id])
-        return Batch.unchecked({'action': action}, len(env_id))
+        said = dict(mode.forward(obs, env_id).items()) if is_recurrent else {}
+        return Batch.unchecked({**said, 'action': action}, len(env_id))
 
     return mode._replace(forward=forward)
 

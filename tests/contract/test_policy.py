@@ -20,7 +20,7 @@ from rlframe.envs import BaseEnvManager
 from rlframe.errors import ConfigError, DeviceError, IncompatibleError
 from rlframe.policy import CollectMode, CommandMode, EvalMode, LearnMode, Policy, create_policy
 from rlframe.registry import POLICY_REGISTRY, import_modules
-from rlframe.worker import SampleSerialCollector
+from rlframe.worker import SampleSerialCollector, SequenceReplayBuffer
 
 
 def names() -> list[str]:
@@ -64,8 +64,14 @@ def collected(policy: Policy, rows: int = 64) -> Batch:
     """Returns training samples of the toy env."""
     env = ENVS[type(policy._spec.action_space).__name__]
     settings = policy.command_mode.get_setting_collect({'envstep': 0})
-    collector = SampleSerialCollector({}, BaseEnvManager([env] * 4), policy.collect_mode)
-    return collector.collect(rows, policy_kwargs=settings)
+    cfg = {'mark_episodes': policy.is_recurrent}
+    collector = SampleSerialCollector(cfg, BaseEnvManager([env] * 4), policy.collect_mode)
+    data = collector.collect(rows, policy_kwargs=settings)
+    if not policy.is_recurrent:
+        return data
+    buffer = SequenceReplayBuffer(None)
+    buffer.push(data, 0)
+    return buffer.sample(16, 5, 0)
 
 
 def train(policy: Policy, data: Batch) -> list[dict[str, Any]]:
@@ -124,6 +130,7 @@ def test_evaluation_draws_nothing(make: Make) -> None:
     state = copy.deepcopy(policy.learn_mode.state_dict()['rng'])
     torch_state = torch.get_rng_state()
     first = policy.eval_mode.forward(obs, np.arange(20))['action']
+    policy.eval_mode.reset(None)
     np.testing.assert_array_equal(first, policy.eval_mode.forward(obs, np.arange(20))['action'])
     assert state == policy.learn_mode.state_dict()['rng'] and torch.equal(torch_state, torch.get_rng_state())
 

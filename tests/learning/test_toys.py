@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 import torch
 from fakes import config_pair
+from memory import R2D2
 
 from rlframe import config
 from rlframe.pipeline import SerialPipeline
+from rlframe.policy.r2d2 import unscale
 
 
 @pytest.fixture(autouse=True)
@@ -30,6 +32,14 @@ DQN = dict(
     learn=dict(batch_size=32, learning_rate=3e-3, target_update_freq=50),
     other=dict(eps=dict(type='linear', start=1.0, end=0.05, decay=1500)),
     policy_=dict(discount_factor=0.5),
+)
+RECURRENT = R2D2 | dict(
+    learn=dict(batch_size=32, learning_rate=3e-3, target_update_freq=50),
+    collect=dict(n_sample=16),
+    other=dict(
+        eps=dict(type='linear', start=1.0, end=0.05, decay=1500),
+        replay_buffer=dict(replay_buffer_size=5000),
+    ),
 )
 PPO = dict(policy='ppo', learn=dict(batch_size=64, learning_rate=3e-3), collect=dict(n_sample=128))
 QAC = dict(
@@ -50,6 +60,14 @@ TOYS = {
     ),
     'qrdqn': DQN | dict(policy='qrdqn', model=dict(num_quantiles=8)),
     'c51': DQN | dict(policy='c51', model=dict(v_min=0.0, v_max=4.0, n_atom=21)),
+    'rainbow': DQN
+    | dict(
+        policy='c51',
+        model=dict(v_min=0.0, v_max=4.0, n_atom=21, noisy=True, dueling=True),
+        buffer=dict(type='advanced'),
+        other=dict(eps=0.0),
+        policy_=dict(discount_factor=0.5, priority=True, priority_IS_weight=True, nstep=2, double=True),
+    ),
     'dqn noisy': DQN | dict(model=dict(noisy=True)),
     'dqn episodes': DQN
     | dict(
@@ -67,6 +85,7 @@ TOYS = {
     'sac': SOFT | dict(policy='sac'),
     'sac correlated': SOFT | dict(policy='sac', collect=dict(n_sample=8, noise_correlation=0.9)),
     'sac_discrete': DISCRETE | dict(policy='sac_discrete'),
+    'r2d2': RECURRENT | dict(model=dict(encoder_hidden_size_list=[32], lstm_hidden_size=16)),
     'ppo': PPO,
     'ppo episodes': PPO
     | dict(collect=dict(n_sample=None, n_episode=16), collector=dict(type='episode', get_train_sample=True)),
@@ -137,3 +156,51 @@ def test_critics_say_so_too(ending: str, value: float | None, nstep: int, policy
     with torch.no_grad():
         q = pipeline.policy._model.critic(obs, action).numpy()
     np.testing.assert_allclose(q, expected_value(nstep) if value is None else value, atol=0.5)
+
+
+@pytest.mark.parametrize('policy', ['r2d2', 'dqn'])
+def test_memory_names_the_class_that_was_seen_five_steps_ago(policy: str) -> None:
+    pipeline = run(
+        env_id='memory:RecallEnv',
+        env=dict(stop_value=0.99, n_evaluator_episode=40),
+        evaluator=dict(eval_freq=100),
+        max_env_step=24_000 if policy == 'r2d2' else 6000,
+        **(RECURRENT if policy == 'r2d2' else DQN),
+    )
+    assert pipeline.stopped == (policy == 'r2d2')
+    assert pipeline.evaluator.best >= 0.99 or pipeline.evaluator.best < 0.7, 'by chance it is 1/3'
+
+
+@pytest.mark.parametrize('ending', ['truncated', 'terminated'])
+@pytest.mark.parametrize(('nstep', 'scaled'), [(1, False), (3, True)])
+def test_recurrent_value_of_endless_reward_1_is_10_behind_a_time_limit_and_what_is_left_before_an_end(
+    ending: str, nstep: int, scaled: bool
+) -> None:
+    pipeline = run(
+        **RECURRENT
+        | dict(
+            env_id='fakes:OneStateEnv',
+            env=dict(kwargs=dict(ending=ending)),
+            learn=dict(
+                batch_size=64,
+                learning_rate=dict(type='linear', start=1e-2, end=1e-3, decay=2500),
+                target_update_freq=10,
+                update_per_collect=8,
+            ),
+            policy_=dict(discount_factor=0.9, nstep=nstep, value_rescale=scaled),
+            buffer=dict(type='sequence', unroll_len=4, burn_in=1),
+            other=dict(eps=0.5),
+            max_train_iter=1500,
+        )
+    )
+    policy, obs, values = pipeline.policy, torch.ones(1, 1), []
+    state = torch.zeros(1, 2, 16)
+    with torch.no_grad():
+        for _ in range(5):
+            value, state = policy._model(obs, state)
+            values.append((unscale(value) if scaled else value).numpy()[0])
+    if ending == 'truncated':  # what it says of a sixth step, which it never learns about, shifts all others
+        np.testing.assert_allclose(np.array(values), 10, atol=2.5)
+        return
+    left = [sum(0.9**k for k in range(n)) for n in (5, 4, 3, 2, 1)]
+    np.testing.assert_allclose(np.array(values), np.repeat(left, 2).reshape(5, 2), atol=0.3)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from fakes import config_pair
+from memory import R2D2
 
 from rlframe import config
 from rlframe.errors import (
@@ -43,6 +44,7 @@ CASES = {
     'ppo': dict(policy='ppo'),
     'dqn qrdqn, noisy': dict(policy='qrdqn', model=dict(noisy=True)),
     'dqn c51': dict(policy='c51', policy_=dict(priority=True)),
+    'dqn rainbow': dict(policy='c51', model=dict(noisy=True)) | PRIORITIES,
     'dqn native vector': dict(manager='gym_vector'),
     'ppo native vector': dict(policy='ppo', manager='gym_vector'),
     'dqn sync vector': dict(manager='gym_vector', manager_=dict(mode='sync'), policy_=dict(nstep=2)),
@@ -58,6 +60,9 @@ CASES = {
     'td3 advanced': dict(policy='td3', env_id='Pendulum-v1', **PRIORITIES),
     'ddpg correlated': dict(policy='ddpg', env_id='Pendulum-v1', collect=dict(noise_correlation=0.9)),
     'sac_discrete': dict(policy='sac_discrete'),
+    'dqn r2d2': R2D2,
+    'dqn r2d2, random start, vector': R2D2
+    | dict(manager='gym_vector', policy_=R2D2['policy_'] | dict(random_collect_size=30)),
     'dqn frozen lake': dict(env_id='FrozenLake-v1'),
 }
 
@@ -141,11 +146,11 @@ def test_same_seed_same_numbers_and_another_seed_others() -> None:
     assert runs[0][0] != runs[2][0]
 
 
-@pytest.mark.parametrize('policy', ['dqn', 'ppo'])
-def test_evaluating_or_not_does_not_change_training(policy: str) -> None:
+@pytest.mark.parametrize('sections', [dict(), dict(policy='ppo'), R2D2], ids=['dqn', 'ppo', 'r2d2'])
+def test_evaluating_or_not_does_not_change_training(sections: dict[str, Any]) -> None:
     states = []
     for evaluates in (True, False):
-        with start(policy=policy, evaluator=dict(eval_freq=2)) as pipeline:
+        with start(**sections, evaluator=dict(eval_freq=2)) as pipeline:
             if not evaluates:
                 pipeline.evaluator.should_eval = lambda train_iter: False
             for _ in range(10):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import gymnasium
@@ -144,6 +145,45 @@ def test_update_lowers_the_loss_and_gives_priorities(name: str, dueling: bool, n
     outputs = [policy.learn_mode.forward(data) for _ in range(60)]
     assert outputs[-1]['total_loss'] < outputs[0]['total_loss']
     assert outputs[0]['priority'].shape == (6,) and bool((outputs[0]['priority'] >= 0).all())
+
+
+def test_priority_of_c51_is_the_divergence_of_what_it_says_from_its_target() -> None:
+    policy = make('c51', {'v_min': -2.0, 'v_max': 2.0, 'n_atom': 9}, priority=True)
+    data = batch_of()
+    with torch.no_grad():
+        said = policy._chosen(policy._model(torch.from_numpy(data['obs'])), data).softmax(1).double().numpy()
+        target = policy._target(data).double().numpy()
+    metrics = policy.learn_mode.forward(data)
+    expected = [
+        sum(p * np.log(p / q) for p, q in zip(*pair, strict=True) if p > 0)
+        for pair in zip(target, said, strict=True)
+    ]
+    np.testing.assert_allclose(metrics['priority'], expected, rtol=1e-3)
+    entropy = -sum(p * np.log(p) for p in target.ravel() if p > 0) / len(data)
+    assert float(metrics['total_loss']) == pytest.approx(np.mean(expected) + entropy, rel=1e-4)
+    assert entropy > 0.01, 'so that cross entropy and divergence differ'
+
+
+@pytest.mark.parametrize(
+    'switches', list(itertools.product([True, False], repeat=5)), ids=lambda s: ''.join('01'[x] for x in s)
+)
+def test_every_part_of_rainbow_can_be_left_out(switches: tuple[bool, ...]) -> None:
+    noisy, dueling, double, priority, several = switches
+    more: dict[str, Any] = {'IS': np.linspace(0.1, 1, 6, dtype=np.float32)} if priority else {}
+    if several:
+        more['value_gamma'] = np.full(6, 0.9**3, np.float32)
+    policy = make(
+        'c51',
+        {'noisy': noisy, 'dueling': dueling, 'v_min': -2.0, 'v_max': 2.0},
+        double=double,
+        nstep=3 if several else 1,
+        priority=priority,
+        priority_IS_weight=priority,
+        learn={'learning_rate': 1e-2},
+    )
+    outputs = [policy.learn_mode.forward(batch_of(**more)) for _ in range(40)]
+    assert float(outputs[-1]['total_loss']) < float(outputs[0]['total_loss'])
+    assert ('priority' in outputs[0]) == priority
 
 
 def test_weights_of_importance_sampling_scale_each_loss() -> None:

@@ -1,0 +1,46 @@
+"""DQN on Acrobot-v1: seed 0 stops at -80 after 85k env steps; -83 on 100 new episodes."""
+
+from easydict import EasyDict
+
+main_config = EasyDict(
+    dict(
+        exp_name='acrobot_dqn',
+        max_env_step=100_000,
+        env=dict(
+            env_id='Acrobot-v1',
+            collector_env_num=8,
+            evaluator_env_num=10,
+            n_evaluator_episode=20,
+            stop_value=-80,  # the threshold is -100
+        ),
+        policy=dict(
+            cuda=False,
+            discount_factor=0.99,
+            model=dict(encoder_hidden_size_list=[128, 128], dueling=False),
+            learn=dict(
+                update_per_collect=4,  # train iterations
+                batch_size=128,
+                learning_rate=6e-4,
+                target_update_freq=250,  # train iterations
+                learner=dict(hook=dict(log_show_after_iter=500, save_ckpt_after_run=True)),
+            ),
+            collect=dict(n_sample=8),  # training samples per round, over all envs
+            eval=dict(evaluator=dict(eval_freq=2500)),  # train iterations
+            other=dict(
+                eps=dict(type='linear', start=1.0, end=0.05, decay=12_000),  # decay in env steps
+                replay_buffer=dict(replay_buffer_size=50_000),  # transitions
+            ),
+        ),
+    )
+)
+
+create_config = EasyDict(
+    dict(
+        import_names=[],  # modules to import so that they register components of your own
+        env=dict(type='gym'),
+        env_manager=dict(type='base'),
+        policy=dict(type='dqn'),
+        collector=dict(type='sample'),
+        replay_buffer=dict(type='naive'),
+    )
+)

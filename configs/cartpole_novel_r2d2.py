@@ -1,0 +1,54 @@
+"""R2D2 on CartPole without velocities: not measured yet."""
+
+from easydict import EasyDict
+
+main_config = EasyDict(
+    dict(
+        exp_name='cartpole_novel_r2d2',
+        max_env_step=200_000,
+        env=dict(
+            env_id='rlframe/CartPoleNoVelocity-v1',
+            collector_env_num=8,
+            evaluator_env_num=10,
+            n_evaluator_episode=20,
+            stop_value=475,  # the threshold of CartPole-v1
+        ),
+        policy=dict(
+            cuda=False,
+            priority=True,
+            priority_IS_weight=True,
+            discount_factor=0.99,
+            nstep=5,
+            model=dict(encoder_hidden_size_list=[64], lstm_hidden_size=64),
+            learn=dict(
+                update_per_collect=1,  # train iterations
+                batch_size=32,  # sequences
+                learning_rate=1e-3,
+                target_update_freq=200,  # train iterations
+                learner=dict(hook=dict(log_show_after_iter=200, save_ckpt_after_run=True)),
+            ),
+            collect=dict(n_sample=8, collector=dict(mark_episodes=True)),
+            eval=dict(evaluator=dict(eval_freq=1000)),  # train iterations
+            other=dict(
+                eps=dict(type='exp', start=0.95, end=0.05, decay=3000),  # decay in env steps
+                replay_buffer=dict(
+                    replay_buffer_size=50_000,  # env steps
+                    unroll_len=20,
+                    burn_in=10,
+                    priority=True,
+                ),
+            ),
+        ),
+    )
+)
+
+create_config = EasyDict(
+    dict(
+        import_names=[],  # modules to import so that they register components of your own
+        env=dict(type='gym'),
+        env_manager=dict(type='base'),
+        policy=dict(type='r2d2'),
+        collector=dict(type='sample'),
+        replay_buffer=dict(type='sequence'),
+    )
+)

@@ -1,0 +1,59 @@
+"""Rainbow on LunarLander-v3, C51 with noisy, dueling, double, prioritized and 3-step learning: not measured yet."""
+
+from easydict import EasyDict
+
+main_config = EasyDict(
+    dict(
+        exp_name='lunarlander_rainbow',
+        max_env_step=150_000,
+        env=dict(
+            env_id='LunarLander-v3',
+            collector_env_num=8,
+            evaluator_env_num=10,
+            n_evaluator_episode=20,
+            stop_value=200,  # its own threshold
+        ),
+        policy=dict(
+            cuda=False,
+            double=True,
+            priority=True,  # the KL divergence of prediction from target
+            priority_IS_weight=True,
+            discount_factor=0.99,
+            nstep=3,
+            model=dict(
+                encoder_hidden_size_list=[128, 128],
+                dueling=True,
+                noisy=True,
+                v_min=-300.0,
+                v_max=300.0,
+                n_atom=51,
+            ),
+            learn=dict(
+                update_per_collect=2,  # train iterations
+                batch_size=64,
+                learning_rate=3e-4,
+                target_update_freq=500,  # train iterations
+                learner=dict(hook=dict(log_show_after_iter=500, save_ckpt_after_run=True)),
+            ),
+            collect=dict(n_sample=8),  # training samples per round, over all envs
+            eval=dict(evaluator=dict(eval_freq=2500)),  # train iterations
+            other=dict(
+                eps=0.0,  # the noisy heads explore
+                replay_buffer=dict(
+                    replay_buffer_size=100_000, alpha=0.5, beta=0.4, anneal_step=40_000
+                ),  # transitions
+            ),
+        ),
+    )
+)
+
+create_config = EasyDict(
+    dict(
+        import_names=[],  # modules to import so that they register components of your own
+        env=dict(type='gym'),
+        env_manager=dict(type='base'),
+        policy=dict(type='c51'),
+        collector=dict(type='sample'),
+        replay_buffer=dict(type='advanced'),
+    )
+)

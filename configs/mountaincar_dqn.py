@@ -1,0 +1,48 @@
+"""DQN on MountainCar-v0: not measured yet."""
+
+from easydict import EasyDict
+
+main_config = EasyDict(
+    dict(
+        exp_name='mountaincar_dqn',
+        max_env_step=150_000,
+        env=dict(
+            env_id='MountainCar-v0',
+            collector_env_num=8,
+            evaluator_env_num=10,
+            n_evaluator_episode=20,
+            stop_value=-105,  # the threshold is -110
+            # velocities are 20 times smaller than places
+            wrappers=[dict(type='RescaleObservation', min_obs=-3.0, max_obs=3.0)],
+        ),
+        policy=dict(
+            cuda=False,
+            discount_factor=0.99,
+            model=dict(encoder_hidden_size_list=[128, 128], dueling=False),
+            learn=dict(
+                update_per_collect=4,  # train iterations
+                batch_size=128,
+                learning_rate=1e-3,
+                target_update_freq=100,  # train iterations
+                learner=dict(hook=dict(log_show_after_iter=500, save_ckpt_after_run=True)),
+            ),
+            collect=dict(n_sample=16),  # training samples per round, over all envs
+            eval=dict(evaluator=dict(eval_freq=2000)),  # train iterations
+            other=dict(
+                eps=dict(type='linear', start=1.0, end=0.07, decay=10_000),  # decay in env steps
+                replay_buffer=dict(replay_buffer_size=50_000),  # transitions
+            ),
+        ),
+    )
+)
+
+create_config = EasyDict(
+    dict(
+        import_names=[],  # modules to import so that they register components of your own
+        env=dict(type='gym'),
+        env_manager=dict(type='base'),
+        policy=dict(type='dqn'),
+        collector=dict(type='sample'),
+        replay_buffer=dict(type='naive'),
+    )
+)

@@ -1,0 +1,222 @@
+"""R2D2: DQN with an LSTM, trained on sequences that begin with the recurrent state that was acted on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from easydict import EasyDict
+
+from rlframe.data.batch import Batch
+from rlframe.data.timestep import Array, FloatArray, IntArray, TimeStep
+from rlframe.policy.base_policy import CollectMode, EvalMode, Metrics
+from rlframe.policy.dqn import DQNPolicy
+from rlframe.policy.episode_states import EpisodeStates
+from rlframe.registry import POLICY_REGISTRY
+from rlframe.utils.field import Field
+from rlframe.utils.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = LazyModule('torch')
+
+RESCALE_EPS = 1e-3
+"""Share of the value that ``rescale`` leaves linear, so that it can be inverted."""
+
+
+@POLICY_REGISTRY.register('r2d2')
+class R2D2Policy(DQNPolicy):
+    """Recurrent replay distributed DQN, without the distribution: its collector and learner are those of the pipeline.
+
+    Each transition carries the recurrent state that its action was chosen with. A sequence of the replay buffer 'sequence'
+    is gone through from the state of its first step; its burn-in only brings that state up to date with the network.
+
+    Source:
+        Kapturowski et al., Recurrent Experience Replay in Distributed Reinforcement Learning (2019), sections 2.3 and 3.
+    """
+
+    config = dict(
+        priority_eta=Field(
+            0.9,
+            float,
+            '[0, 1]',
+            '',
+            'share of the largest TD error in the priority of a sequence; the rest is their mean',
+        ),
+        value_rescale=Field(
+            False, bool, '', '', 'whether the network learns square roots of values, for returns of any size'
+        ),
+        model=dict(
+            encoder_hidden_size_list=[128, 64],
+            lstm_hidden_size=Field(64, int, '[1, inf)', 'units', 'of the LSTM behind the hidden layers'),
+        ),
+        learn=dict(
+            batch_size=Field(64, int, '[1, inf)', 'sequences', 'of one update', may_change=True),
+            burn_in=Field(
+                0,
+                int,
+                '[0, inf)',
+                'env steps',
+                'before a sequence that only bring its recurrent state up to date',
+            ),
+        ),
+    )
+    is_recurrent = True
+
+    @classmethod
+    def state_nbytes(cls, cfg: EasyDict) -> int:
+        return 2 * np.dtype(np.float32).itemsize * int(cfg.model.get('lstm_hidden_size', 0))
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._collect_states = EpisodeStates(self._model.state_shape)
+        self._eval_states = EpisodeStates(self._model.state_shape)
+
+    def default_model(self) -> str:
+        return 'recurrent_q_net'
+
+    def _init_learn(self) -> None:
+        super()._init_learn()
+        self._burn_in: int = self._cfg.learn.burn_in
+        self._window, self._rescales = self._cfg.nstep, self._cfg.value_rescale
+        self._eta = self._cfg.priority_eta
+
+    def _get_nstep(self) -> int:
+        """Rewards are summed over the sequence, when it is learned from: the collector is to leave them as they are."""
+        return 1
+
+    @property
+    def collect_mode(self) -> CollectMode:
+        return super().collect_mode._replace(reset=self._collect_states.reset)
+
+    @property
+    def eval_mode(self) -> EvalMode:
+        return super().eval_mode._replace(reset=self._eval_states.reset)
+
+    def _forward_collect(self, obs: Array, env_id: IntArray, eps: float = 0.0, **settings: Any) -> Batch:
+        before = self._act_in(self._collect_states, env_id)
+        return super()._forward_collect(obs, env_id, eps, **settings).replace(state=before)
+
+    def _forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
+        self._act_in(self._eval_states, env_id)
+        return super()._forward_eval(obs, env_id, **settings)
+
+    def _act_in(self, states: EpisodeStates, env_id: IntArray) -> FloatArray:
+        """Says whose episodes the next ``_q_value`` goes on with and returns their states."""
+        before = states.get(env_id)
+        self._acting = states, env_id, before
+        return before
+
+    def _q_value(self, obs: Array) -> torch.Tensor:
+        states, env_id, before = self._acting
+        with torch.inference_mode():
+            value, after = self._model(self._tensor(obs), self._tensor(before))
+        states.set(env_id, after.cpu().numpy())
+        result: torch.Tensor = value.cpu()
+        return result
+
+    def _process_transition(self, obs: Array, output: Batch, timestep: TimeStep) -> dict[str, Array]:
+        return super()._process_transition(obs, output, timestep) | {'state': output['state']}
+
+    def _losses(self, data: Batch) -> tuple[torch.Tensor, torch.Tensor, Metrics]:
+        own = {name: data[name][:, self._burn_in :] for name in ('action', 'reward', 'terminated', 'mask')}
+        action, reward, terminated, mask = (self._tensor(column) for column in own.values())  # [B, T]
+        online, target = self._values(data)
+        value = online[:, :-1].gather(2, action.long().unsqueeze(2)).squeeze(2)
+        with torch.no_grad():
+            best = (online if self._double else target).argmax(2, keepdim=True)
+            reached = target.gather(2, best).squeeze(2)  # [B, T + 1]
+            reached = unscale(reached) if self._rescales else reached
+            wanted = sequence_targets(reward, terminated, mask, reached, self._discount_factor, self._window)
+            wanted = rescale(wanted) if self._rescales else wanted
+        error, steps = (wanted - value) * mask, mask.sum(1)
+        size = error.detach().abs()
+        priority = self._eta * size.amax(1) + (1 - self._eta) * size.sum(1) / steps
+        count = steps.sum()
+        metrics = {
+            'q_value': (value.detach() * mask).sum() / count,
+            'target_q_value': (wanted * mask).sum() / count,
+        }
+        return error.square().sum(1) / steps, priority, metrics
+
+    def _values(self, data: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns what the online and the target network say of each step and of the obs behind the last one, [B, T + 1, A]."""
+        start, mask = self._burn_in, data['mask']
+        sequence, first = np.arange(len(mask)), mask.argmax(1)
+        stored = self._tensor(data['state'][sequence, first])  # [B, 2, H]
+        early, is_real = self._steps(data['obs'][:, :start]), self._tensor(mask[:, :start])
+        obs = self._steps(np.concatenate([data['obs'][:, start : start + 1], data['next_obs'][:, start:]], 1))
+
+        def values(model: Any) -> torch.Tensor:
+            with torch.no_grad():
+                state = model.burn_in(early, stored, is_real) if start else stored
+            value: torch.Tensor = model(obs, state)[0]
+            return value.unflatten(0, (len(mask), -1))
+
+        with torch.no_grad():
+            target = values(self._target_model)
+        return values(self._model), target
+
+    def _steps(self, column: Array) -> Any:
+        """Puts the steps of all sequences one behind the other: [B, T, ...] to [B * T, ...]."""
+        return self._tensor(column.reshape(-1, *column.shape[2:]))
+
+    def _state_dict_learn(self) -> dict[str, Any]:
+        return super()._state_dict_learn() | {'episodes': self._collect_states.state_dict()}
+
+    def _load_state_dict_learn(self, state: Mapping[str, Any]) -> None:
+        super()._load_state_dict_learn(state)
+        self._collect_states.load_state_dict(state['episodes'])
+
+
+def sequence_targets(
+    reward: torch.Tensor,
+    terminated: torch.Tensor,
+    mask: torch.Tensor,
+    value: torch.Tensor,
+    discount_factor: float,
+    nstep: int,
+) -> torch.Tensor:
+    """Sums ``nstep`` discounted rewards and the value behind them; windows end with the sequence or its episode.
+
+    Args:
+        reward: float32 [B, T].
+        terminated: True where the episode ended in a terminal state, bool [B, T].
+        mask: False behind the last step of an episode, bool [B, T].
+        value: Value of the obs of each step and of that behind the last one, float32 [B, T + 1].
+        discount_factor: Per env step, in [0, 1].
+        nstep: Rewards in a window, in env steps, >= 1.
+
+    Returns:
+        float32 [B, T]; where ``mask`` is False it means nothing.
+
+    Source:
+        Sutton & Barto, Reinforcement Learning (2018), eq. 7.1.
+    """
+    discount = discount_factor * ~terminated
+    result = value
+    for _ in range(nstep):
+        longer = torch.where(mask, reward + discount * result[:, 1:], value[:, :-1])
+        result = torch.cat([longer, value[:, -1:]], 1)
+    return result[:, :-1]
+
+
+def rescale(value: torch.Tensor) -> torch.Tensor:
+    """Returns sign(x) (sqrt(|x| + 1) - 1) + eps x of each value.
+
+    Source:
+        Pohlen et al., Observe and Look Further: Achieving Consistent Performance on Atari (2018), section 3.2.
+    """
+    return value.sign() * ((value.abs() + 1).sqrt() - 1) + RESCALE_EPS * value
+
+
+def unscale(value: torch.Tensor) -> torch.Tensor:
+    """Inverts ``rescale``.
+
+    Source:
+        Pohlen et al. (2018), proposition A.2.
+    """
+    root = (1 + 4 * RESCALE_EPS * (value.abs() + 1 + RESCALE_EPS)).sqrt()
+    return value.sign() * (((root - 1) / (2 * RESCALE_EPS)).square() - 1)

@@ -1,0 +1,343 @@
+"""R2D2's targets, losses, priorities and recurrent states equal what going through the steps one by one gives."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from fakes import ShuffledEnvManager, config_pair, counted_reward, counting_manager
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from memory import R2D2
+
+from rlframe.config import compile_config
+from rlframe.data import Batch, EnvSpec
+from rlframe.errors import ConfigError
+from rlframe.policy import create_policy
+from rlframe.policy.episode_states import EpisodeStates
+from rlframe.policy.r2d2 import R2D2Policy, rescale, sequence_targets, unscale
+from rlframe.worker import SampleSerialCollector, SequenceReplayBuffer
+
+GAMMA = 0.9
+SPEC = EnvSpec(gymnasium.spaces.Box(-1, 1, (3,), np.float32), gymnasium.spaces.Discrete(4), name='Toy-v0')
+
+
+def make(spec: EnvSpec = SPEC, seed: int = 0, model: Any = None, **cfg: Any) -> R2D2Policy:
+    torch.manual_seed(seed)
+    own = dict(encoder_hidden_size_list=[8], lstm_hidden_size=5) | (model or {})
+    base = dict(cuda=False, discount_factor=GAMMA, model=own)
+    return create_policy({'type': 'r2d2', **base, **cfg}, spec, seed=seed)
+
+
+def batch_of(lengths: list[tuple[int, int, str]], burn_in: int, steps: int, **more: Any) -> Batch:
+    """Returns random sequences.
+
+    Args:
+        lengths: Of each sequence: real steps of its burn-in, its own real steps, and how its last one ends.
+        burn_in: Columns of the burn-in.
+        steps: Columns behind it.
+        more: Further columns.
+    """
+    rng = np.random.default_rng(1)
+    shape = len(lengths), burn_in + steps
+    walk = rng.normal(size=(shape[0], shape[1] + 1, 3)).astype(np.float32)
+    columns = dict(
+        obs=walk[:, :-1].copy(),
+        next_obs=walk[:, 1:].copy(),
+        action=rng.integers(4, size=shape).astype(np.uint8),
+        reward=rng.normal(size=shape).astype(np.float32),
+        terminated=np.zeros(shape, bool),
+        truncated=np.zeros(shape, bool),
+        mask=np.zeros(shape, bool),
+        state=rng.normal(size=(*shape, 2, 5)).astype(np.float32),
+    )
+    for i, (early, own, ending) in enumerate(lengths):
+        columns['mask'][i, burn_in - early : burn_in + own] = True
+        if ending != 'goes on':
+            columns[ending][i, burn_in + own - 1] = True
+    for name, column in columns.items():
+        if name != 'mask':
+            column[~columns['mask']] = 0
+    return Batch(columns, **more)
+
+
+LENGTHS = [
+    (3, 5, 'goes on'),
+    (3, 5, 'terminated'),
+    (1, 5, 'truncated'),
+    (0, 2, 'terminated'),
+    (0, 3, 'truncated'),
+]
+
+
+def walked(model: Any, data: Batch, i: int, burn_in: int, detach: bool = True) -> torch.Tensor:
+    """Returns the values of one sequence's real steps and of the obs behind them, each from the state before it."""
+    real = np.flatnonzero(data['mask'][i])
+    state = torch.from_numpy(data['state'][i, real[0]])[None]
+    values = []
+    for column in real:
+        value, after = model(torch.from_numpy(data['obs'][i, column])[None], state)
+        if column >= burn_in:
+            values.append(value[0])
+        state = after.detach() if column < burn_in and detach else after
+    values.append(model(torch.from_numpy(data['next_obs'][i, real[-1]])[None], state)[0][0])
+    return torch.stack(values)
+
+
+def looped_targets(reward: Any, ending: bool, value: Any, discount_factor: float, nstep: int) -> list[float]:
+    """The targets of an episode's steps, each summed by itself."""
+    steps = len(reward)
+    targets = []
+    for t in range(steps):
+        stop = min(t + nstep, steps)
+        total = sum(discount_factor ** (k - t) * float(reward[k]) for k in range(t, stop))
+        is_over = ending and stop == steps
+        targets.append(total + (0 if is_over else discount_factor ** (stop - t) * float(value[stop])))
+    return targets
+
+
+@settings(deadline=None, max_examples=80)
+@given(
+    lengths=st.lists(st.tuples(st.integers(1, 7), st.booleans()), min_size=1, max_size=4),
+    nstep=st.integers(1, 9),
+    seed=st.integers(0, 99),
+)
+def test_targets_equal_those_of_a_loop(lengths: list[tuple[int, bool]], nstep: int, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    steps = max(length for length, _ in lengths)
+    reward = torch.randn(len(lengths), steps, generator=generator)
+    value = torch.randn(len(lengths), steps + 1, generator=generator)
+    mask = torch.arange(steps) < torch.tensor([length for length, _ in lengths])[:, None]
+    terminated = torch.zeros(len(lengths), steps, dtype=torch.bool)
+    for i, (length, ending) in enumerate(lengths):
+        terminated[i, length - 1] = ending
+    targets = sequence_targets(reward, terminated, mask, value, GAMMA, nstep)
+    for i, (length, ending) in enumerate(lengths):
+        expected = looped_targets(reward[i, :length], ending, value[i], GAMMA, nstep)
+        np.testing.assert_allclose(targets[i, :length], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_rescaling_is_inverted_and_keeps_signs() -> None:
+    value = torch.tensor([-1e4, -3.0, -1e-3, 0.0, 0.5, 8.0, 1e5], dtype=torch.float64)
+    torch.testing.assert_close(unscale(rescale(value)), value)
+    assert float(rescale(torch.tensor(8.0))) == pytest.approx(2.008)
+    assert (rescale(value).diff() > 0).all()
+
+
+def apart(policy: R2D2Policy) -> R2D2Policy:
+    with torch.no_grad():
+        for parameter in policy._target_model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.3)
+    return policy
+
+
+@pytest.mark.parametrize(
+    ('burn_in', 'nstep', 'double', 'scaled'),
+    list(itertools.product([0, 3], [1, 3], [True, False], [True, False])),
+)
+def test_loss_priority_and_gradient_equal_going_step_by_step(
+    burn_in: int, nstep: int, double: bool, scaled: bool
+) -> None:
+    options = dict(double=double, nstep=nstep, value_rescale=scaled, priority_eta=0.7)
+    policy = apart(
+        make(
+            **options, priority=True, priority_IS_weight=True, learn=dict(burn_in=burn_in, learning_rate=1e-3)
+        )
+    )
+    weight = np.array([1, 0.5, 0.25, 0.9, 0.1], np.float32)
+    lengths = [(min(early, burn_in), own, ending) for early, own, ending in LENGTHS]
+    data = batch_of(lengths, burn_in, 5, IS=weight)
+    reference = copy.deepcopy(policy._model)
+    losses, priorities, wanted, said = [], [], [], []
+    for i, (_, own, ending) in enumerate(lengths):
+        online, target = walked(reference, data, i, burn_in), walked(policy._target_model, data, i, burn_in)
+        reached = target[range(own + 1), (online if double else target).argmax(1)].detach()
+        row = slice(burn_in, burn_in + own)
+        targets = torch.tensor(
+            looped_targets(
+                data['reward'][i, row],
+                ending == 'terminated',
+                unscale(reached) if scaled else reached,
+                GAMMA,
+                nstep,
+            )
+        )
+        targets = rescale(targets) if scaled else targets
+        value = online[range(own), data['action'][i, row].astype(int)]
+        error = targets - value
+        losses.append(error.square().mean())
+        priorities.append(float(0.7 * error.detach().abs().max() + 0.3 * error.detach().abs().mean()))
+        wanted += targets.tolist()
+        said += value.tolist()
+    metrics = policy.learn_mode.forward(data)
+    loss = (torch.stack(losses) * torch.from_numpy(weight)).mean()
+    assert float(metrics['total_loss']) == pytest.approx(float(loss.detach()), rel=1e-4)
+    np.testing.assert_allclose(metrics['priority'], priorities, rtol=1e-4)
+    assert float(metrics['q_value']) == pytest.approx(np.mean(said), rel=1e-4)
+    assert float(metrics['target_q_value']) == pytest.approx(np.mean(wanted), rel=1e-4)
+    loss.backward()
+    for (name, one), other in zip(policy._model.named_parameters(), reference.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad, rtol=1e-3, atol=1e-6, msg=name)
+
+
+def test_a_gradient_through_the_burn_in_would_be_another_one() -> None:
+    """Else the test above would not see it."""
+    policy = make(learn=dict(burn_in=3))
+    data = batch_of(LENGTHS, 3, 5)
+    gradients = []
+    for detach in (True, False):
+        model = copy.deepcopy(policy._model)
+        walked(model, data, 0, 3, detach).sum().backward()
+        gradients.append(model.lstm.weight_hh_l0.grad)
+    assert float((gradients[0] - gradients[1]).abs().max()) > 1e-3
+
+
+def test_padding_means_nothing() -> None:
+    results = []
+    for value in (0.0, 7.0):
+        policy = make(priority=True, nstep=2, learn=dict(burn_in=3))
+        data = batch_of(LENGTHS, 3, 5)
+        for name in ('obs', 'next_obs', 'reward'):
+            data[name][~data['mask']] = value
+        last = data['mask'][3].nonzero()[0][-1]
+        assert not data['mask'][3, last + 1 :].any() and not data['mask'][3, :3].any()
+        metrics = policy.learn_mode.forward(data)
+        results.append((float(metrics['total_loss']), metrics['priority'].tolist()))
+    assert results[0] == results[1]
+
+
+def collected(policy: R2D2Policy, manager: Any, count: int, **options: Any) -> Batch:
+    collector = SampleSerialCollector(dict(mark_episodes=True), manager, policy.collect_mode)
+    return collector.collect(count, policy_kwargs=options)
+
+
+@pytest.mark.parametrize('shuffled', [False, True])
+def test_stored_state_is_that_of_the_episode_replayed_from_its_start(shuffled: bool) -> None:
+    manager: Any = counting_manager(4, lengths=[7, 3, 12], ending='truncated')
+    policy = make(manager.spec, nstep=3)
+    data = collected(policy, ShuffledEnvManager(manager) if shuffled else manager, 150, eps=0.3)
+    assert data['state'].dtype == np.float32 and data['state'].shape[1:] == (2, 5)
+    np.testing.assert_array_equal(
+        data['reward'], counted_reward(*data['next_obs'].T), 'not summed over 3 steps'
+    )
+    seen = set()
+    for env, episode in {(int(o[0]), int(o[1])) for o in data['obs']}:
+        rows = data[(data['obs'][:, 0] == env) & (data['obs'][:, 1] == episode)]
+        assert rows['episode_step'].tolist() == rows['obs'][:, 2].tolist() == list(range(len(rows)))
+        state = torch.zeros(1, 2, 5)
+        for i in range(len(rows)):
+            np.testing.assert_allclose(rows['state'][i], state[0].detach(), atol=1e-6)
+            state = policy._model(torch.from_numpy(rows['obs'][i : i + 1]), state)[1]
+        whole = policy._model(torch.from_numpy(rows['obs']), torch.zeros(1, 2, 5))[1]
+        torch.testing.assert_close(whole, state)
+        seen.add((episode, len(rows)))
+    assert {(0, 7), (1, 3)} <= seen and np.abs(data['state'][data['episode_step'] > 0]).min(-1).max() > 0
+
+
+def test_acting_at_random_keeps_what_is_remembered() -> None:
+    from rlframe.policy.random_policy import random_collect_mode
+
+    manager = counting_manager(3, lengths=6)
+    policy = make(manager.spec)
+    mode = random_collect_mode(
+        policy.collect_mode, manager.spec, np.random.default_rng(0), policy.is_recurrent
+    )
+    rows = SampleSerialCollector(dict(mark_episodes=True), manager, mode).collect(60)
+    for step in range(1, 6):
+        at, before = rows[rows['episode_step'] == step], rows[rows['episode_step'] == step - 1]
+        after = policy._model(
+            torch.from_numpy(before['obs'][: len(at)]), torch.from_numpy(before['state'][: len(at)])
+        )[1]
+        np.testing.assert_allclose(at['state'], after.detach(), atol=1e-6)
+    greedy = (
+        policy._model(torch.from_numpy(rows['obs']), torch.from_numpy(rows['state']))[0].argmax(1).numpy()
+    )
+    assert 0.2 < (rows['action'] == greedy).mean() < 0.8
+
+
+def test_evaluation_and_collection_remember_apart() -> None:
+    policy = make()
+    obs, ids = np.random.default_rng(0).normal(size=(3, 3)).astype(np.float32), np.arange(3)
+    first = policy.collect_mode.forward(obs, ids)['state']
+    np.testing.assert_array_equal(first, 0)
+    second = policy.collect_mode.forward(obs, ids)['state']
+    policy.eval_mode.forward(obs[:2], ids[:2])
+    policy.eval_mode.reset(None)
+    policy.eval_mode.reset(ids)
+    third = policy.collect_mode.forward(obs, ids)['state']
+    other = make()
+    for expected in (first, second, third):
+        np.testing.assert_array_equal(other.collect_mode.forward(obs, ids)['state'], expected)
+    assert np.abs(second).min() > 0 and not np.array_equal(second, third)
+    policy.collect_mode.reset(np.array([1]))
+    state = policy.collect_mode.forward(obs, ids)['state']
+    np.testing.assert_array_equal(state[1], 0)
+    assert np.abs(state[[0, 2]]).min() > 0
+
+
+def test_states_go_by_env_however_many_act() -> None:
+    states = EpisodeStates((2,))
+    states.reset(np.array([5, 0]))
+    assert states.get(np.array([2])).tolist() == [[0, 0]]
+    states.set(np.array([2, 0]), np.array([[1, 2], [3, 4]]))
+    assert states.get(np.array([4, 0, 2])).tolist() == [[0, 0], [3, 4], [1, 2]]
+    states.get(np.array([0]))[:] = 9
+    saved = states.state_dict()
+    states.reset(np.array([0]))
+    assert states.get(np.array([0, 2])).tolist() == [[0, 0], [1, 2]]
+    states.load_state_dict(saved)
+    assert states.get(np.array([0, 2])).tolist() == [[3, 4], [1, 2]]
+    states.reset()
+    assert not states.get(np.arange(5)).any() and saved['states'][0].tolist() == [3, 4]
+
+
+def test_running_episodes_go_on_from_a_saved_state() -> None:
+    policy, other = make(), make(seed=1)
+    obs, ids = np.random.default_rng(0).normal(size=(6, 3, 3)).astype(np.float32), np.arange(3)
+    for i in range(3):
+        policy.collect_mode.forward(obs[i], ids, eps=0.5)
+    other.learn_mode.load_state_dict(copy.deepcopy(policy.learn_mode.state_dict()))
+    for i in range(3, 6):
+        one, two = (p.collect_mode.forward(obs[i], ids, eps=0.5) for p in (policy, other))
+        np.testing.assert_array_equal(one['action'], two['action'])
+        np.testing.assert_array_equal(one['state'], two['state'])
+        assert np.abs(one['state']).min() > 0
+
+
+def test_the_buffer_hands_out_what_the_policy_learns_from() -> None:
+    manager = counting_manager(3, lengths=[9, 4, 20], reward=lambda *_: 1.0)
+    policy = make(manager.spec, nstep=2, priority=True, priority_IS_weight=True, learn=dict(burn_in=3))
+    buffer = SequenceReplayBuffer(dict(replay_buffer_size=90, burn_in=3, unroll_len=5, priority=True))
+    collector = SampleSerialCollector(dict(mark_episodes=True), manager, policy.collect_mode)
+    for _ in range(6):
+        buffer.push(collector.collect(40, policy_kwargs={'eps': 0.5}), 0)
+        for batch in buffer.batches(2, 8, 0):
+            metrics = policy.learn_mode.forward(batch)
+            assert metrics['priority'].shape == (8,) and float(metrics['priority'].min()) > 0
+            ids = {name: batch[name] for name in ('replay_unique_id', 'replay_buffer_idx')}
+            buffer.update({**ids, 'priority': metrics['priority']})
+            again = buffer.sample(400, 5, 0)
+            drawn = dict(zip(again['replay_unique_id'].tolist(), again['priority'].tolist(), strict=True))
+            known = dict(zip(batch['replay_unique_id'].tolist(), metrics['priority'].tolist(), strict=True))
+            both = drawn.keys() & known.keys()
+            assert len(both) > 3
+            np.testing.assert_allclose([drawn[r] for r in both], [known[r] for r in both], atol=2e-5)
+
+
+def test_what_does_not_go_together_is_refused() -> None:
+    def compiled(**changed: Any) -> Any:
+        return compile_config(*config_pair(**(R2D2 | changed)))
+
+    cfg = compiled()
+    assert cfg.policy.learn.burn_in == cfg.policy.other.replay_buffer.burn_in == 2
+    with pytest.raises(ConfigError, match="expected 'sequence'"):
+        compiled(buffer=dict(type='advanced'))
+    with pytest.raises(ConfigError, match='whether it draws by them'):
+        compiled(buffer=dict(type='sequence'))
+    with pytest.raises(ConfigError, match='mark_episodes'):
+        compiled(collector=dict(type='sample'))
