@@ -89,7 +89,9 @@ def load_network(
         holder = state if 'policy' in state else state.get('learner', {})
         if 'model' not in holder.get('policy', {}):
             raise CheckpointMismatchError('this checkpoint holds no network of a policy')
-        policy.collect_mode.load_state_dict({'model': holder['policy']['model']})
+        saved = holder['policy']
+        parts = policy.collect_mode.state_dict().keys() | saved.keys() & {'normalizer'}
+        policy.collect_mode.load_state_dict({name: saved[name] for name in parts if name in saved})
 
 
 @contextmanager
