@@ -12,7 +12,12 @@ import numpy as np
 
 from rlframe.data.timestep import EnvSpec
 from rlframe.errors import CheckpointMismatchError, ResourceError
-from rlframe.registry import BUFFER_REGISTRY, ENV_MANAGER_REGISTRY, ENV_REGISTRY
+from rlframe.registry import (
+    BUFFER_REGISTRY,
+    ENV_MANAGER_REGISTRY,
+    ENV_REGISTRY,
+    SERIAL_COLLECTOR_REGISTRY,
+)
 from rlframe.utils.checkpoint import compare_configs, load_checkpoint
 from rlframe.utils.field import ResolvedConfig
 from rlframe.utils.seed import component_rng
@@ -42,6 +47,14 @@ def make_env(
     """Makes ``env_num`` envs under the config's manager."""
     kind: Any = ENV_MANAGER_REGISTRY.get_cls(cfg.env.manager)
     return kind.from_factory(factory, env_num, cfg.env.manager, render_mode)
+
+
+def make_collector_env(cfg: ResolvedConfig, factory: EnvFactory) -> Any:
+    """Makes what training samples come from: envs, or the data of a collector that steps none."""
+    section = cfg.policy.collect.collector
+    kind: Any = SERIAL_COLLECTOR_REGISTRY.get_cls(section)
+    data = kind.open_data(section) if hasattr(kind, 'open_data') else None
+    return data if data is not None else make_env(cfg, factory, cfg.env.collector_env_num)
 
 
 def make_evaluator_env(

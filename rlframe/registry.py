@@ -135,14 +135,22 @@ ENV_MANAGER_REGISTRY = Registry(
     'env manager', _in('envs', base='env_manager', gym_vector='vector_env', subprocess='subprocess_manager')
 )
 """N envs stepped together."""
-POLICY_REGISTRY = Registry('policy', _in('policy', dqn='dqn', c51='c51', qrdqn='qrdqn', ppo='ppo', a2c='a2c'))
+POLICY_REGISTRY = Registry(
+    'policy', _in('policy', dqn='dqn', c51='c51', qrdqn='qrdqn', ppo='ppo', a2c='a2c', bc='bc')
+)
 """What acts and what is trained."""
 MODEL_REGISTRY = Registry(
     'model', _in('model', q_net='q_net', actor_critic='actor_critic', actor='actor_critic')
 )
 """The networks inside a policy."""
 SERIAL_COLLECTOR_REGISTRY = Registry(
-    'serial collector', _in('worker.collector', sample='serial_collector', episode='episode_serial_collector')
+    'serial collector',
+    _in(
+        'worker.collector',
+        sample='serial_collector',
+        episode='episode_serial_collector',
+        dataset='dataset_collector',
+    ),
 )
 """Turns env steps into training samples."""
 SERIAL_EVALUATOR_REGISTRY = Registry(
