@@ -76,7 +76,11 @@ class RunningMoments:
 
     def state_dict(self) -> dict[str, Any]:
         """Returns count, mean and variance."""
-        return {'count': np.asarray(self.count, np.int64), 'mean': self.mean.copy(), 'var': self.var.copy()}
+        return {
+            'count': np.asarray(self.count, np.int64),
+            'mean': np.array(self.mean),
+            'var': np.array(self.var),
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from ``state_dict()``."""
