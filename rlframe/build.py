@@ -14,7 +14,13 @@ import numpy as np
 from rlframe.data.observation import obs_dtype
 from rlframe.data.timestep import EnvSpec
 from rlframe.errors import CheckpointMismatchError, ResourceError
-from rlframe.registry import BUFFER_REGISTRY, ENV_MANAGER_REGISTRY, ENV_REGISTRY, POLICY_REGISTRY
+from rlframe.registry import (
+    BUFFER_REGISTRY,
+    ENV_MANAGER_REGISTRY,
+    ENV_REGISTRY,
+    POLICY_REGISTRY,
+    SERIAL_COLLECTOR_REGISTRY,
+)
 from rlframe.utils.checkpoint import compare_configs, load_checkpoint
 from rlframe.utils.field import ResolvedConfig
 from rlframe.utils.seed import component_rng
@@ -44,6 +50,14 @@ def make_env(
     """Makes ``env_num`` envs under the config's manager."""
     kind: Any = ENV_MANAGER_REGISTRY.get_cls(cfg.env.manager)
     return kind.from_factory(factory, env_num, cfg.env.manager, render_mode)
+
+
+def make_collector_env(cfg: ResolvedConfig, factory: EnvFactory) -> Any:
+    """Makes what training samples come from: envs, or the data of a collector that steps none."""
+    section = cfg.policy.collect.collector
+    kind: Any = SERIAL_COLLECTOR_REGISTRY.get_cls(section)
+    data = kind.open_data(section) if hasattr(kind, 'open_data') else None
+    return data if data is not None else make_env(cfg, factory, cfg.env.collector_env_num)
 
 
 def make_evaluator_env(
@@ -91,7 +105,9 @@ def load_network(
         holder = state if 'policy' in state else state.get('learner', {})
         if 'model' not in holder.get('policy', {}):
             raise CheckpointMismatchError('this checkpoint holds no network of a policy')
-        policy.collect_mode.load_state_dict({'model': holder['policy']['model']})
+        saved = holder['policy']
+        parts = policy.collect_mode.state_dict().keys() | saved.keys() & {'normalizer'}
+        policy.collect_mode.load_state_dict({name: saved[name] for name in parts if name in saved})
 
 
 @contextmanager

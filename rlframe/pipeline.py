@@ -76,7 +76,7 @@ class SerialPipeline:
         set_seed(cfg.seed)
         build.set_threads(cfg)
         self.factory = build.make_factory(cfg)
-        collector_env = build.make_env(cfg, self.factory, cfg.env.collector_env_num)
+        collector_env = build.make_collector_env(cfg, self.factory)
         self._closers.append(collector_env.close)
         self.policy = build.make_policy(cfg, self.factory.spec, self._model)
         """What is trained."""

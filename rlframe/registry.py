@@ -144,20 +144,35 @@ POLICY_REGISTRY = Registry(
         qrdqn='qrdqn',
         r2d2='r2d2',
         ppo='ppo',
+        a2c='a2c',
         ddpg='ddpg',
         td3='ddpg',
         sac='sac',
         sac_discrete='sac',
+        bc='bc',
     ),
 )
 """What acts and what is trained."""
 MODEL_REGISTRY = Registry(
     'model',
-    _in('model', q_net='q_net', recurrent_q_net='recurrent_q_net', actor_critic='actor_critic', qac='qac'),
+    _in(
+        'model',
+        q_net='q_net',
+        recurrent_q_net='recurrent_q_net',
+        actor_critic='actor_critic',
+        actor='actor_critic',
+        qac='qac',
+    ),
 )
 """The networks inside a policy."""
 SERIAL_COLLECTOR_REGISTRY = Registry(
-    'serial collector', _in('worker.collector', sample='serial_collector', episode='episode_serial_collector')
+    'serial collector',
+    _in(
+        'worker.collector',
+        sample='serial_collector',
+        episode='episode_serial_collector',
+        dataset='dataset_collector',
+    ),
 )
 """Turns env steps into training samples."""
 SERIAL_EVALUATOR_REGISTRY = Registry(

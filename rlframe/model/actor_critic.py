@@ -1,13 +1,14 @@
-"""Actor-critic networks for discrete actions."""
+"""Actor-critic networks, and actors alone, for every kind of action."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import nn
 
 from rlframe.data.timestep import EnvSpec
+from rlframe.model.distributions import distribution_for
 from rlframe.model.encoder import Obs
 from rlframe.model.mlp import MLP
 from rlframe.registry import MODEL_REGISTRY
@@ -15,16 +16,19 @@ from rlframe.registry import MODEL_REGISTRY
 
 @MODEL_REGISTRY.register('actor_critic')
 class ActorCritic(nn.Module):
-    """An actor and a critic that share nothing.
+    """An actor and a critic, which share nothing or their encoder.
 
-    ``actor`` maps observations [B, ...] to logits float32 [B, A], ``critic`` to values float32 [B, 1].
+    ``logit`` maps observations [B, ...] to the outputs of the actor float32 [B, S], as the distribution over the env's
+    actions takes them; ``value`` maps them to values float32 [B].
 
     Args:
         spec: Spaces of the env.
-        encoder_hidden_size_list: Widths of the hidden layers of either.
+        encoder_hidden_size_list: Widths of the hidden layers of either, or of the shared encoder.
         activation: Nonlinearity behind each.
         conv_layers: Channels, kernel size and stride of each convolution that reads images.
         image_layout: Where the channels of images are.
+        share_encoder: Whether actor and critic are two linear layers on one encoder.
+        log_std_init: Logarithm of the standard deviations of continuous actions in the beginning, in units of [-1, 1].
 
     Source:
         Orthogonal weights of gain sqrt(2), 0.01 for logits: Andrychowicz et al., What Matters for On-Policy Deep
@@ -36,20 +40,90 @@ class ActorCritic(nn.Module):
         spec: EnvSpec,
         encoder_hidden_size_list: Sequence[int] = (64, 64),
         activation: str = 'tanh',
+        share_encoder: bool = False,
+        log_std_init: float = 0.0,
         conv_layers: Sequence[Sequence[int]] | None = None,
         image_layout: str = 'auto',
     ) -> None:
         super().__init__()
         space, sizes = spec.observation_space, encoder_hidden_size_list
         images = conv_layers, image_layout
-        self.actor = MLP(space, sizes, activation, int(spec.action_space.n), *images)
-        self.critic = MLP(space, sizes, activation, 1, *images)
-        for net, gain in ((self.actor, 0.01), (self.critic, 1.0)):
-            for layer in net.modules():
-                if isinstance(layer, nn.Linear | nn.Conv2d):
-                    nn.init.orthogonal_(layer.weight, gain if layer is net.layers[-1] else 2**0.5)
-                    nn.init.zeros_(layer.bias)
+        distribution = distribution_for(spec.action_space)
+        self.encoder = MLP(space, sizes, activation, None, *images) if share_encoder else None
+        if self.encoder is not None:
+            self.actor: nn.Module = nn.Linear(self.encoder.out_size, distribution.size)
+            self.critic: nn.Module = nn.Linear(self.encoder.out_size, 1)
+            initialise(weight_layers(self.encoder))
+        else:
+            self.actor = MLP(space, sizes, activation, distribution.size, *images)
+            self.critic = MLP(space, sizes, activation, 1, *images)
+        initialise(weight_layers(self.actor), 0.01)
+        initialise(weight_layers(self.critic), 1.0)
+        self.log_std: nn.Parameter | None = None
+        if distribution.log_std_size:
+            self.log_std = nn.Parameter(torch.full((distribution.log_std_size,), log_std_init))
+
+    def logit(self, obs: Obs) -> torch.Tensor:
+        """Maps observations [B, ...] to what the actor says of actions, float32 [B, S]."""
+        return self._complete(self.actor(obs if self.encoder is None else self.encoder(obs)))
+
+    def value(self, obs: Obs) -> torch.Tensor:
+        """Maps observations [B, ...] to values, float32 [B]."""
+        return self.critic(obs if self.encoder is None else self.encoder(obs)).squeeze(1)
 
     def forward(self, obs: Obs) -> tuple[torch.Tensor, torch.Tensor]:
-        """Maps observations [B, ...] to logits [B, A] and values [B]."""
-        return self.actor(obs), self.critic(obs).squeeze(1)
+        """Maps observations [B, ...] to ``logit`` and ``value``."""
+        features = obs if self.encoder is None else self.encoder(obs)
+        return self._complete(self.actor(features)), self.critic(features).squeeze(1)
+
+    def _complete(self, output: torch.Tensor) -> torch.Tensor:
+        """Makes the logits of the actor's output: the one place where they come from."""
+        return output if self.log_std is None else torch.cat([output, self.log_std.expand_as(output)], 1)
+
+
+@MODEL_REGISTRY.register('actor')
+class Actor(nn.Module):
+    """An actor alone: observations [B, ...] to float32 [B, S], of continuous actions to their means [B, D].
+
+    Args:
+        spec: Spaces of the env.
+        encoder_hidden_size_list: Widths of the hidden layers.
+        activation: Nonlinearity behind each.
+        conv_layers: Channels, kernel size and stride of each convolution that reads images.
+        image_layout: Where the channels of images are.
+    """
+
+    def __init__(
+        self,
+        spec: EnvSpec,
+        encoder_hidden_size_list: Sequence[int] = (64, 64),
+        activation: str = 'tanh',
+        conv_layers: Sequence[Sequence[int]] | None = None,
+        image_layout: str = 'auto',
+    ) -> None:
+        super().__init__()
+        size, sizes = distribution_for(spec.action_space).size, encoder_hidden_size_list
+        self.actor = MLP(spec.observation_space, sizes, activation, size, conv_layers, image_layout)
+
+    def forward(self, obs: Obs) -> torch.Tensor:
+        """Maps observations [B, ...] to float32 [B, S]."""
+        return self.actor(obs)
+
+
+def weight_layers(module: nn.Module) -> list[nn.Linear | nn.Conv2d]:
+    """Returns the linear layers and convolutions inside a module, itself among them, in order."""
+    return [layer for layer in module.modules() if isinstance(layer, nn.Linear | nn.Conv2d)]
+
+
+def initialise(layers: Iterable[nn.Linear | nn.Conv2d], last_gain: float | None = None) -> None:
+    """Makes weights orthogonal and biases 0.
+
+    Args:
+        layers: The layers.
+        last_gain: Gain of the last one; sqrt(2), as the others have, where not given.
+    """
+    layers = list(layers)
+    for layer in layers:
+        is_last = last_gain is not None and layer is layers[-1]
+        nn.init.orthogonal_(layer.weight, last_gain if is_last else 2**0.5)
+        nn.init.zeros_(layer.bias)

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from rlframe.data.timestep import EnvSpec
+from rlframe.model.encoder import Obs
 from rlframe.model.mlp import MLP
 from rlframe.registry import MODEL_REGISTRY
 
@@ -20,14 +21,14 @@ LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
 class DeterministicActor(MLP):
     """Maps observations [B, ...] to actions in [-1, 1], float32 [B, A]."""
 
-    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+    def forward(self, obs: Obs) -> torch.Tensor:
         return super().forward(obs).tanh()
 
 
 class GaussianActor(MLP):
     """Maps observations [B, ...] to the mean and the log standard deviation of a Gaussian, float32 [B, A] each."""
 
-    def forward(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:  # type: ignore[override]
+    def forward(self, obs: Obs) -> tuple[torch.Tensor, torch.Tensor]:  # type: ignore[override]
         mean, log_std = super().forward(obs).chunk(2, 1)
         return mean, log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
 
@@ -76,7 +77,7 @@ class QCritics(nn.Module):
         self.nets = nn.ModuleList(MLP(features, hidden_sizes, activation, out_size) for _ in range(count))
 
     def forward(
-        self, obs: torch.Tensor, action: torch.Tensor | None = None, count: int | None = None
+        self, obs: Obs, action: torch.Tensor | None = None, count: int | None = None
     ) -> torch.Tensor:
         """Values actions.
 

@@ -14,6 +14,7 @@ from rlframe.data.timestep import Array, EnvSpec, IntArray, TimeStep
 from rlframe.errors import CheckpointMismatchError, ConfigError
 from rlframe.policy.compatibility import check_fit, check_sizes
 from rlframe.policy.device import check_device, resolve_device
+from rlframe.policy.normalize import NORMALIZE_OBS, NORMALIZE_REWARD, Normalizer
 from rlframe.registry import MODEL_REGISTRY, POLICY_REGISTRY
 from rlframe.utils.checkpoint import compare_states
 from rlframe.utils.field import Configurable, Field
@@ -119,6 +120,8 @@ class Policy(Configurable):
             'training samples',
             'or episodes, whichever the collector counts, collected at random first',
         ),
+        normalize_obs=NORMALIZE_OBS,
+        normalize_reward=NORMALIZE_REWARD,
         model=dict(
             type=Field(None, str, '', '', "registered model; None: the policy's own"),
             import_names=Field([], list, '', '', 'modules that register it'),
@@ -172,6 +175,7 @@ class Policy(Configurable):
         self._device = resolve_device(self._cfg)
         self._on_cpu = self._device.type == 'cpu'
         self._rng = component_rng(seed, 'policy', rank)
+        self._normalizer = Normalizer(self._cfg, spec)
         self._model = (model if model is not None else self._create_model()).to(self._device)
         for field in self._fields:
             getattr(self, f'_init_{field}')()
@@ -224,7 +228,8 @@ class Policy(Configurable):
         return ['cur_lr', 'total_loss']
 
     def _state_dict_learn(self) -> dict[str, Any]:
-        return {'model': self._model.state_dict(), 'rng': self._rng.bit_generator.state}
+        normalizer = self._normalizer.state_dict(running=True)
+        return {**self._state_dict_model(), **normalizer, 'rng': self._rng.bit_generator.state}
 
     def _load_state_dict_learn(self, state: Mapping[str, Any]) -> None:
         self._load_model(state)
@@ -277,7 +282,7 @@ class Policy(Configurable):
     @property
     def learn_mode(self) -> LearnMode:
         """The functions that update the policy."""
-        return LearnMode(
+        mode = LearnMode(
             self._forward_learn,
             self._reset,
             self.__repr__,
@@ -287,11 +292,12 @@ class Policy(Configurable):
             self._state_dict_learn,
             self._load_state_dict_learn,
         )
+        return self._normalizer.learn_mode(mode)
 
     @property
     def collect_mode(self) -> CollectMode:
         """The functions that act to explore, and make training samples."""
-        return CollectMode(
+        mode = CollectMode(
             self._forward_collect,
             self._process_transition,
             self._get_train_sample,
@@ -301,11 +307,12 @@ class Policy(Configurable):
             self._state_dict_model,
             self._load_model,
         )
+        return self._normalizer.collect_mode(mode)
 
     @property
     def eval_mode(self) -> EvalMode:
         """The functions that act as well as the policy can."""
-        return EvalMode(
+        mode = EvalMode(
             self._forward_eval,
             self._reset,
             self.get_attribute,
@@ -313,6 +320,7 @@ class Policy(Configurable):
             self._state_dict_model,
             self._load_model,
         )
+        return self._normalizer.eval_mode(mode)
 
     @property
     def command_mode(self) -> CommandMode:
@@ -346,10 +354,10 @@ class Policy(Configurable):
         return MODEL_REGISTRY.build(kind, **self.model_kwargs())
 
     def _state_dict_model(self) -> dict[str, Any]:
-        return {'model': self._model.state_dict()}
+        return {'model': self._model.state_dict(), **self._normalizer.state_dict()}
 
     def _load_model(self, state: Mapping[str, Any]) -> None:
-        """Loads the network.
+        """Loads the network and what its observations are normalised by.
 
         Raises:
             CheckpointMismatchError: If a layer is missing or has another shape; both shapes are named.
@@ -359,6 +367,7 @@ class Policy(Configurable):
             raise CheckpointMismatchError(
                 'the weights are of another network: ' + '; '.join(differing), where='policy.model'
             )
+        self._normalizer.load_state_dict(state)
         self._model.load_state_dict(saved)
 
     def _tensor(self, column: Any) -> Any:

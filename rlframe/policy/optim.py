@@ -1,4 +1,4 @@
-"""Adam as rlframe uses it: fused, guarded, with a learning-rate schedule and an optional limit on the gradient."""
+"""Adam and RMSprop as rlframe uses them: guarded, with a learning-rate schedule and an optional limit on the gradient."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rlframe.errors import NonFiniteError
 from rlframe.policy.guard import READ_EVERY, FiniteGuard
 from rlframe.policy.schedule import value_at
+from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule
 
 if TYPE_CHECKING:
@@ -18,14 +19,21 @@ else:
     torch = LazyModule('torch')
 
 torch_adam = LazyModule('torch.optim.adam')
+torch_rmsprop = LazyModule('torch.optim.rmsprop')
+
+Tensors = Sequence[Any]
 
 logger = logging.getLogger('rlframe.policy')
 
 BETAS = 0.9, 0.999
+RMSPROP_DECAY = 0.99
+
+OPTIMIZER = Field('adam', str, '', '', 'what turns gradients into steps', choices=('adam', 'rmsprop'))
+"""Option ``learn.optimizer``."""
 
 
 class Optimizer:
-    """Adam over the parameters of a module.
+    """Adam, or RMSprop, over the parameters of a module.
 
     It calls torch's functional Adam on lists made once: the bookkeeping of ``torch.optim.Adam`` costs a small network a
     tenth of each update.
@@ -53,6 +61,7 @@ class Optimizer:
         self._square = [torch.zeros_like(p) for p in self._parameters]
         self._steps = [torch.zeros((), device=p.device) for p in self._parameters]
         self._adam = torch_adam.adam
+        self._is_rmsprop = cfg.get('optimizer') == 'rmsprop'
         self._nan_policy = cfg.get('nan_policy', 'raise')
         watches = self._nan_policy != 'ignore' and self._parameters
         self._guard = FiniteGuard(self._parameters[0].device) if watches else None
@@ -90,23 +99,50 @@ class Optimizer:
                 trained, self._clip, torch.nn.utils.get_total_norm(gradients)
             )
         with torch.no_grad():
-            self._adam(
-                trained,
-                gradients,
-                mean,
-                square,
-                [],
-                steps,
-                fused=True,
-                amsgrad=False,
-                beta1=BETAS[0],
-                beta2=BETAS[1],
-                lr=self.learning_rate,
-                weight_decay=0.0,
-                eps=self._eps,
-                maximize=False,
-                found_inf=None if self._guard is None else self._guard.found_inf,
-            )
+            if self._is_rmsprop:
+                self._step_rmsprop(trained, gradients, square, steps)
+            else:
+                self._step_adam(trained, gradients, mean, square, steps)
+
+    def _step_adam(self, trained: Tensors, gradients: Tensors, *states: Tensors) -> None:
+        mean, square, steps = states
+        self._adam(
+            trained,
+            gradients,
+            mean,
+            square,
+            [],
+            steps,
+            fused=True,
+            amsgrad=False,
+            beta1=BETAS[0],
+            beta2=BETAS[1],
+            lr=self.learning_rate,
+            weight_decay=0.0,
+            eps=self._eps,
+            maximize=False,
+            found_inf=None if self._guard is None else self._guard.found_inf,
+        )
+
+    def _step_rmsprop(self, trained: Tensors, gradients: Tensors, square: Tensors, steps: Tensors) -> None:
+        """Does nothing where a GPU found the update not finite; unlike Adam's, this step has to wait for the answer."""
+        if self._guard is not None and self._guard.found_inf is not None and bool(self._guard.found_inf):
+            return
+        torch_rmsprop.rmsprop(
+            trained,
+            gradients,
+            square,
+            [],
+            [],
+            steps,
+            foreach=True,
+            lr=self.learning_rate,
+            alpha=RMSPROP_DECAY,
+            eps=self._eps,
+            weight_decay=0.0,
+            momentum=0.0,
+            centered=False,
+        )
 
     def _refuse(
         self, count: int, losses: Mapping[str, torch.Tensor], gradients: Sequence[torch.Tensor]

@@ -1,21 +1,25 @@
-"""PPO for discrete actions: generalised advantages, clipped ratios, several epochs over fresh data."""
+"""PPO: generalised advantages, clipped ratios, several epochs over fresh data."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from easydict import EasyDict
 
 from rlframe.data.batch import Batch
 from rlframe.data.returns import gae
-from rlframe.data.timestep import Array, IntArray, TimeStep
+from rlframe.data.timestep import Array, EnvSpec, FloatArray, IntArray, TimeStep
+from rlframe.model.distributions import ActionDistribution, distribution_for
+from rlframe.policy.actions import ActionMap
 from rlframe.policy.base_policy import Metrics, Policy
 from rlframe.policy.guard import NAN_POLICY
 from rlframe.policy.model_options import IMAGE_OPTIONS
-from rlframe.policy.optim import Optimizer
-from rlframe.policy.schedule import check_positive_schedule
+from rlframe.policy.normalize import RunningMoments
+from rlframe.policy.optim import OPTIMIZER, Optimizer
+from rlframe.policy.schedule import check_positive_schedule, check_schedule, value_at
 from rlframe.policy.tensors import take
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import Field
@@ -26,13 +30,18 @@ if TYPE_CHECKING:
 else:
     torch = LazyModule('torch')
 
+Rows = dict[str, Any]
+"""Names to tensors [B, ...], or to nested dicts of them."""
+
 
 @POLICY_REGISTRY.register('ppo')
 class PPOPolicy(Policy):
     """Proximal policy optimisation with the clipped objective.
 
     Source:
-        Schulman et al., Proximal Policy Optimization Algorithms (2017), eq. 7 and 9.
+        Schulman et al., Proximal Policy Optimization Algorithms (2017), eq. 7 and 9. Clipped values, normalised advantages:
+        Engstrom et al., Implementation Matters in Deep Policy Gradients (2020), section 3. Normalised values: Andrychowicz et
+        al., What Matters for On-Policy Deep Actor-Critic Methods? (2021), choice C66.
     """
 
     config = dict(
@@ -43,26 +52,83 @@ class PPOPolicy(Policy):
             ),
             activation=Field('tanh', str, '', '', 'nonlinearity', choices=('relu', 'tanh', 'gelu', 'silu')),
             **IMAGE_OPTIONS,
+            share_encoder=Field(False, bool, '', '', 'whether actor and critic share all hidden layers'),
+            log_std_init=Field(
+                0.0,
+                float,
+                '[-20, 2]',
+                '',
+                'logarithm of the first standard deviation of continuous actions, in units of [-1, 1]',
+            ),
         ),
         learn=dict(
             epoch_per_collect=Field(
                 4, int, '[1, inf)', 'epochs', 'passes over the data of one round', may_change=True
             ),
-            batch_size=Field(256, int, '[1, inf)', 'transitions', 'of one update', may_change=True),
+            batch_size=Field(
+                256,
+                (int, type(None)),
+                '[1, inf)',
+                'transitions',
+                'of one update; None: all of the round',
+                may_change=True,
+            ),
             learning_rate=Field(
                 3e-4,
                 (float, dict),
                 '',
                 '',
-                'of Adam; a schedule over env steps',
+                'of the optimizer; a schedule over env steps',
                 check=check_positive_schedule,
                 may_change=True,
             ),
             clip_ratio=Field(
-                0.2, float, '(0, inf)', '', 'how far a probability ratio may move from 1', may_change=True
+                0.2,
+                (float, dict),
+                '(0, inf)',
+                '',
+                'how far a probability ratio may move from 1; a schedule over env steps',
+                check=check_positive_schedule,
+                may_change=True,
+            ),
+            value_clip=Field(
+                None,
+                float,
+                '(0, inf)',
+                'in units of the critic',
+                'how far a value may move from what it was when the data came; None: any distance',
+                may_change=True,
+            ),
+            target_kl=Field(
+                None,
+                float,
+                '(0, inf)',
+                'nats',
+                'no further epoch begins in a round once the mean divergence of one exceeds it; None: all epochs',
+                may_change=True,
+            ),
+            advantage_norm=Field(
+                'batch',
+                (str, type(None)),
+                '',
+                '',
+                'over what advantages get mean 0 and standard deviation 1; None: as they are',
+                choices=('batch', 'round', None),
+                may_change=True,
+            ),
+            value_norm=Field(
+                False, bool, '', '', 'whether the critic learns returns in units of their running statistics'
             ),
             value_weight=Field(0.5, float, '[0, inf)', '', 'weight of the value loss', may_change=True),
-            entropy_weight=Field(0.01, float, '[0, inf)', '', 'weight of the entropy bonus', may_change=True),
+            entropy_weight=Field(
+                0.01,
+                (float, dict),
+                '[0, inf)',
+                '',
+                'weight of the entropy bonus; a schedule over env steps',
+                check=check_schedule,
+                may_change=True,
+            ),
             grad_clip_norm=Field(
                 0.5,
                 (float, type(None)),
@@ -71,8 +137,9 @@ class PPOPolicy(Policy):
                 'largest norm of the gradient; None: unlimited',
                 may_change=True,
             ),
+            optimizer=OPTIMIZER,
             nan_policy=NAN_POLICY,
-            adam_eps=Field(1e-5, float, '(0, inf)', '', "Adam's epsilon"),
+            adam_eps=Field(1e-5, float, '(0, inf)', '', "the optimizer's epsilon"),
         ),
         collect=dict(
             n_sample=1024,
@@ -80,66 +147,134 @@ class PPOPolicy(Policy):
             gae_lambda=Field(0.95, float, '[0, 1]', '', 'how far advantages look ahead'),
         ),
     )
+    supported_actions = 'Discrete, Box, MultiDiscrete, MultiBinary'
 
     def default_model(self) -> str:
         return 'actor_critic'
 
+    @classmethod
+    def check_spec(cls, spec: EnvSpec, cfg: EasyDict) -> None:
+        super().check_spec(spec, cfg)
+        ActionMap(spec)
+
+    @cached_property
+    def _distribution(self) -> ActionDistribution:
+        return distribution_for(self._spec.action_space)
+
+    @cached_property
+    def _actions(self) -> ActionMap:
+        return ActionMap(self._spec)
+
+    @cached_property
+    def _returns(self) -> RunningMoments | None:
+        """Statistics of returns, in whose units the critic speaks; None where it speaks in the env's own."""
+        return RunningMoments() if self._cfg.learn.value_norm else None
+
     def _init_learn(self) -> None:
         self._optimizer = Optimizer(self._model, self._cfg.learn)
-        self._clip_ratio = self._cfg.learn.clip_ratio
+        self._divergences: list[torch.Tensor] = []  # of the updates of the running epoch
+        self._follow_schedules(0)
+
+    def _follow_schedules(self, envstep: int) -> None:
+        learn = self._cfg.learn
+        self._clip_ratio = value_at(learn.clip_ratio, envstep)
+        self._entropy_weight = value_at(learn.entropy_weight, envstep)
 
     def _forward_learn(self, data: Batch) -> Iterator[Callable[[], Metrics]]:
-        columns = {
-            name: self._tensor(data[name]) for name in ('obs', 'action', 'log_prob', 'advantage', 'return_')
-        }
-        for _ in range(self._cfg.learn.epoch_per_collect):
-            order = torch.from_numpy(self._rng.permutation(len(data))).to(self._device)
-            shuffled, size = take(columns, order), self._cfg.learn.batch_size
-            for first in range(0, len(data), size):
-                yield partial(self._update, take(shuffled, slice(first, first + size)))
+        cfg, count = self._cfg.learn, len(data)
+        columns = self._columns(data)
+        size = cfg.batch_size or count
+        for _ in range(cfg.epoch_per_collect):
+            order = torch.from_numpy(self._rng.permutation(count)).to(self._device)
+            shuffled = take(columns, order)
+            for start in range(0, count, size):
+                yield partial(self._update, take(shuffled, slice(start, start + size)))
+            if self._diverged():
+                return
 
-    def _update(self, rows: dict[str, torch.Tensor]) -> Metrics:
-        log_probs = torch.log_softmax(self._model.actor(rows['obs']), 1)  # [B, A]
-        log_prob = log_probs.gather(1, rows['action'].unsqueeze(1)).squeeze(1)
+    def _columns(self, data: Batch) -> Rows:
+        """Returns what the updates of a round read, as tensors [M, ...]."""
+        cfg = self._cfg.learn
+        columns = {name: self._tensor(data[name]) for name in ('obs', 'action', 'log_prob', 'advantage')}
+        return_ = np.asarray(data['return_'])
+        if self._returns is not None:
+            self._returns.update(return_)
+        columns['return_'] = self._tensor(self._in_critic_units(return_))
+        if cfg.value_clip is not None:
+            columns['value'] = self._tensor(self._in_critic_units(return_ - np.asarray(data['advantage'])))
+        if cfg.advantage_norm == 'round':
+            columns['advantage'] = standardised(columns['advantage'])
+        return columns
+
+    def _in_critic_units(self, value: FloatArray) -> FloatArray:
+        if self._returns is None:
+            return value
+        return ((value - self._returns.mean) / self._returns.std).astype(np.float32)
+
+    def _diverged(self) -> bool:
+        """Whether the epoch that ends here was the last one of its round; only with a limit it waits for the device."""
+        divergences, self._divergences = self._divergences, []
+        limit = self._cfg.learn.target_kl
+        return limit is not None and bool(divergences) and bool(torch.stack(divergences).mean() > limit)
+
+    def _update(self, rows: Rows) -> Metrics:
+        cfg = self._cfg.learn
+        logit, value = self._model(rows['obs'])
+        log_prob, entropy = self._distribution.evaluate(logit, rows['action'])
         log_ratio = log_prob - rows['log_prob']
         ratio = log_ratio.exp()
         advantage = rows['advantage']
-        advantage = (advantage - advantage.mean()) / (advantage.std(correction=0) + 1e-8)
+        if cfg.advantage_norm == 'batch':
+            advantage = standardised(advantage)
         clipped = ratio.clamp(1 - self._clip_ratio, 1 + self._clip_ratio)
         policy_loss = -torch.min(ratio * advantage, clipped * advantage).mean()
-        value_loss = torch.nn.functional.mse_loss(self._model.critic(rows['obs']).squeeze(1), rows['return_'])
-        entropy = -(log_probs.exp() * log_probs).sum(1).mean()
-        cfg = self._cfg.learn
-        loss = policy_loss + cfg.value_weight * value_loss - cfg.entropy_weight * entropy
+        value_loss = self._value_loss(value, rows)
+        entropy = entropy.mean()
+        loss = policy_loss + cfg.value_weight * value_loss - self._entropy_weight * entropy
         self._optimizer.step(loss, policy_loss=policy_loss, value_loss=value_loss, entropy=entropy)
         with torch.no_grad():
+            approx_kl = (ratio - 1 - log_ratio).mean()
+            if cfg.target_kl is not None:
+                self._divergences.append(approx_kl)
             return {
                 **self._optimizer.metrics(),
                 'total_loss': loss.detach(),
                 'policy_loss': policy_loss.detach(),
                 'value_loss': value_loss.detach(),
                 'entropy': entropy.detach(),
-                'approx_kl': (ratio - 1 - log_ratio).mean(),
+                'approx_kl': approx_kl,
                 'clip_fraction': ((ratio - 1).abs() > self._clip_ratio).float().mean(),
             }
 
+    def _value_loss(self, value: torch.Tensor, rows: Rows) -> torch.Tensor:
+        limit = self._cfg.learn.value_clip
+        if limit is None:
+            return torch.nn.functional.mse_loss(value, rows['return_'])
+        near = rows['value'] + (value - rows['value']).clamp(-limit, limit)
+        return torch.max((value - rows['return_']).square(), (near - rows['return_']).square()).mean()
+
     def _forward_collect(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
-        with torch.inference_mode():
-            logit = self._model.actor(self._tensor(obs)).cpu().numpy()  # [n, A]
-        noise = np.log(self._rng.standard_exponential(logit.shape, np.float32))
-        action = (logit - noise).argmax(1)  # the Gumbel-max trick: a draw from softmax(logit)
-        return Batch.unchecked(
-            {'action': action + self._spec.action_space.start, 'logit': logit}, len(action)
-        )  # type: ignore[attr-defined]
+        logit = self._logit(obs)
+        action = self._distribution.sample(logit, self._rng)
+        output = {'action': self._actions.to_env(action), 'logit': logit}
+        if self._actions.is_continuous:
+            output['unclipped'] = action
+        return Batch.unchecked(output, len(action))
 
     def _forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
+        action = self._actions.to_env(self._distribution.mode(self._logit(obs)))
+        return Batch.unchecked({'action': action}, len(action))
+
+    def _logit(self, obs: Array) -> FloatArray:
+        """Returns what the actor says of observations, float32 [n, S]."""
         with torch.inference_mode():
-            action = self._model.actor(self._tensor(obs)).argmax(1).cpu().numpy()
-        return Batch.unchecked({'action': action + self._spec.action_space.start}, len(action))  # type: ignore[attr-defined]
+            return self._model.logit(self._tensor(obs)).cpu().numpy()
 
     def _process_transition(self, obs: Array, output: Batch, timestep: TimeStep) -> dict[str, Array]:
         rows = super()._process_transition(obs, output, timestep)
-        return rows | {'action': rows['action'] - self._spec.action_space.start, 'logit': output['logit']}  # type: ignore[attr-defined]
+        is_clipped = self._actions.is_continuous
+        action = output['unclipped'] if is_clipped else self._actions.from_env(output['action'])
+        return rows | {'action': action, 'logit': output['logit']}
 
     def _get_train_sample(self, block: Batch) -> Batch:
         done = block['terminated'] | block['truncated']
@@ -147,19 +282,17 @@ class PPOPolicy(Policy):
         apart[-1] = True
         if 'mask' in block:
             apart[:-1] |= ~block['mask'][1:]
-        value = self._values(block['obs'])
+        value = self._values(_flat(block['obs'])).reshape(done.shape)
         next_value = np.concatenate([value[1:], value[-1:]])
         next_value[apart] = self._values(block['next_obs'][apart])
         next_value[block['terminated']] = 0.0
         cfg = self._cfg.collect
         advantage = gae(block['reward'], value, next_value, apart, cfg.discount_factor, cfg.gae_lambda)
-        logit = block['logit'] - block['logit'].max(-1, keepdims=True)
-        log_probs = logit - np.log(np.exp(logit).sum(-1, keepdims=True))
-        log_prob = np.take_along_axis(log_probs, block['action'][..., None], -1)[..., 0]
+        log_prob = self._distribution.log_prob(_flat(block['logit']), _flat(block['action']))
         columns = {
             'obs': block['obs'],
             'action': block['action'],
-            'log_prob': log_prob,
+            'log_prob': log_prob.reshape(done.shape),
             'advantage': advantage,
             'return_': advantage + value,
             'collect_iter': block['collect_iter'],
@@ -168,14 +301,16 @@ class PPOPolicy(Policy):
         return Batch({name: column[real] for name, column in columns.items()})
 
     def _values(self, obs: Array) -> Array:
-        """Returns the value of observations [..., obs], float32 [...]."""
-        leading = obs.shape[: obs.ndim - len(self._spec.observation_space.shape or ())]
+        """Returns the value of observations in the env's own units, float32 [n]."""
         with torch.inference_mode():
-            flat = self._tensor(obs.reshape(-1, *obs.shape[len(leading) :]))
-            return self._model.critic(flat).cpu().numpy().reshape(leading).copy()
+            value = self._model.value(self._tensor(obs)).cpu().numpy().copy()
+        if self._returns is None:
+            return value
+        return (value * self._returns.std + self._returns.mean).astype(np.float32)
 
     def get_setting_learn(self, info: Mapping[str, Any]) -> dict[str, Any]:
         self._optimizer.set_envstep(info['envstep'])
+        self._follow_schedules(info['envstep'])
         return {}
 
     def _monitor_vars(self) -> list[str]:
@@ -188,9 +323,28 @@ class PPOPolicy(Policy):
             'clip_fraction',
         ]
 
+    def _state_dict_model(self) -> dict[str, Any]:
+        state = super()._state_dict_model()
+        return state if self._returns is None else state | {'returns': self._returns.state_dict()}
+
+    def _load_model(self, state: Mapping[str, Any]) -> None:
+        super()._load_model(state)
+        if self._returns is not None and 'returns' in state:
+            self._returns.load_state_dict(state['returns'])
+
     def _state_dict_learn(self) -> dict[str, Any]:
         return super()._state_dict_learn() | {'optimizer': self._optimizer.state_dict()}
 
     def _load_state_dict_learn(self, state: Mapping[str, Any]) -> None:
         super()._load_state_dict_learn(state)
         self._optimizer.load_state_dict(state['optimizer'])
+
+
+def standardised(advantage: torch.Tensor) -> torch.Tensor:
+    """Gives advantages [B] mean 0 and standard deviation 1."""
+    return (advantage - advantage.mean()) / (advantage.std(correction=0) + 1e-8)
+
+
+def _flat(column: Array) -> Array:
+    """Maps a column [T, N, ...] to [T * N, ...]."""
+    return column.reshape(-1, *column.shape[2:])

@@ -21,9 +21,10 @@ from rlframe.worker import ISerialCollector, create_serial_collector, get_serial
 
 
 def names() -> list[str]:
-    """Returns the collectors to check."""
+    """Returns the collectors to check: those that step envs."""
     import_modules([name for name in os.environ.get('RLFRAME_IMPORT', '').split(',') if name])
-    return SERIAL_COLLECTOR_REGISTRY.names()
+    names = SERIAL_COLLECTOR_REGISTRY.names()
+    return [name for name in names if 'open_data' not in vars(SERIAL_COLLECTOR_REGISTRY.get(name))]
 
 
 Make = Callable[..., ISerialCollector]

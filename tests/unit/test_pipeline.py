@@ -42,6 +42,29 @@ CASES = {
         policy_=dict(random_collect_size=20),
     ),
     'ppo': dict(policy='ppo'),
+    'ppo options': dict(
+        policy='ppo',
+        model=dict(share_encoder=True),
+        learn=dict(value_norm=True, value_clip=0.2, target_kl=1e-5),
+        policy_=dict(normalize_obs=True, normalize_reward=True),
+    ),
+    'ppo episodes': dict(
+        policy='ppo',
+        collect=dict(n_sample=None, n_episode=4),
+        collector=dict(type='episode', get_train_sample=True),
+        policy_=dict(normalize_obs=True, normalize_reward=True),
+    ),
+    'ppo continuous': dict(policy='ppo', env_id='action_envs:BoxEnv'),
+    'a2c': dict(policy='a2c', learn=dict(batch_size=None), collect=dict(n_sample=20)),
+    'bc': dict(
+        policy='bc',
+        collect=dict(n_sample=None, collector={}),
+        collector=dict(type='dataset', data='test_pipeline:demonstrations'),
+        policy_=dict(normalize_obs=True),
+    ),
+    'dqn normalised': dict(
+        policy_=dict(normalize_obs=True, normalize_reward=True, nstep=2, random_collect_size=20)
+    ),
     'dqn qrdqn, noisy': dict(policy='qrdqn', model=dict(noisy=True)),
     'dqn c51': dict(policy='c51', policy_=dict(priority=True)),
     'dqn rainbow': dict(policy='c51', model=dict(noisy=True)) | PRIORITIES,
@@ -65,6 +88,13 @@ CASES = {
     | dict(manager='gym_vector', policy_=R2D2['policy_'] | dict(random_collect_size=30)),
     'dqn frozen lake': dict(env_id='FrozenLake-v1'),
 }
+
+
+def demonstrations() -> dict[str, Any]:
+    """Returns what a policy on CartPole-v1 might have seen and done."""
+    rng = np.random.default_rng(0)
+    obs = rng.normal(size=(100, 4)).astype(np.float32)
+    return {'obs': obs, 'action': (obs[:, 2] > 0).astype(np.int64)}
 
 
 def start(seed: int = 3, overrides: Any = (), **sections: Any) -> SerialPipeline:
@@ -115,7 +145,7 @@ def full_state(pipeline: SerialPipeline) -> dict[str, Any]:
 
 @pytest.mark.parametrize('name', CASES)
 def test_2n_steps_equal_n_steps_saved_loaded_and_n_steps(name: str, in_tmp: Path) -> None:
-    rounds = 17 if name.startswith('dqn') else 5
+    rounds = 17 if name.startswith(('dqn', 'bc')) else 5
     with start(**dict(CASES[name])) as whole:
         for _ in range(2 * rounds):
             whole.step()
@@ -146,11 +176,11 @@ def test_same_seed_same_numbers_and_another_seed_others() -> None:
     assert runs[0][0] != runs[2][0]
 
 
-@pytest.mark.parametrize('sections', [dict(), dict(policy='ppo'), R2D2], ids=['dqn', 'ppo', 'r2d2'])
-def test_evaluating_or_not_does_not_change_training(sections: dict[str, Any]) -> None:
+@pytest.mark.parametrize('name', ['dqn naive', 'dqn normalised', 'dqn r2d2', 'ppo', 'ppo options', 'bc'])
+def test_evaluating_or_not_does_not_change_training(name: str) -> None:
     states = []
     for evaluates in (True, False):
-        with start(**sections, evaluator=dict(eval_freq=2)) as pipeline:
+        with start(**dict(CASES[name]), evaluator=dict(eval_freq=2)) as pipeline:
             if not evaluates:
                 pipeline.evaluator.should_eval = lambda train_iter: False
             for _ in range(10):

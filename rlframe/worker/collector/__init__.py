@@ -4,6 +4,7 @@ Both are made of the same parts: a ``Rollout`` that steps, an ``EpisodeLog`` tha
 Collectors record what happened as training samples, evaluators only how well it went.
 """
 
+from rlframe.worker.collector.action_metric import AccuracyMetric, SquaredErrorMetric
 from rlframe.worker.collector.base_serial_collector import (
     ISerialCollector,
     create_serial_collector,
@@ -15,12 +16,15 @@ from rlframe.worker.collector.base_serial_evaluator import (
     VectorEvalMonitor,
     create_serial_evaluator,
 )
+from rlframe.worker.collector.dataset_collector import DatasetSerialCollector
 from rlframe.worker.collector.episode_serial_collector import EpisodeSerialCollector
 from rlframe.worker.collector.metric_evaluator import IMetric, MetricSerialEvaluator
 from rlframe.worker.collector.serial_collector import SampleSerialCollector
 from rlframe.worker.collector.serial_evaluator import InteractionSerialEvaluator
 
 __all__ = [
+    'AccuracyMetric',
+    'DatasetSerialCollector',
     'EpisodeSerialCollector',
     'IMetric',
     'ISerialCollector',
@@ -28,6 +32,7 @@ __all__ = [
     'InteractionSerialEvaluator',
     'MetricSerialEvaluator',
     'SampleSerialCollector',
+    'SquaredErrorMetric',
     'VectorEvalMonitor',
     'create_serial_collector',
     'create_serial_evaluator',

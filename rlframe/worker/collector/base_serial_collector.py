@@ -28,6 +28,11 @@ class ISerialCollector(Configurable, ABC):
 
     config: dict[str, Any] = {}
 
+    @classmethod
+    def open_data(cls, cfg: Mapping[str, Any]) -> Any:
+        """Returns the data that its own config names, for a collector that steps no env; None where it steps envs."""
+        return None
+
     @abstractmethod
     def reset_env(self, _env: Any = None) -> None:
         """Takes over other envs, or begins new episodes in the present ones."""

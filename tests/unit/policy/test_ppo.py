@@ -198,8 +198,7 @@ def test_learning_rate_follows_its_schedule_and_state_continues_identically() ->
     )
 
 
-def test_a_continuous_action_space_is_refused() -> None:
-    with pytest.raises(IncompatibleError, match='PPOPolicy cannot act in Toy'):
-        create_policy(
-            {'type': 'ppo'}, SPEC.__class__(SPEC.observation_space, SPEC.observation_space, name='Toy')
-        )
+def test_continuous_actions_without_bounds_are_refused() -> None:
+    space = gymnasium.spaces.Box(-np.inf, 1, (2,), np.float32)
+    with pytest.raises(IncompatibleError, match=r'Toy has no finite bounds for action dimension \[0\]'):
+        create_policy({'type': 'ppo'}, SPEC.__class__(SPEC.observation_space, space, name='Toy'))

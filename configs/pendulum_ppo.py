@@ -1,0 +1,41 @@
+"""PPO on Pendulum-v1: not measured yet."""
+
+from easydict import EasyDict
+
+main_config = EasyDict(
+    dict(
+        exp_name='pendulum_ppo',
+        max_env_step=200_000,
+        env=dict(
+            env_id='Pendulum-v1',
+            collector_env_num=4,
+            evaluator_env_num=10,
+            n_evaluator_episode=20,
+            stop_value=-150,  # no controller does better than about -150 on average
+        ),
+        policy=dict(
+            cuda=False,
+            learn=dict(
+                epoch_per_collect=10,
+                batch_size=64,
+                learning_rate=1e-3,
+                entropy_weight=0.0,
+            ),
+            collect=dict(
+                n_sample=4096,  # 1024 steps of each of 4 envs
+                discount_factor=0.9,  # what a torque does is over within seconds
+                gae_lambda=0.95,
+            ),
+            eval=dict(evaluator=dict(eval_freq=1280)),  # train iterations: two rounds
+        ),
+    )
+)
+
+create_config = EasyDict(
+    dict(
+        env=dict(type='gym'),
+        env_manager=dict(type='base'),
+        policy=dict(type='ppo'),
+        collector=dict(type='sample'),
+    )
+)

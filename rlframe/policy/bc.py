@@ -1,0 +1,134 @@
+"""Behaviour cloning: supervised learning of recorded actions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from easydict import EasyDict
+
+from rlframe.data.batch import Batch
+from rlframe.data.timestep import Array, EnvSpec, IntArray
+from rlframe.errors import ConfigError
+from rlframe.model.distributions import ActionDistribution, distribution_for
+from rlframe.policy.actions import ActionMap
+from rlframe.policy.base_policy import Metrics, Policy
+from rlframe.policy.guard import NAN_POLICY
+from rlframe.policy.optim import OPTIMIZER, Optimizer
+from rlframe.policy.schedule import check_positive_schedule
+from rlframe.registry import POLICY_REGISTRY
+from rlframe.utils.field import Field
+from rlframe.utils.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = LazyModule('torch')
+
+
+@POLICY_REGISTRY.register('bc')
+class BCPolicy(Policy):
+    """Behaviour cloning.
+
+    Of discrete actions it makes the recorded ones probable, to continuous ones it keeps the squared distance small, in units of
+    [-1, 1]. It learns from what its collector hands out: recorded data, read by the collector ``dataset``, which is the default.
+
+    Source:
+        Pomerleau, Efficient Training of Artificial Neural Networks for Autonomous Navigation (1991).
+    """
+
+    config = dict(
+        on_policy=True,
+        model=dict(
+            encoder_hidden_size_list=Field([64, 64], list, '', 'units', 'widths of the hidden layers'),
+            activation=Field('relu', str, '', '', 'nonlinearity', choices=('relu', 'tanh', 'gelu', 'silu')),
+        ),
+        learn=dict(
+            batch_size=Field(64, int, '[1, inf)', 'transitions', 'of one update', may_change=True),
+            learning_rate=Field(
+                1e-3,
+                (float, dict),
+                '',
+                '',
+                'of the optimizer; a schedule over env steps that were read',
+                check=check_positive_schedule,
+                may_change=True,
+            ),
+            grad_clip_norm=Field(
+                None, float, '(0, inf)', '', 'largest norm of the gradient; None: unlimited', may_change=True
+            ),
+            optimizer=OPTIMIZER,
+            nan_policy=NAN_POLICY,
+        ),
+        collect=dict(collector=dict(type='dataset')),
+    )
+    supported_actions = 'Discrete, Box, MultiDiscrete, MultiBinary'
+
+    @classmethod
+    def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
+        errors = super().check_config(cfg)
+        collector = cfg.collect.get('collector') or {}
+        if collector.get('type', 'dataset') in ('sample', 'episode'):
+            message = (
+                'behaviour cloning learns from recorded data, and this collector plays the policy itself'
+            )
+            errors.append(
+                ConfigError(
+                    message, where='collect.collector.type', got=collector['type'], expected="'dataset'"
+                )
+            )
+        return errors
+
+    @classmethod
+    def check_spec(cls, spec: EnvSpec, cfg: EasyDict) -> None:
+        super().check_spec(spec, cfg)
+        ActionMap(spec)
+
+    @cached_property
+    def _distribution(self) -> ActionDistribution:
+        return distribution_for(self._spec.action_space)
+
+    @cached_property
+    def _actions(self) -> ActionMap:
+        return ActionMap(self._spec)
+
+    def default_model(self) -> str:
+        return 'actor'
+
+    def _init_learn(self) -> None:
+        self._optimizer = Optimizer(self._model, self._cfg.learn)
+
+    def _forward_learn(self, data: Batch) -> Metrics:
+        action = self._tensor(self._actions.from_env(np.asarray(data['action'])))
+        output = self._model(self._tensor(data['obs']))
+        if self._actions.is_continuous:
+            loss = torch.nn.functional.mse_loss(output, action)
+        else:
+            loss = -self._distribution.evaluate(output, action.long())[0].mean()
+        self._optimizer.step(loss)
+        return {**self._optimizer.metrics(), 'total_loss': loss.detach()}
+
+    def _forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
+        with torch.inference_mode():
+            output = self._model(self._tensor(obs)).cpu().numpy()
+        return Batch.unchecked({'action': self._actions.to_env(self._distribution.mode(output))}, len(output))
+
+    def _forward_collect(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
+        return self._forward_eval(obs, env_id)
+
+    def _get_train_sample(self, block: Batch) -> Batch:
+        real = block['mask'] if 'mask' in block else np.ones(np.shape(block['action'])[:2], bool)
+        return Batch({name: block[name][real] for name in ('obs', 'action', 'collect_iter')})
+
+    def get_setting_learn(self, info: Mapping[str, Any]) -> dict[str, Any]:
+        self._optimizer.set_envstep(info['envstep'])
+        return {}
+
+    def _state_dict_learn(self) -> dict[str, Any]:
+        return super()._state_dict_learn() | {'optimizer': self._optimizer.state_dict()}
+
+    def _load_state_dict_learn(self, state: Mapping[str, Any]) -> None:
+        super()._load_state_dict_learn(state)
+        self._optimizer.load_state_dict(state['optimizer'])

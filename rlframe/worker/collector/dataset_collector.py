@@ -1,0 +1,187 @@
+"""DatasetSerialCollector: training samples from recorded data instead of from envs."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from easydict import EasyDict
+
+from rlframe.data.batch import Batch
+from rlframe.data.dataset import DataSource, open_data
+from rlframe.registry import SERIAL_COLLECTOR_REGISTRY
+from rlframe.utils.field import Field
+from rlframe.utils.lazy import LazyModule
+from rlframe.utils.metrics import ScalarWriter
+from rlframe.utils.progress import Progress
+from rlframe.utils.seed import component_rng, preserved_rng
+from rlframe.worker.collector.base_serial_collector import ISerialCollector
+
+torch = LazyModule('torch')
+
+
+@SERIAL_COLLECTOR_REGISTRY.register('dataset')
+class DatasetSerialCollector(ISerialCollector):
+    """Goes through recorded data, one batch a call, pass after pass in orders of their own.
+
+    Its env is the data; no env is stepped. ``envstep`` counts the recorded env steps that were read, each as often as it was,
+    so that budgets, schedules and charts have their unit. The policy is asked for training samples of a block [1, B, ...],
+    as after a round of collection, and says how large B is by its attribute ``batch_size``.
+
+    Args:
+        cfg: Options of the collector.
+        env: The data: whatever the option ``data`` may be, or a ``DataSource``; may be given later by ``reset_env``.
+        policy: Collect face of a policy; may be given later by ``reset_policy``.
+        tb_logger: Has no effect.
+        exp_name: Has no effect.
+        instance_name: Has no effect.
+        seed: Seed of the experiment; the order of the data follows from it.
+        rank: Which of several collectors of the experiment this is.
+        progress: Counters shared with the other workers; its own if not given.
+    """
+
+    config = dict(
+        data=Field(
+            None,
+            object,
+            '',
+            '',
+            "path of an .npz file with the columns obs and action, 'module:name', a torch Dataset or a DataLoader",
+            may_change=True,
+        )
+    )
+
+    def __init__(  # noqa: PLR0913  # those of every collector
+        self,
+        cfg: EasyDict | Mapping[str, Any] | None,
+        env: Any = None,
+        policy: Any = None,
+        tb_logger: ScalarWriter | None = None,
+        exp_name: str = 'default_experiment',
+        instance_name: str = 'collector',
+        *,
+        seed: int = 0,
+        rank: int = 0,
+        progress: Progress | None = None,
+    ) -> None:
+        self._cfg = self.resolve_config(cfg)
+        self._progress = progress if progress is not None else Progress()
+        self._rng = component_rng(seed, 'dataset', rank)
+        self._source: DataSource | None = None
+        self._policy: Any = None
+        self.on_step: Any = None
+        """Called after each batch."""
+        self.discarded = 0
+        """Env steps thrown away: none ever are."""
+        if env is not None or self._cfg.data is not None:
+            self.reset_env(env if env is not None else self._cfg.data)
+        if policy is not None:
+            self.reset_policy(policy)
+
+    @classmethod
+    def open_data(cls, cfg: Mapping[str, Any]) -> DataSource:
+        return open_data(cfg['data'])
+
+    def reset_env(self, _env: Any = None) -> None:
+        """Takes over other data, or begins anew with the present ones."""
+        if _env is not None:
+            self._source = open_data(_env)
+        self._begin_pass()
+
+    def reset_policy(self, _policy: Any = None) -> None:
+        if _policy is not None:
+            self._policy = _policy
+        if self._policy is None:
+            raise ValueError('reset_policy needs a policy: the collect_mode of one')
+        self._policy.reset(None)
+
+    def reset(self, _policy: Any = None, _env: Any = None) -> None:
+        self.reset_env(_env)
+        self.reset_policy(_policy)
+
+    def _begin_pass(self) -> None:
+        """Notes where the generators are, from which the order of a pass follows."""
+        self._rng_state = copy.deepcopy(self._rng.bit_generator.state)
+        self._torch_state = torch.get_rng_state()
+        self._pass: Iterator[Batch] | None = None
+        self._read, self._size = 0, 0  # batches of this pass so far, and rows of each
+
+    def _next(self, size: int) -> Batch | None:
+        if self._source is None:
+            raise ValueError('collect needs data; give them to the constructor or to reset_env')
+        if self._pass is None:
+            self._size = size
+            self._pass = self._source.batches(size, self._rng)
+        return next(self._pass, None)
+
+    def collect(
+        self,
+        n_sample: int | None = None,
+        train_iter: int = 0,
+        policy_kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Reads the next batch.
+
+        Args:
+            n_sample: Rows; the policy's ``batch_size`` where not given. What comes as batches has its own size.
+            train_iter: Train iterations so far; it becomes the column ``collect_iter``.
+            policy_kwargs: Has no effect.
+
+        Returns:
+            Training samples, as the policy makes them.
+
+        Raises:
+            ValueError: If there are no data.
+        """
+        if self._policy is None:
+            raise ValueError('collect needs a policy; give it to the constructor or to reset()')
+        size = int(n_sample or self._policy.get_attribute('batch_size'))
+        batch = self._next(size)
+        if batch is None:
+            self._begin_pass()
+            batch = self._next(size)
+        if batch is None:
+            raise ValueError('there is not a single row in the data')
+        self._read += 1
+        self._progress.envstep += len(batch)
+        if self.on_step is not None:
+            self.on_step()
+        stamped = batch.replace(collect_iter=np.full(len(batch), train_iter, np.int32))
+        return self._policy.get_train_sample(stamped.map(lambda column: column[None]))
+
+    @property
+    def envstep(self) -> int:
+        return self._progress.envstep
+
+    def mean_return(self) -> float:
+        """Returns NaN: no episode is played."""
+        return float('nan')
+
+    def settle(self) -> None:
+        """Does nothing: there is no env whose state could be lost."""
+
+    def close(self) -> None:
+        """Closes the data; may be called twice."""
+        if self._source is not None:
+            self._source.close()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns where it is in the data."""
+        return {
+            'rng': copy.deepcopy(self._rng_state),
+            'torch': self._torch_state.clone(),
+            'read': self._read,
+            'size': self._size,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from ``state_dict()``, with the same data."""
+        self._rng.bit_generator.state = copy.deepcopy(state['rng'])
+        self._begin_pass()
+        self._torch_state, self._read, self._size = state['torch'].clone(), state['read'], state['size']
+        if self._read and self._source is not None:
+            with preserved_rng():
+                torch.set_rng_state(self._torch_state)
+                self._pass = self._source.batches(self._size, self._rng, self._read)

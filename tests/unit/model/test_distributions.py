@@ -1,0 +1,121 @@
+"""Distributions over actions agree with torch.distributions, and draws with their probabilities."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from torch import distributions as reference
+
+from rlframe.data import EnvSpec
+from rlframe.errors import IncompatibleError
+from rlframe.model.actor_critic import Actor, ActorCritic
+from rlframe.model.distributions import distribution_for
+
+SPACES = {
+    'Discrete': gymnasium.spaces.Discrete(5, start=2),
+    'MultiDiscrete': gymnasium.spaces.MultiDiscrete([3, 2, 4]),
+    'MultiBinary': gymnasium.spaces.MultiBinary(3),
+    'Box': gymnasium.spaces.Box(-1, 1, (2, 2), np.float32),
+}
+WIDTH = {'Discrete': 5, 'MultiDiscrete': 9, 'MultiBinary': 3, 'Box': 4}
+
+
+def known(name: str, logit: torch.Tensor) -> Any:
+    """Returns torch's own distribution, whose log_prob is of a whole action."""
+    if name == 'Discrete':
+        return reference.Categorical(logits=logit)
+    if name == 'MultiBinary':
+        return reference.Independent(reference.Bernoulli(logits=logit), 1)
+    if name == 'Box':
+        return reference.Independent(reference.Normal(logit[:, :4], logit[:, 4:].exp()), 1)
+    return [reference.Categorical(logits=part) for part in logit.split([3, 2, 4], 1)]
+
+
+def logit_of(name: str, rows: int, seed: int = 0) -> np.ndarray:
+    size = 8 if name == 'Box' else WIDTH[name]
+    logit = np.random.default_rng(seed).normal(size=(rows, size)).astype(np.float32)
+    return logit * (0.5 if name == 'Box' else 2.0)
+
+
+@pytest.mark.parametrize('name', SPACES)
+def test_log_prob_and_entropy_equal_torch_s_and_gradients_too(name: str) -> None:
+    distribution = distribution_for(SPACES[name])
+    assert distribution.size == WIDTH[name]
+    logit = torch.from_numpy(logit_of(name, 50)).requires_grad_()
+    action = distribution.sample(logit.detach().numpy(), np.random.default_rng(1))
+    assert len({row.tobytes() for row in action}) > 4
+    given = torch.from_numpy(action)
+    log_prob, entropy = distribution.evaluate(logit, given)
+    assert log_prob.shape == entropy.shape == (50,)
+    other = logit.detach().clone().requires_grad_()
+    truth = known(name, other)
+    if isinstance(truth, list):
+        wanted = sum(part.log_prob(given[:, k]) for k, part in enumerate(truth))
+        wanted_entropy = sum(part.entropy() for part in truth)
+    else:
+        wanted, wanted_entropy = (
+            truth.log_prob(given.float() if name != 'Discrete' else given),
+            truth.entropy(),
+        )
+    torch.testing.assert_close(log_prob, wanted, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(entropy, wanted_entropy.expand(50), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        distribution.log_prob(logit.detach().numpy(), action), log_prob.detach().numpy(), rtol=1e-4, atol=1e-5
+    )
+    (log_prob.sum() + entropy.sum()).backward()
+    (wanted.sum() + wanted_entropy.expand(50).sum()).backward()
+    torch.testing.assert_close(logit.grad, other.grad, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize('name', ['Discrete', 'MultiDiscrete', 'MultiBinary'])
+def test_discrete_draws_are_as_frequent_as_probable_and_the_mode_is_the_most_probable(name: str) -> None:
+    distribution, rows = distribution_for(SPACES[name]), 40_000
+    logit = np.repeat(logit_of(name, 1, seed=3), rows, axis=0)
+    drawn = distribution.sample(logit, np.random.default_rng(2)).reshape(rows, -1)
+    seen, counts = np.unique(drawn, axis=0, return_counts=True)
+    shaped = seen if name != 'Discrete' else seen[:, 0]
+    probability = np.exp(distribution.log_prob(logit[: len(seen)], shaped))
+    assert len(seen) >= 5
+    np.testing.assert_allclose(counts / rows, probability, atol=0.012)
+    best = distribution.mode(logit[:1]).reshape(-1)
+    np.testing.assert_array_equal(best, seen[probability.argmax()])
+
+
+def test_gaussian_draws_have_their_mean_and_deviation_whatever_the_network_said() -> None:
+    distribution, rows = distribution_for(SPACES['Box']), 40_000
+    one = np.array([[0.5, -2.0, 3.0, 0.0, -1.0, 0.0, 0.5, -3.0]], np.float32)
+    drawn = distribution.sample(np.repeat(one, rows, axis=0), np.random.default_rng(2))
+    assert drawn.dtype == np.float32
+    np.testing.assert_allclose(drawn.mean(0), one[0, :4], atol=0.03)
+    np.testing.assert_allclose(drawn.std(0), np.exp(one[0, 4:]), rtol=0.03)
+    np.testing.assert_array_equal(distribution.mode(one), one[:, :4])
+    one[:, 4:] = 1000.0
+    assert np.isfinite(distribution.sample(one, np.random.default_rng(2))).all()
+    assert np.isfinite(distribution.log_prob(one, one[:, :4])).all()
+
+
+@pytest.mark.parametrize('share_encoder', [False, True])
+@pytest.mark.parametrize('name', SPACES)
+def test_networks_have_as_many_outputs_as_the_distribution_needs(name: str, share_encoder: bool) -> None:
+    spec = EnvSpec(gymnasium.spaces.Box(-9, 9, (3,), np.float32), SPACES[name])
+    obs = torch.randn(6, 3)
+    model = ActorCritic(spec, [8], share_encoder=share_encoder, log_std_init=-0.5)
+    logit, value = model(obs)
+    assert logit.shape == (6, 8 if name == 'Box' else WIDTH[name]) and value.shape == (6,)
+    assert torch.equal(model.logit(obs), logit) and torch.equal(model.value(obs), value)
+    assert Actor(spec, [8])(obs).shape == (6, WIDTH[name])
+    if name == 'Box':
+        assert (logit[:, 4:] == -0.5).all()
+    value.sum().backward()
+    reaches_actor = any(p.grad is not None for p in model.actor.parameters())
+    assert not reaches_actor
+    assert (model.encoder is not None) == share_encoder
+
+
+def test_another_space_is_refused_by_name() -> None:
+    with pytest.raises(IncompatibleError, match='Text'):
+        distribution_for(gymnasium.spaces.Text(3))
