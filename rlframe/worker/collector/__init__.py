@@ -15,12 +15,20 @@ from rlframe.worker.collector.base_serial_evaluator import (
     VectorEvalMonitor,
     create_serial_evaluator,
 )
+from rlframe.worker.collector.battle_collector import (
+    BattleEpisodeSerialCollector,
+    BattleSampleSerialCollector,
+)
+from rlframe.worker.collector.battle_evaluator import BattleInteractionSerialEvaluator
 from rlframe.worker.collector.episode_serial_collector import EpisodeSerialCollector
 from rlframe.worker.collector.metric_evaluator import IMetric, MetricSerialEvaluator
 from rlframe.worker.collector.serial_collector import SampleSerialCollector
 from rlframe.worker.collector.serial_evaluator import InteractionSerialEvaluator
 
 __all__ = [
+    'BattleEpisodeSerialCollector',
+    'BattleInteractionSerialEvaluator',
+    'BattleSampleSerialCollector',
     'EpisodeSerialCollector',
     'IMetric',
     'ISerialCollector',
