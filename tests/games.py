@@ -10,7 +10,7 @@ from fakes import CountingEnv
 from gymnasium import spaces
 
 from rlframe.envs import BaseEnvManager
-from rlframe.envs.player_env import SimultaneousEnv, player_env
+from rlframe.envs.player_env import SimultaneousEnv, TurnEnv, player_env
 
 NUMBER, SEED, TIME, PLAYER = range(4)  # columns of a scripted game's obs
 
@@ -184,6 +184,15 @@ class TurnGame:
         self._select()
 
     def close(self) -> None: ...
+
+
+class BrokenTurns(TurnEnv):
+    """Declares the third move of every other game void."""
+
+    def step(self, action: Any) -> Any:
+        *answer, info = super().step(action)
+        is_void = len(self.game.played) % 2 == 1 and self.game.time == 3
+        return *answer, {'abnormal': True} if is_void else info
 
 
 class Nim:

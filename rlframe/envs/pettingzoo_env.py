@@ -74,7 +74,7 @@ class PettingZooEnvFactory(EnvFactory):
     def _maker(self, env_id: str) -> Callable[..., Any]:
         module, _, name = env_id.rpartition(':')
         names = (name,) if module else MAKERS[self.cfg.api]
-        found = _import(module, env_id) if module else _import(f'pettingzoo.{env_id}', env_id)
+        found = _import(module, env_id) if module else _import_game(env_id)
         makers = [getattr(found, each) for each in names if hasattr(found, each)]
         if not makers:
             where = 'env.env_id' if module or self.cfg.api == 'auto' else 'env.api'
@@ -87,17 +87,21 @@ def _import(module: str, env_id: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        missing = error.name or ''
-        if isinstance(error, ModuleNotFoundError) and (module == missing or module.startswith(f'{missing}.')):
-            if module.startswith('pettingzoo.') and missing != 'pettingzoo':
-                raise EnvError(
-                    f'PettingZoo has no {env_id!r}.{nearest(env_id, known_ids())}', where='env.env_id'
-                ) from error
-            if missing != 'pettingzoo':
-                raise EnvError(
-                    f'no module named {missing!r}', where='env.env_id', remedy='Is it installed?'
-                ) from error
-        raise _missing(env_id, error) from error
+        is_unknown = error.name is not None and (module == error.name or module.startswith(f'{error.name}.'))
+        if not is_unknown or error.name == 'pettingzoo':
+            raise _missing(env_id, error) from error
+        raise EnvError(
+            f'no module named {error.name!r}', where='env.env_id', remedy='Is it installed?'
+        ) from error
+
+
+def _import_game(env_id: str) -> Any:
+    _import('pettingzoo', env_id)
+    try:
+        return _import(f'pettingzoo.{env_id}', env_id)
+    except EnvError as error:
+        near = nearest(env_id, known_ids())
+        raise EnvError(f'PettingZoo has no {env_id!r}.{near}', where='env.env_id') from error
 
 
 def known_ids() -> list[str]:

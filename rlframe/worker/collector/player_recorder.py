@@ -82,8 +82,8 @@ class PlayerRecorder:
             said = policy.said_for(player, step.output, acted)
             moves.make({'obs': before.obs[acted, player], **said}, env_id[acted])
             moves.pay(after.reward[:, player], env_id)
-            is_due = after.active[:, player] | after.over[:, player] | step.done
-            closing = np.flatnonzero(is_due & moves.is_open[env_id])
+            knows = after.active[:, player] | after.over[:, player]  # what came of his last move
+            closing = np.flatnonzero(knows & moves.is_open[env_id])
             if len(closing):
                 self._close(player, closing, after, policy, step, stamp, reserve)
         self._end(step)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,9 @@ from games import (
     PLAYER,
     SEED,
     TIME,
+    BrokenTurns,
     Script,
+    TurnGame,
     counting_players,
     expected_moves,
     games_of,
@@ -22,6 +25,7 @@ from games import (
 
 from rlframe.data import Batch
 from rlframe.data.moves import OpenMoves
+from rlframe.envs import BaseEnvManager
 from rlframe.errors import ConfigError, IncompatibleError
 from rlframe.worker import (
     BattleEpisodeSerialCollector,
@@ -230,6 +234,25 @@ def test_an_abnormal_step_throws_away_what_waits_and_the_game_is_played_anew() -
         assert sorted(begun) == [(0, 0, 0), (0, 1, 0), (1, 1, 0), (1, 2, 0)]
         assert all(len(episode) == 4 for episode in episodes[player])
         assert len(infos[player]) == 4
+
+
+def test_moves_that_wait_when_a_step_is_void_are_in_no_row_and_no_return() -> None:
+    manager = BaseEnvManager([partial(BrokenTurns, TurnGame(i, players=3), 'Turns') for i in range(2)])
+    collector = BattleSampleSerialCollector({}, manager, Player().collect_mode)
+    data, infos = collector.collect(150)
+    void = {
+        seed
+        for game in games_of(manager)
+        for seed in game.played[::2]
+        if Script(seed, 3, False, 9).length >= 3
+    }
+    whole = [s for game in games_of(manager) for s in game.played[:-1] if s not in void]
+    assert len(void) > 10 and collector.discarded > len(void)
+    for player in range(3):
+        assert (data[player]['obs'][np.isin(data[player]['obs'][:, SEED], list(void))][:, TIME] < 2).all()
+        check_rows(data[player], player, 3, manager)
+        returns = sorted(info['eval_episode_return'] for info in infos[player])
+        assert returns == sorted(float(Script(seed, 3, False, 9).reward[:, player].sum()) for seed in whole)
 
 
 def test_episodes_are_an_equal_share_of_each_env_whatever_their_length() -> None:
