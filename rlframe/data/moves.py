@@ -1,4 +1,4 @@
-"""OpenMoves: what a player's move was worth is known when it is his turn again."""
+"""OpenMoves: what a player's move was worth is known when it is its turn again."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Columns = dict[str, Array]
 
 
 class OpenMoves:
-    """Holds back one player's last move in each env, and sums up what he is paid until it is his turn again.
+    """Holds back one player's last move in each env, and sums up what it is paid until its next turn.
 
-    A reward that comes before his first move is counted to that move, as there is no earlier one.
+    A reward that comes before its first move is counted to that move, as there is no earlier one.
 
     Args:
         env_num: Number of envs, N.
@@ -45,7 +45,7 @@ class OpenMoves:
         self.is_open[env_id] = True
 
     def pay(self, reward: FloatArray, env_id: IntArray) -> None:
-        """Adds to what the player got since his last move, [n]."""
+        """Adds to what the player got since its last move, [n]."""
         self._reward[env_id] += reward
 
     def close(self, env_id: IntArray) -> tuple[Columns, FloatArray, IntArray]:

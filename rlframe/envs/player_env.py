@@ -96,7 +96,7 @@ class PlayerEnv(Env):
         return int(action[player]) if self._is_discrete else action[player]
 
     def _note(self, agent: Any, obs: Any, reward: float, terminated: bool, truncated: bool) -> None:
-        """Writes down what a player sees and got; he is active unless his game is over."""
+        """Writes down what a player sees and got; it is active unless its game is over."""
         player, record = self._index[agent], self._record
         self._layout.put_obs(record, player, obs)
         record['reward'][0, player] += reward
@@ -139,7 +139,7 @@ class PlayerEnv(Env):
 class TurnEnv(PlayerEnv):
     """A game in which one player moves at a time (PettingZoo's AEC interface).
 
-    A player is paid when it is his turn, all that came since his last one; at the end everybody gets the rest.
+    A player is paid when it is its turn, all that came since the last one; at the end everybody gets the rest.
     """
 
     def _begin(self, seed: int) -> None:
@@ -152,7 +152,7 @@ class TurnEnv(PlayerEnv):
         self._next_turn()
 
     def _next_turn(self) -> None:
-        """Writes down who is next and what he sees; players whose game is over leave it."""
+        """Writes down who is next and what that player sees; players whose game is over leave it."""
         while self.game.agents:
             agent = self.game.agent_selection
             obs, reward, terminated, truncated, _ = self.game.last()

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 from fakes import config_pair
-from runs import differences
+from runs import ROOT, differences
 
 from rlframe import config
 from rlframe.entry.__main__ import main
 from rlframe.errors import ConfigError
 from rlframe.pipeline import SerialPipeline
+from rlframe.utils.checkpoint import load_checkpoint
 
 
 @pytest.fixture(autouse=True)
@@ -94,13 +95,36 @@ def test_a_resumed_run_is_the_same_as_one_that_was_not_interrupted(manager: str)
             resumed.step()
         assert resumed.exact
         again = resumed.save_checkpoint(Path('again').absolute())
-    from rlframe.utils.checkpoint import load_checkpoint
-
     one, two = (load_checkpoint(p)[0] for p in (expected, again))
     for state in (one, two):
         state['progress'].pop('wall_time')
         state.pop('monitor')
     assert list(itertools.islice(differences(one, two), 5)) == []
+
+
+def tictactoe(**given: Any) -> tuple[SerialPipeline, dict[str, Any]]:
+    """Trains as the config says, with a policy that takes masks."""
+    pytest.importorskip('pettingzoo.classic.tictactoe_v3')
+    main_config, create_config = config.read_config(str(ROOT / 'configs' / 'tictactoe_selfplay_dqn.py'))
+    create = {**create_config, 'import_names': ['masked_dqn'], 'policy': {'type': 'masked_dqn'}}
+    no_checkpoint = 'policy.learn.learner.hook.save_ckpt_after_run=false'
+    return run((main_config, create), overrides=[no_checkpoint, *given.pop('overrides', [])], **given)
+
+
+def test_a_real_game_is_played_and_learnt_from() -> None:
+    pipeline, info = tictactoe(max_env_step=400, overrides=['env.n_evaluator_episode=20'])
+    assert pipeline.progress.train_iter > 50 and info['seat'].count(0) == info['seat'].count(1) == 10
+    assert pipeline.replay_buffer.count() > 300
+    assert all(
+        win + draw + loss == 1
+        for win, draw, loss in zip(*(info[k] for k in ('win', 'draw', 'loss')), strict=True)
+    )
+
+
+@pytest.mark.slow
+def test_tictactoe_is_won_against_random_moves_in_nine_games_of_ten() -> None:
+    _, info = tictactoe(max_env_step=80_000)
+    assert len(info['win']) == 200 and info['win_mean'] >= 0.9 and info['loss_mean'] <= 0.05
 
 
 def test_the_command_line_trains_and_scores() -> None:

@@ -33,7 +33,7 @@ class PlayerCollector(SerialCollector):
             list,
             '',
             '',
-            'for each player, whether his moves are returned; None: of all players',
+            'for each player, whether its moves are returned; None: of all players',
         ),
     )
 
@@ -97,7 +97,7 @@ class BattleSampleSerialCollector(PlayerCollector, SampleSerialCollector):
     """Collects until there are ``n_sample`` training samples of every recorded player.
 
     ``policy`` is a list with one collect face for each player, or a single one that plays with itself. A training sample
-    is a move, from the player's turn to his next one. What is collected beyond ``n_sample``, and moves whose outcome is not
+    is a move, from the player's turn to its next one. What is collected beyond ``n_sample``, and moves whose outcome is not
     known yet, are carried over to the next call.
     """
 
@@ -122,8 +122,8 @@ class BattleSampleSerialCollector(PlayerCollector, SampleSerialCollector):
             record_random_collect: Whether episodes of a random call count in the metrics.
 
         Returns:
-            For each player his samples, a ``Batch`` [n_sample] in the order in which they were completed (an empty list
-            where he is not recorded), and for each player what is told of each episode that ended: his
+            For each player its samples, a ``Batch`` [n_sample] in the order in which they were completed (an empty list
+            where it is not recorded), and for each player what is told of each episode that ended: its
             ``eval_episode_return``, ``eval_episode_len`` and ``result``, which is ``win``, ``draw`` or ``loss``.
 
         Raises:
@@ -174,8 +174,8 @@ class BattleEpisodeSerialCollector(PlayerCollector, EpisodeSerialCollector):
             record_random_collect: Whether episodes of a random call count in the metrics.
 
         Returns:
-            For each player his part of the episodes in the order in which they ended, each with columns [T, ...] whose last
-            row alone is done, or one ``Batch`` of training samples with ``get_train_sample`` (an empty list where he is not
+            For each player its part of the episodes in the order in which they ended, each with columns [T, ...] whose last
+            row alone is done, or one ``Batch`` of training samples with ``get_train_sample`` (an empty list where it is not
             recorded), and for each player what is told of each episode, as by ``BattleSampleSerialCollector``.
 
         Raises:

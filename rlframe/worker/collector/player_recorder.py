@@ -21,8 +21,8 @@ from rlframe.worker.collector.rollout import Step
 class PlayerRecorder:
     """Keeps the rows of several players until they are taken, each player's like a ``TrajectoryRecorder`` does.
 
-    A row is a player's move: ``obs`` is what he saw, ``next_obs`` what he sees when it is his turn again or his game is over,
-    ``reward`` all that he got in between. So the last move of whoever loses by the other's move ends with that loss. Each
+    A row is a player's move: ``obs`` is what it saw, ``next_obs`` what it sees at its next turn or when its game is over,
+    ``reward`` all that it got in between. So the last move of whoever loses by the other's move ends with that loss. Each
     move becomes one row, which is there when its ``next_obs`` is.
 
     Args:
@@ -82,7 +82,7 @@ class PlayerRecorder:
             said = policy.said_for(player, step.output, acted)
             moves.make({'obs': before.obs[acted, player], **said}, env_id[acted])
             moves.pay(after.reward[:, player], env_id)
-            knows = after.active[:, player] | after.over[:, player]  # what came of his last move
+            knows = after.active[:, player] | after.over[:, player]  # what came of the last move
             closing = np.flatnonzero(knows & moves.is_open[env_id])
             if len(closing):
                 self._close(player, closing, after, policy, step, stamp, reserve)
@@ -182,7 +182,7 @@ class PlayerRecorder:
 
         Args:
             episodes: The env of each, in the order in which they are wanted; the other numbers are not looked at, because
-                players make different numbers of moves. Of one in which a player made no move he has none.
+                players make different numbers of moves. Of one in which a player made no move it has none.
         """
         taken: list[list[Batch]] = [[] for _ in range(self._player_num)]
         for player, rows in self._rows.items():

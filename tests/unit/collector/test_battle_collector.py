@@ -188,6 +188,31 @@ def test_each_policy_acts_for_its_own_player_and_one_for_all_is_asked_once() -> 
     assert len(alone.given_settings) == 4
 
 
+def test_policies_are_asked_for_active_players_only_and_told_which_games_begin_anew() -> None:
+    policies = [Player(i) for i in range(2)]
+    manager = turn_games(3)
+    collector = BattleSampleSerialCollector({}, manager, [policy.collect_mode for policy in policies])
+    answers: list[int] = []
+    for policy in policies:
+        forward = policy.forward
+        policy.forward = lambda obs, ids, f=forward, **s: answers.extend(ids.tolist()) or f(obs, ids, **s)
+    collector.reset_policy([policy.collect_mode for policy in policies])
+    before = len(policies[0].resets)
+    collector.collect(40)
+    assert len(answers) == collector.envstep and set(answers) == set(range(6))
+    begun = [ids for ids in policies[0].resets[before:]]
+    assert begun == policies[1].resets[before:] and all(len(ids) % 2 == 0 for ids in begun)
+    assert {tuple(ids) for ids in begun} >= {(0, 3), (1, 4), (2, 5)}
+
+
+def test_each_player_s_rows_are_made_for_his_own_policy() -> None:
+    policies = [Player(0, nstep=1, n_sample=5), Player(1, nstep=2, discount_factor=0.5)]
+    manager = turn_games(2)
+    data, _ = BattleSampleSerialCollector({}, manager, [p.collect_mode for p in policies]).collect()
+    assert len(data[0]) == len(data[1]) == 5
+    assert 'value_gamma' not in data[0] and 'value_gamma' in data[1]
+
+
 def test_n_step_windows_span_a_player_s_own_moves() -> None:
     collector, _ = sampler(3, 2, nstep=3, discount_factor=0.5)
     data, _ = collector.collect(200)

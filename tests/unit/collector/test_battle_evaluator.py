@@ -125,6 +125,7 @@ def test_an_abnormal_episode_is_played_again_in_the_same_seat() -> None:
     _, result = evaluator.eval(n_episode=12)
     assert result['seat'] == [k % 2 for env in range(3) for k in range(env, 12, 3)]
     assert result['eval_episode_return'] == [4.0] * 12 and result['eval_episode_len'] == [4] * 12
+    assert result['return_0'] == result['return_1'] == [4.0] * 12
     with pytest.raises(EnvContractError, match='abnormal'):
         always = counting_players(2, info=lambda *place: {'abnormal': True})
         make(always, ScriptedPolicy(), max_abnormal=3).eval()
