@@ -14,7 +14,7 @@ EXTRAS = {
     'mujoco': ['gymnasium[mujoco]'],
     'minigrid': ['minigrid'],
     'minatar': ['minatar'],
-    'pettingzoo': ['pettingzoo[classic]'],
+    'pettingzoo': ['pettingzoo', 'pygame-ce'],  # some of its games need more: pettingzoo[classic]
     'minari': ['minari'],
     'envpool': ['envpool'],
     'http': ['flask'],
@@ -33,6 +33,8 @@ EXTRAS = {
         'matplotlib',
         'moviepy',
         'pyyaml',
+        'pettingzoo',
+        'pygame-ce',
         'tensorboard',
     ],
     'bench': ['stable-baselines3', 'tianshou', 'cpprb; python_version < "3.13"'],

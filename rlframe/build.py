@@ -28,7 +28,7 @@ from rlframe.utils.seed import component_rng
 if TYPE_CHECKING:
     from rlframe.envs import EnvFactory, IEnvManager
     from rlframe.pipeline import SerialPipeline
-    from rlframe.policy import CollectMode, Policy
+    from rlframe.policy import CollectMode, EvalMode, Policy
     from rlframe.worker import BaseLearner, BaseSerialCommander, IBuffer
 
 
@@ -213,12 +213,21 @@ def make_evaluator(
     from rlframe.worker import create_serial_evaluator
 
     section = cfg.policy.eval.evaluator
-    evaluator = create_serial_evaluator(
-        section, **{'env': env, 'policy': policy.eval_mode, 'seed': cfg.seed, **common}
-    )
+    given = {'env': env, 'seed': cfg.seed, **common}
+    given['policy'] = with_opponents(cfg, policy.eval_mode, spec, given['seed'])
+    evaluator = create_serial_evaluator(section, **given)
     if evaluator.stop_value is None:
         evaluator.stop_value = spec.reward_threshold
     return evaluator
+
+
+def with_opponents(cfg: ResolvedConfig, mode: EvalMode, spec: EnvSpec, seed: int) -> Any:
+    """Returns whom an evaluator measures, and whoever plays against it, as the evaluator's section says."""
+    if cfg.policy.eval.evaluator.get('opponent') != 'random':
+        return mode
+    from rlframe.policy.random_policy import random_opponent
+
+    return [mode, *(random_opponent(spec, seed, rank) for rank in range(spec.player_num - 1))]
 
 
 def make_commander(cfg: ResolvedConfig, pipeline: SerialPipeline) -> BaseSerialCommander:

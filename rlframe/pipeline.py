@@ -146,7 +146,8 @@ class SerialPipeline:
         self._evaluate()
         if not (self.stopped or self._given_up):
             settings = self.commander.step()
-            data = self.collector.collect(train_iter=self.progress.train_iter, policy_kwargs=settings)
+            collected = self.collector.collect(train_iter=self.progress.train_iter, policy_kwargs=settings)
+            data = self.collector.training_data(collected)
             learn_settings = self.commander.learn_settings()
             for batch in self._batches(data):
                 self.learner.train(batch, self.progress.envstep, learn_settings)
@@ -210,9 +211,9 @@ class SerialPipeline:
         if count == 0 or self.replay_buffer is None:
             return
         self.collector.reset_policy(build.random_actor(self.cfg, self.policy, self.factory.spec))
-        data = self.collector.collect(count, random_collect=True, record_random_collect=False)
+        collected = self.collector.collect(count, random_collect=True, record_random_collect=False)
         self.collector.reset_policy(self.policy.collect_mode)
-        self.replay_buffer.push(data, self.progress.envstep)
+        self.replay_buffer.push(self.collector.training_data(collected), self.progress.envstep)
 
     def run(
         self,

@@ -129,7 +129,7 @@ def _in(package: str, **modules: str) -> dict[str, str]:
     return {name: f'rlframe.{package}.{module}' for name, module in modules.items()}
 
 
-ENV_REGISTRY = Registry('env', _in('envs', gym='gym_env'))
+ENV_REGISTRY = Registry('env', _in('envs', gym='gym_env', pettingzoo='pettingzoo_env'))
 """One env: how to make it and what it is called."""
 ENV_MANAGER_REGISTRY = Registry(
     'env manager', _in('envs', base='env_manager', gym_vector='vector_env', subprocess='subprocess_manager')
@@ -172,11 +172,19 @@ SERIAL_COLLECTOR_REGISTRY = Registry(
         sample='serial_collector',
         episode='episode_serial_collector',
         dataset='dataset_collector',
+        sample_1v1='battle_collector',
+        episode_1v1='battle_collector',
     ),
 )
 """Turns env steps into training samples."""
 SERIAL_EVALUATOR_REGISTRY = Registry(
-    'serial evaluator', _in('worker.collector', interaction='serial_evaluator', metric='metric_evaluator')
+    'serial evaluator',
+    _in(
+        'worker.collector',
+        interaction='serial_evaluator',
+        battle_interaction='battle_evaluator',
+        metric='metric_evaluator',
+    ),
 )
 """Measures a policy."""
 LEARNER_REGISTRY = Registry('learner', _in('worker.learner', base='base_learner'))

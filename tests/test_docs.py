@@ -109,7 +109,14 @@ def test_commands_of_the_readme_work(cwd: Path, capsys: pytest.CaptureFixture[st
     }
 
 
-@pytest.mark.parametrize('file', sorted((ROOT / 'configs').glob('*.py')), ids=lambda file: file.stem)
+STRUCTURED = pytest.mark.xfail(strict=True, reason='no policy takes structured observations yet')
+CONFIGS = [
+    pytest.param(file, id=file.stem, marks=[STRUCTURED] if file.stem == 'tictactoe_selfplay_dqn' else [])
+    for file in sorted((ROOT / 'configs').glob('*.py'))
+]
+
+
+@pytest.mark.parametrize('file', CONFIGS)
 def test_every_config_trains_is_scored_and_can_be_repeated(
     file: Path, cwd: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

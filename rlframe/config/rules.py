@@ -12,6 +12,8 @@ from rlframe.errors import ConfigError
 
 Known = Mapping[str, Any]
 """Dotted keys to values, of those options that are possible alone."""
+SAMPLES, EPISODES = ('sample', 'sample_1v1'), ('episode', 'episode_1v1')
+"""Collectors that count training samples, and those that count episodes."""
 
 
 def cross_errors(known: Known) -> list[ConfigError]:
@@ -23,6 +25,9 @@ def cross_errors(known: Known) -> list[ConfigError]:
         _learns_from_sequences(known),
         _agrees_on_priorities(known),
         _plays_episodes(known),
+        _fits_players(known, 'policy.collect.collector.type', ('sample_1v1', 'episode_1v1')),
+        _fits_players(known, 'policy.eval.evaluator.type', ('battle_interaction',)),
+        _learns_from_players(known),
         _divisible_n_sample(known),
         _fits_buffer(known, 'policy.learn.batch_size', 'a batch'),
         _fits_buffer(known, 'policy.random_collect_size', 'a random start'),
@@ -57,10 +62,10 @@ def _numbers(known: Known, *keys: str) -> tuple[Any, ...]:
 def _n_sample_or_n_episode(known: Known) -> ConfigError | None:
     keys = ('policy.collect.n_sample', 'policy.collect.n_episode')
     collector = known.get('policy.collect.collector.type')
-    if collector not in ('sample', 'episode') or not all(key in known for key in keys):
+    if collector not in (*SAMPLES, *EPISODES) or not all(key in known for key in keys):
         return None
     n_sample, n_episode = (known[key] for key in keys)
-    counts_samples = collector == 'sample'
+    counts_samples = collector in SAMPLES
     own, other = (n_sample, n_episode) if counts_samples else (n_episode, n_sample)
     if own is None and other is not None:
         units = ('training samples', 'episodes') if counts_samples else ('episodes', 'training samples')
@@ -83,7 +88,8 @@ def _n_sample_or_n_episode(known: Known) -> ConfigError | None:
 
 def _takes_episodes(known: Known) -> ConfigError | None:
     key = 'policy.collect.collector.get_train_sample'
-    if known.get('policy.collect.collector.type') != 'episode' or known.get(key) is not False:
+    collector = known.get('policy.collect.collector.type')
+    if collector not in EPISODES or known.get(key) is not False:
         return None
     buffer = known.get('policy.other.replay_buffer.type')
     if known.get('policy.on_policy'):
@@ -93,7 +99,7 @@ def _takes_episodes(known: Known) -> ConfigError | None:
     else:
         return None
     return ConfigError(
-        f"{taker} from training samples, and the collector 'episode' returns whole episodes",
+        f'{taker} from training samples, and the collector {collector!r} returns whole episodes',
         where=key,
         got=False,
         expected='True',
@@ -103,21 +109,21 @@ def _takes_episodes(known: Known) -> ConfigError | None:
 def _finds_episodes(known: Known) -> ConfigError | None:
     collector = known.get('policy.collect.collector.type')
     buffer = known.get('policy.other.replay_buffer.type')
-    if buffer not in ('sequence', 'episode') or collector not in ('sample', 'episode'):
+    if buffer not in ('sequence', 'episode') or collector not in (*SAMPLES, *EPISODES):
         return None
     key, got, expected = 'get_train_sample', True, 'False'
     why = 'takes whole episodes, not training samples'
-    if buffer == 'episode' and collector == 'sample':
+    if buffer == 'episode' and collector in SAMPLES:
         return ConfigError(
             f'the replay buffer {buffer!r} {why}',
             where='policy.collect.collector.type',
             got=collector,
-            expected="'episode'",
+            expected=f"'{collector.replace('sample', 'episode')}'",
         )
-    if collector == 'sample':
+    if collector in SAMPLES:
         key, got, expected = 'mark_episodes', False, 'True'
         why = 'has to tell the env steps of several envs apart (env.collector_env_num)'
-        if known.get('env.collector_env_num') == 1:
+        if known.get('env.collector_env_num') == 1 and collector == 'sample':
             return None
     if known.get(f'policy.collect.collector.{key}') != got:
         return None
@@ -168,6 +174,30 @@ def _plays_episodes(known: Known) -> ConfigError | None:
         got='metric',
         expected="'interaction'",
         remedy="From Python: create_serial_evaluator({'type': 'metric'}, env=(loader, metric), policy=policy.eval_mode).",
+    )
+
+
+def _fits_players(known: Known, key: str, of_players: tuple[str, ...]) -> ConfigError | None:
+    worker = known.get(key)
+    if known.get('env.type') != 'pettingzoo' or worker not in ('sample', 'episode', 'interaction'):
+        return None
+    return ConfigError(
+        "the env 'pettingzoo' has several players",
+        where=key,
+        got=worker,
+        expected=' or '.join(repr(name) for name in of_players),
+    )
+
+
+def _learns_from_players(known: Known) -> ConfigError | None:
+    key = 'policy.collect.collector.type'
+    if known.get(key) != 'sample_1v1' or not known.get('policy.on_policy'):
+        return None
+    return ConfigError(
+        'players of a game of turns make different numbers of moves, so that there is no block of equal rows of each env',
+        where=key,
+        got='sample_1v1',
+        expected="'episode_1v1' with get_train_sample=True for an on-policy policy",
     )
 
 

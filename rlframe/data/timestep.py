@@ -50,6 +50,7 @@ class EnvSpec:
     observation_space: gymnasium.Space[Any]
     action_space: gymnasium.Space[Any]
     player_num: int = 1
+    """Players, P."""
     reward_range: tuple[float, float] = (-float('inf'), float('inf'))
     name: str = ''
     """Id or class of the env, for error messages."""
@@ -57,3 +58,5 @@ class EnvSpec:
     """Mean return at which its authors call the env solved."""
     max_episode_steps: int | None = None
     """Time limit in env steps."""
+    player: EnvSpec | None = None
+    """Of an env of several players: what each of them sees and does, which is what a policy must know."""

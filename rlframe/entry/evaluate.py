@@ -86,6 +86,12 @@ def score(
     factory = build.make_factory(cfg)
     policy = build.make_policy(cfg, factory.spec, fields=('eval',))
     build.load_network(policy, state, manifest, cfg, str(path))
+    if video is not None and factory.spec.player_num > 1:
+        raise ConfigError(
+            f'{factory.spec.name} has {factory.spec.player_num} players; films are of one player',
+            where='--video',
+            remedy='policy.eval.evaluator.render.render_freq=0 films evaluations during training.',
+        )
     if video is not None:
         _film(cfg, factory, policy, Path(video), seed)
     env = build.make_evaluator_env(cfg, factory, min(cfg.env.evaluator_env_num, episodes))

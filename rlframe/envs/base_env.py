@@ -125,7 +125,9 @@ class EnvFactory(Configurable, ABC):
 
     @property
     def spec(self) -> EnvSpec:
-        """What a policy must know; the first read makes an env and closes it, unless a manager has made some already.
+        """What a policy must know of what it, or one player, sees and does.
+
+        The first read makes an env and closes it, unless a manager has made some already.
 
         Raises:
             EnvStartError: If the env's constructor fails.
@@ -139,7 +141,7 @@ class EnvFactory(Configurable, ABC):
                 raise not_made(0, error) from error
             self._spec = spec_of(env)
             env.close()
-        return self._spec
+        return self._spec.player or self._spec
 
     @spec.setter
     def spec(self, spec: EnvSpec) -> None:
@@ -148,11 +150,14 @@ class EnvFactory(Configurable, ABC):
 
 def spec_of(env: gymnasium.Env[Any, Any] | VectorEnv) -> EnvSpec:
     """Reads the spaces of an env, or of one env of a vector, and, where it was registered, its threshold and time limit."""
-    registered = env.spec
+    registered, player = env.spec, getattr(env.unwrapped, 'player', None)
+    player = player if isinstance(player, EnvSpec) else None
     return EnvSpec(
         observation_space=getattr(env, 'single_observation_space', env.observation_space),
         action_space=getattr(env, 'single_action_space', env.action_space),
-        name=registered.id if registered else type(env.unwrapped).__name__,
+        player_num=player.player_num if player else 1,
+        name=registered.id if registered else player.name if player else type(env.unwrapped).__name__,
         reward_threshold=registered.reward_threshold if registered else None,
         max_episode_steps=registered.max_episode_steps if registered else None,
+        player=player,
     )

@@ -76,9 +76,7 @@ class QCritics(nn.Module):
         features = gymnasium.spaces.Box(-math.inf, math.inf, (self.encoder.out_size + in_size,))
         self.nets = nn.ModuleList(MLP(features, hidden_sizes, activation, out_size) for _ in range(count))
 
-    def forward(
-        self, obs: Obs, action: torch.Tensor | None = None, count: int | None = None
-    ) -> torch.Tensor:
+    def forward(self, obs: Obs, action: torch.Tensor | None = None, count: int | None = None) -> torch.Tensor:
         """Values actions.
 
         Args:

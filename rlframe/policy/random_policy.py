@@ -1,18 +1,19 @@
-"""Acting at random, as a policy does before it has learnt anything."""
+"""Acting at random: before a policy has learnt anything, and as an opponent."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rlframe.data.batch import Batch
 from rlframe.data.observation import has_mask, mask_parts
-from rlframe.data.timestep import Array, BoolArray, EnvSpec, IntArray
-from rlframe.policy.base_policy import CollectMode
+from rlframe.data.timestep import Array, EnvSpec, IntArray
+from rlframe.policy.base_policy import CollectMode, EvalMode
 from rlframe.policy.masks import mask_of, random_allowed
 from rlframe.utils.lazy import LazyModule
+from rlframe.utils.seed import component_rng
 
 if TYPE_CHECKING:
     import gymnasium
@@ -31,24 +32,57 @@ def random_collect_mode(
         rng: Generator of the actions.
         is_recurrent: Whether the policy has to see each step, and to say what it remembers of those before.
     """
-    space: Any = spec.action_space
-    parts = mask_parts(space) if has_mask(spec.observation_space) else ()
+    draw = _drawing(spec, rng)
 
     def forward(obs: Array, env_id: IntArray, **settings: Any) -> Batch:
-        if parts:
-            action = _allowed(mask_of(obs), parts, rng).reshape(-1, *space.shape) + space.start
-        elif isinstance(space, gymnasium.spaces.Discrete):
-            action = rng.integers(space.n, size=len(env_id)) + space.start
-        else:
-            space.seed(int(rng.integers(2**31)))
-            action = np.stack([space.sample() for _ in env_id])
         said = dict(mode.forward(obs, env_id).items()) if is_recurrent else {}
-        return Batch.unchecked({**said, 'action': action}, len(env_id))
+        return Batch.unchecked({**said, 'action': draw(obs, len(env_id))}, len(env_id))
 
     return mode._replace(forward=forward)
 
 
-def _allowed(mask: BoolArray, parts: Sequence[int], rng: np.random.Generator) -> IntArray:
-    """Returns an allowed choice in each dimension of an action, counted from 0, [n, dimensions]."""
-    masks = np.split(mask, np.cumsum(parts)[:-1], axis=1)
-    return np.stack([random_allowed(part, rng.random(len(mask))) for part in masks], 1)
+def random_opponent(spec: EnvSpec, seed: int, rank: int = 0) -> EvalMode:
+    """Returns a player who chooses uniformly among all actions, or among those that a mask allows.
+
+    Whenever all of its episodes are reset it begins anew, so that it plays the same in every evaluation.
+
+    Args:
+        spec: Spaces of one player.
+        seed: Seed of the experiment.
+        rank: Which of several opponents it is.
+    """
+    rng = component_rng(seed, 'opponent', rank)
+    draw = _drawing(spec, rng)
+
+    def forward(obs: Array, env_id: IntArray, **settings: Any) -> Batch:
+        return Batch.unchecked({'action': draw(obs, len(env_id))}, len(env_id))
+
+    def reset(env_id: IntArray | None) -> None:
+        if env_id is None:
+            rng.bit_generator.state = component_rng(seed, 'opponent', rank).bit_generator.state
+
+    def get_attribute(name: str) -> Any:
+        raise AttributeError(f'a random opponent has no attribute {name!r}')
+
+    def ignore(*given: Any) -> None: ...
+
+    return EvalMode(forward, reset, get_attribute, ignore, dict, ignore)
+
+
+def _drawing(spec: EnvSpec, rng: np.random.Generator) -> Callable[[Array, int], Array]:
+    """Returns what draws actions [n] for observations [n, ...]."""
+    space: Any = spec.action_space
+    parts = mask_parts(space) if has_mask(spec.observation_space) else ()
+
+    def draw(obs: Array, count: int) -> Array:
+        if parts:
+            masks = np.split(mask_of(obs), np.cumsum(parts)[:-1], axis=1)
+            chosen = np.stack([random_allowed(mask, rng.random(count)) for mask in masks], 1)
+            action: Array = chosen.reshape(-1, *space.shape) + space.start
+            return action
+        if isinstance(space, gymnasium.spaces.Discrete):
+            return rng.integers(space.n, size=count) + space.start
+        space.seed(int(rng.integers(2**31)))
+        return np.stack([space.sample() for _ in range(count)])
+
+    return draw

@@ -4,6 +4,9 @@ Each is built from its config section by a registry and knows nothing of the oth
 """
 
 from rlframe.worker.collector import (
+    BattleEpisodeSerialCollector,
+    BattleInteractionSerialEvaluator,
+    BattleSampleSerialCollector,
     EpisodeSerialCollector,
     IMetric,
     InteractionSerialEvaluator,
@@ -41,6 +44,9 @@ __all__ = [
     'AdvancedReplayBuffer',
     'BaseLearner',
     'BaseSerialCommander',
+    'BattleEpisodeSerialCollector',
+    'BattleInteractionSerialEvaluator',
+    'BattleSampleSerialCollector',
     'EpisodeReplayBuffer',
     'EpisodeSerialCollector',
     'IBuffer',

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 from fakes import NUMBER, STEP, FakeBoard, ScriptedPolicy, counting_manager, envs_of, frames_of
+from games import counting_players
 
 from rlframe.data import Batch
 from rlframe.errors import ConfigError
@@ -27,7 +27,7 @@ def names() -> list[str]:
     return [name for name in names if 'open_data' not in vars(SERIAL_COLLECTOR_REGISTRY.get(name))]
 
 
-Make = Callable[..., ISerialCollector]
+Make = Any
 
 
 @pytest.fixture(params=names())
@@ -35,15 +35,23 @@ def make(request: pytest.FixtureRequest) -> Make:
     """Builds the collector under test around three counting envs."""
 
     def build(env: Any = None, policy: Any = None, **kwargs: Any) -> ISerialCollector:
-        env = env if env is not None else counting_manager(3, lengths=4)
+        env = env if env is not None else world(request.param, 3, lengths=4)
         policy = policy or ScriptedPolicy(n_sample=6, n_episode=3)
         return create_serial_collector({'type': request.param}, env=env, policy=policy.collect_mode, **kwargs)
 
+    build.kind = request.param
     return build
 
 
+def world(kind: str, env_num: int, **options: Any) -> Any:
+    """Returns envs that this kind of collector steps; those of several players show each of them the same."""
+    return (counting_players if kind.endswith('_1v1') else counting_manager)(env_num, **options)
+
+
 def rows_of(collected: Any) -> list[Any]:
-    """Returns single rows of samples or of episodes."""
+    """Returns single rows of samples or of episodes, of all players."""
+    if isinstance(collected, tuple):
+        return [row for own in collected[0] for row in rows_of(own)]
     return [row for entry in collected for row in (entry if isinstance(entry, Batch) else [entry])]
 
 
@@ -56,7 +64,7 @@ def test_default_config_is_a_fresh_copy_and_unknown_keys_are_refused(make: Make)
 
 
 def test_rows_are_of_one_step_each_and_envstep_counts_them(make: Make) -> None:
-    env = counting_manager(3, lengths=4)
+    env = world(make.kind, 3, lengths=4)
     collector = make(env)
     for _ in range(4):
         for row in rows_of(collector.collect()):
@@ -78,7 +86,7 @@ def test_reset_keeps_counters_and_takes_over_env_and_policy(make: Make) -> None:
     before = collector.envstep
     collector.reset()
     assert collector.envstep == before
-    other = counting_manager(2, lengths=3)
+    other = world(make.kind, 2, lengths=3)
     collector.reset(ScriptedPolicy(n_sample=4, n_episode=2).collect_mode, other)
     collector.collect()
     assert collector.envstep == before + frames_of(other)
@@ -87,7 +95,7 @@ def test_reset_keeps_counters_and_takes_over_env_and_policy(make: Make) -> None:
 def test_envs_are_seeded_once_and_differently_by_seed_and_rank(make: Make) -> None:
     seen = set()
     for seed, rank in ((0, 0), (0, 1), (1, 0)):
-        env = counting_manager(3, lengths=4)
+        env = world(make.kind, 3, lengths=4)
         make(env, seed=seed, rank=rank).collect()
         seeds = [e.seeds[0] for e in envs_of(env)]
         assert None not in seeds and all(s is None for e in envs_of(env) for s in e.seeds[1:])
@@ -114,7 +122,7 @@ def test_state_can_be_saved_loaded_and_is_a_copy(make: Make) -> None:
 
 
 def test_close_may_be_called_twice(make: Make) -> None:
-    env = counting_manager(2)
+    env = world(make.kind, 2)
     collector = make(env)
     collector.close()
     collector.close()

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 from fakes import FakeBoard, ScriptedPolicy, counting_manager
+from games import counting_players
 
 from rlframe.errors import ConfigError
 from rlframe.registry import SERIAL_EVALUATOR_REGISTRY, import_modules
-from rlframe.worker import IMetric, ISerialEvaluator, MetricSerialEvaluator, create_serial_evaluator
+from rlframe.worker import IMetric, ISerialEvaluator, create_serial_evaluator
 
 
 def names() -> list[str]:
@@ -24,7 +25,7 @@ def names() -> list[str]:
     return SERIAL_EVALUATOR_REGISTRY.names()
 
 
-Make = Callable[..., ISerialEvaluator]
+Make = Any
 
 
 class Rewards(IMetric):
@@ -47,7 +48,8 @@ def world(kind: str, reward: Callable[..., float] = lambda *place: 1.0) -> Any:
     """Returns what an evaluator of this kind measures on: the score is three rewards."""
     if kind == 'metric':
         return [(np.zeros((2, 3), np.float32), np.zeros(2))] * 4, Rewards(reward)
-    return counting_manager(2, lengths=3, reward=reward)
+    make_envs = counting_players if kind == 'battle_interaction' else counting_manager
+    return make_envs(2, lengths=3, reward=reward)
 
 
 def number(score: Any) -> float:
@@ -67,6 +69,7 @@ def make(request: pytest.FixtureRequest) -> Make:
             tb_logger=board,
         )
 
+    build.kind = request.param
     return build
 
 
@@ -121,8 +124,7 @@ def test_state_and_reset_keep_the_best(make: Make) -> None:
     evaluator, other = make(), make()
     evaluator.should_eval(0)
     evaluator.eval(train_iter=5)
-    kind = 'metric' if isinstance(evaluator, MetricSerialEvaluator) else 'interaction'
-    evaluator.reset(ScriptedPolicy().eval_mode, world(kind, lambda *place: 0.0))
+    evaluator.reset(ScriptedPolicy().eval_mode, world(make.kind, lambda *place: 0.0))
     evaluator.eval(train_iter=6)
     other.load_state_dict(evaluator.state_dict())
     assert number(evaluator.best) == number(other.best) == 3.0 and not other.should_eval(0)

@@ -15,6 +15,8 @@ from rlframe.worker import (
     AdvancedReplayBuffer,
     BaseLearner,
     BaseSerialCommander,
+    BattleEpisodeSerialCollector,
+    BattleSampleSerialCollector,
     EpisodeReplayBuffer,
     EpisodeSerialCollector,
     IBuffer,
@@ -30,9 +32,6 @@ from rlframe.worker import (
 API = json.loads((Path(__file__).parent / 'public_api.json').read_text(encoding='utf-8'))['ding.worker']
 
 STILL_TO_COME = {
-    'BattleEpisodeSerialCollector',
-    'BattleSampleSerialCollector',
-    'BattleInteractionSerialEvaluator',
     'BaseParallelCollector',
     'ZerglingParallelCollector',
     'MarineParallelCollector',
@@ -63,6 +62,8 @@ INSTANCES = {
         {}, counting_manager(1), ScriptedPolicy().collect_mode
     ),
     'EpisodeSerialCollector': lambda: EpisodeSerialCollector({}),
+    'BattleSampleSerialCollector': lambda: BattleSampleSerialCollector({}),
+    'BattleEpisodeSerialCollector': lambda: BattleEpisodeSerialCollector({}),
     'BaseLearner': lambda: BaseLearner({}, ScriptedPolicy().learn_mode),
     'LearnerHook': _Hook,
     'NaiveReplayBuffer': lambda: NaiveReplayBuffer({'replay_buffer_size': 4}),

@@ -16,6 +16,11 @@ from rlframe.worker.collector.base_serial_evaluator import (
     VectorEvalMonitor,
     create_serial_evaluator,
 )
+from rlframe.worker.collector.battle_collector import (
+    BattleEpisodeSerialCollector,
+    BattleSampleSerialCollector,
+)
+from rlframe.worker.collector.battle_evaluator import BattleInteractionSerialEvaluator
 from rlframe.worker.collector.dataset_collector import DatasetSerialCollector
 from rlframe.worker.collector.episode_serial_collector import EpisodeSerialCollector
 from rlframe.worker.collector.metric_evaluator import IMetric, MetricSerialEvaluator
@@ -24,6 +29,9 @@ from rlframe.worker.collector.serial_evaluator import InteractionSerialEvaluator
 
 __all__ = [
     'AccuracyMetric',
+    'BattleEpisodeSerialCollector',
+    'BattleInteractionSerialEvaluator',
+    'BattleSampleSerialCollector',
     'DatasetSerialCollector',
     'EpisodeSerialCollector',
     'IMetric',

@@ -49,6 +49,10 @@ class ISerialCollector(Configurable, ABC):
     def collect(self, per_collect_target: Any) -> Any:
         """Collects and returns training samples or episodes."""
 
+    def training_data(self, collected: Any) -> Any:
+        """Returns what of an answer of ``collect`` a replay buffer or learner takes."""
+        return collected
+
     @property
     @abstractmethod
     def envstep(self) -> int:
@@ -233,16 +237,22 @@ class SerialCollector(ISerialCollector):
         episode_step = self._log.lengths[step.timestep.env_id] if self._mark_episodes else None
         self._log.update(step)
         if count:
-            rows = self._policy.process_transition(step.obs, step.output, step.timestep)
-            env_id = step.timestep.env_id
-            rows['collect_iter'] = stamp[:count]
-            if episode_step is not None:
-                rows['env_id'], rows['episode_step'] = env_id.astype(np.int32), episode_step.astype(np.int32)
-            if level_seeds is not None:
-                rows['seed'] = level_seeds[env_id]
-            self._recorder.append(rows, env_id, step.done, reserve)
+            self._append(step, stamp, level_seeds, episode_step, reserve)
         if len(step.abnormal):
             self._discard(step)
+
+    def _append(
+        self, step: Step, stamp: Array, level_seeds: Array | None, episode_step: Array | None, reserve: int
+    ) -> None:
+        """Hands the rows of a step to the recorder."""
+        rows = self._policy.process_transition(step.obs, step.output, step.timestep)
+        env_id = step.timestep.env_id
+        rows['collect_iter'] = stamp[: len(env_id)]
+        if episode_step is not None:
+            rows['env_id'], rows['episode_step'] = env_id.astype(np.int32), episode_step.astype(np.int32)
+        if level_seeds is not None:
+            rows['seed'] = level_seeds[env_id]
+        self._recorder.append(rows, env_id, step.done, reserve)
 
     def _discard(self, step: Step) -> None:
         dropped = self._recorder.discard(step.abnormal, self._kept_samples(step.abnormal)) + len(
@@ -267,7 +277,7 @@ class SerialCollector(ISerialCollector):
         """Writes a record when one is due."""
         if train_iter - self._last_print_iter < self._cfg.collect_print_freq or not self._log.has_recent():
             return
-        values = self._log.summary()
+        values = self._log.summary() | self._more_metrics()
         values['time/collect_fps'] = self._steps_timed / max(self._seconds, 1e-9)
         values['rollout/episodes'] = self._progress.episodes
         self._last_print_iter, self._seconds, self._steps_timed = train_iter, 0.0, 0
@@ -279,6 +289,10 @@ class SerialCollector(ISerialCollector):
             values['rollout/interval_rew_mean'],
             values['rollout/interval_episodes'],
         )
+
+    def _more_metrics(self) -> dict[str, float]:
+        """Returns what else belongs into a record."""
+        return {}
 
     def close(self) -> None:
         """Closes the envs; may be called twice."""

@@ -73,10 +73,7 @@ class EpisodeSerialCollector(SerialCollector):
             self._begin_anew()
             episodes = self._play(quota, stamp, dict(policy_kwargs or {}))
             self._is_fresh = bool(self._env.can_hold)
-            if self._cfg.reward_shaping:
-                shape = self._reward_shaping()
-                episodes = [shape(episode) for episode in episodes]
-            collected = self._train_samples(episodes) if self._cfg.get_train_sample else episodes
+            collected = self._shaped(episodes)
         if random_collect and not record_random_collect:
             self._log.forget_recent()
         else:
@@ -163,6 +160,13 @@ class EpisodeSerialCollector(SerialCollector):
                 ' with other rewards.',
             )
         return shape
+
+    def _shaped(self, episodes: Any) -> Any:
+        """Returns episodes, or the training samples made of them, as the options say."""
+        if self._cfg.reward_shaping:
+            shape = self._reward_shaping()
+            episodes = [shape(episode) for episode in episodes]
+        return self._train_samples(episodes) if self._cfg.get_train_sample else episodes
 
     def _train_samples(self, episodes: list[Batch]) -> Batch:
         if self._attribute('on_policy', False):

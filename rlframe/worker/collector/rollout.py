@@ -9,13 +9,14 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from rlframe.data.batch import Batch
-from rlframe.data.timestep import NO_INFO, Array, BoolArray, IntArray, TimeStep
-from rlframe.errors import NonFiniteError
+from rlframe.data.timestep import NO_INFO, Array, BoolArray, EnvSpec, IntArray, TimeStep
+from rlframe.errors import IncompatibleError, NonFiniteError
 
 
 class Env(Protocol):
     """What a rollout needs of an env manager."""
 
+    spec: EnvSpec
     env_num: int
     obs: Array
     ready: IntArray
@@ -65,11 +66,21 @@ class Rollout:
         policy: Chooses the actions.
         episode_seed: Names the seed of the next episode of each of the given envs; by default they go on with their own
             generators.
+
+    Raises:
+        IncompatibleError: If the env has several players, and the policy is that of one.
     """
 
     def __init__(
         self, env: Env, policy: Actor, episode_seed: Callable[[IntArray], Sequence[int | None]] | None = None
     ) -> None:
+        if env.spec.player_num != getattr(policy, 'player_num', 1):
+            raise IncompatibleError(
+                f'{env.spec.name} has {env.spec.player_num} players, and here one policy acts for one of them',
+                where='policy',
+                remedy="Envs of several players need collector.type='sample_1v1' or 'episode_1v1' and"
+                " evaluator.type='battle_interaction'.",
+            )
         self._env, self._episode_seed = env, episode_seed
         self._whole: IntArray | None = None  # last ids that were seen to name all envs in order
         self.policy = policy

@@ -17,7 +17,7 @@ from rlframe.utils.metrics import write_record
 from rlframe.utils.seed import env_seed, preserved_rng
 from rlframe.worker.collector.base_serial_evaluator import ISerialEvaluator, SaveCheckpoint, VectorEvalMonitor
 from rlframe.worker.collector.episode_log import EpisodeLog, too_long
-from rlframe.worker.collector.rollout import Rollout
+from rlframe.worker.collector.rollout import Rollout, Step
 
 
 @SERIAL_EVALUATOR_REGISTRY.register('interaction')
@@ -143,6 +143,7 @@ class InteractionSerialEvaluator(ISerialEvaluator):
             if self.on_step is not None:
                 self.on_step()
             abnormal += len(step.abnormal)
+            step = self._judged(step)
             finished = log.update(step)
             for env_id, return_, length, info in zip(*finished, strict=True):
                 if env_id in counted:
@@ -153,6 +154,10 @@ class InteractionSerialEvaluator(ISerialEvaluator):
                 counted = monitor.unfinished()
             self._check_limits(log, abnormal)
         return monitor, [length for got in lengths for length in got]
+
+    def _judged(self, step: Step) -> Step:
+        """Returns a step with the rewards that count, and with what is to be told of episodes that ended."""
+        return step
 
     def _seeds(self, env_id: IntArray) -> list[int | None]:
         """Returns the seeds of the next episodes of these envs: episode k in all is the k-th of the fixed list."""
@@ -190,6 +195,7 @@ class InteractionSerialEvaluator(ISerialEvaluator):
         }
         if 'is_success_mean' in info:
             values['eval/success_rate'] = info['is_success_mean']
+        values |= self._more_metrics(info)
         write_record(self._tb_logger, values, envstep, train_iter=train_iter)
         self._logger.info(
             'evaluation at envstep %d, train_iter %d: return %.2f +- %.2f over %d episodes (%.1f s)',
@@ -200,6 +206,10 @@ class InteractionSerialEvaluator(ISerialEvaluator):
             len(returns),
             seconds,
         )
+
+    def _more_metrics(self, info: Mapping[str, Any]) -> dict[str, float]:
+        """Returns what else of an evaluation belongs into a record."""
+        return {}
 
     def _draw(self, returns: list[float], envstep: int) -> None:
         try:

@@ -1,0 +1,79 @@
+"""OpenMoves: what a player's move was worth is known when it is its turn again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from rlframe.data.timestep import Array, BoolArray, FloatArray, IntArray
+
+Columns = dict[str, Array]
+
+
+class OpenMoves:
+    """Holds back one player's last move in each env, and sums up what it is paid until its next turn.
+
+    A reward that comes before its first move is counted to that move, as there is no earlier one.
+
+    Args:
+        env_num: Number of envs, N.
+    """
+
+    def __init__(self, env_num: int) -> None:
+        self._columns: Columns = {}  # [N, ...]
+        self._reward = np.zeros(env_num)
+        self._number = np.zeros(env_num, np.int64)  # moves that were closed in the running episode
+        self.is_open = np.zeros(env_num, np.bool_)
+        """Whether a move waits in each env, [N]."""
+
+    def __len__(self) -> int:
+        return int(self.is_open.sum())
+
+    def make(self, columns: Columns, env_id: IntArray) -> None:
+        """Notes the moves that were made in envs where none waits.
+
+        Args:
+            columns: What is known of each, [n, ...].
+            env_id: Where, [n].
+        """
+        for name, column in columns.items():
+            if name not in self._columns:
+                self._columns[name] = np.zeros((len(self.is_open), *column.shape[1:]), column.dtype)
+            self._columns[name][env_id] = column
+        self.is_open[env_id] = True
+
+    def pay(self, reward: FloatArray, env_id: IntArray) -> None:
+        """Adds to what the player got since its last move, [n]."""
+        self._reward[env_id] += reward
+
+    def close(self, env_id: IntArray) -> tuple[Columns, FloatArray, IntArray]:
+        """Returns the moves that wait in these envs, their rewards float32 [n], and the number of each in its episode."""
+        columns = {name: column[env_id] for name, column in self._columns.items()}
+        reward, number = self._reward[env_id].astype(np.float32), self._number[env_id]
+        self._number[env_id] += 1
+        self._reward[env_id] = 0.0
+        self.is_open[env_id] = False
+        return columns, reward, number
+
+    def forget(self, env_id: IntArray | BoolArray) -> int:
+        """Begins anew in these envs and returns how many moves were dropped."""
+        dropped = int(self.is_open[env_id].sum())
+        self._reward[env_id], self._number[env_id], self.is_open[env_id] = 0.0, 0, False
+        return dropped
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns a copy of everything that waits."""
+        return {
+            'reward': self._reward.copy(),
+            'number': self._number.copy(),
+            'is_open': self.is_open.copy(),
+            'columns': {name: column.copy() for name, column in self._columns.items()},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from ``state_dict()``."""
+        self._reward, self._number = state['reward'].copy(), state['number'].copy()
+        self.is_open = state['is_open'].copy()
+        self._columns = {name: column.copy() for name, column in state['columns'].items()}

@@ -1,0 +1,125 @@
+"""What P players of an env see and get in one step, and how that travels as one observation.
+
+An env of several players is stepped like any other: its observation is one record of bytes, its action has an axis P. So
+every env manager can run it, and shares, checks and saves it as it does any array.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from rlframe.data.timestep import Array, BoolArray, EnvSpec, FloatArray
+from rlframe.errors import EnvContractError, NonFiniteError
+
+if TYPE_CHECKING:
+    import gymnasium
+
+FIELDS = (('reward', np.float32), ('active', np.bool_), ('terminated', np.bool_), ('truncated', np.bool_))
+
+
+class PlayerView(NamedTuple):
+    """What one step meant for each of P players, in n envs."""
+
+    obs: Array
+    """What each player saw when it was last its turn, or at its end, [n, P, ...]."""
+    reward: FloatArray
+    """float32 [n, P]."""
+    active: BoolArray
+    """True for those who act in the next step: one in a game of turns, [n, P]."""
+    terminated: BoolArray
+    """True for those whose game ended in a terminal state, at this step or before, [n, P]."""
+    truncated: BoolArray
+    """True for those whose game was cut off, at this step or before, [n, P]."""
+
+    @property
+    def over(self) -> BoolArray:
+        """True for those whose game is over, either way, [n, P]."""
+        return self.terminated | self.truncated
+
+
+class PlayerLayout:
+    """Where in a record of bytes each player's part lies.
+
+    Args:
+        player: What one player sees; observations of kind Dict and Tuple become structured arrays.
+        player_num: Number of players, P.
+    """
+
+    def __init__(self, player: EnvSpec, player_num: int) -> None:
+        self._name = player.name
+        dtype, shape = column_type(player.observation_space)
+        fields = [
+            ('obs', dtype, (player_num, *shape)),
+            *((name, kind, (player_num,)) for name, kind in FIELDS),
+        ]
+        self._dtype = np.dtype(fields, align=True)
+        self.nbytes = self._dtype.itemsize
+        """Bytes of a record."""
+
+    def new_record(self) -> Array:
+        """Returns an empty record [1], whose fields are to be written."""
+        return np.zeros(1, self._dtype)
+
+    def to_bytes(self, record: Array) -> Array:
+        """Returns a copy of a record [1] as it travels, uint8 [nbytes]."""
+        return record.view(np.uint8).copy()
+
+    def view(self, rows: Array) -> PlayerView:
+        """Returns what is in records, uint8 [n, nbytes]; the observations are a view."""
+        record = np.ascontiguousarray(rows).view(self._dtype)[:, 0]
+        return PlayerView(record['obs'], *(record[name].copy() for name, _ in FIELDS))
+
+    def put_obs(self, record: Array, player: int, obs: Any) -> None:
+        """Writes what a player sees.
+
+        Raises:
+            EnvContractError: If it is not of the declared shape.
+            NonFiniteError: If there is a NaN or an infinity in it.
+        """
+        self._put(record['obs'][0], player, obs, 'obs')
+
+    def _put(self, target: Array, player: int, value: Any, place: str) -> None:
+        if target.dtype.names is not None:
+            for i, name in enumerate(target.dtype.names):
+                try:
+                    part = value[i] if isinstance(value, tuple) else value[name]
+                except (KeyError, IndexError, TypeError) as error:
+                    raise EnvContractError(
+                        f'{self._name}: the {place} of player {player} has no part {name!r}'
+                    ) from error
+                self._put(target[name], player, part, f'{place}[{name!r}]')
+            return
+        values = np.asarray(value)
+        if values.shape != target.shape[1:] or values.dtype.kind not in 'biuf':
+            raise EnvContractError(
+                f'{self._name}: the {place} of player {player} is of shape {values.shape} and dtype {values.dtype},'
+                f' declared is {target.shape[1:]} and {target.dtype}'
+            )
+        if values.dtype.kind == 'f' and not np.isfinite(values).all():
+            raise NonFiniteError(f'{self._name}: the {place} of player {player} is {values}')
+        target[player] = values
+
+
+def column_type(space: gymnasium.Space[Any]) -> tuple[Any, tuple[int, ...]]:
+    """Returns dtype and shape of one observation of a space; Dict and Tuple spaces are structured, by name and by number."""
+    parts: Any = getattr(space, 'spaces', None)
+    if parts is not None:
+        named = parts.items() if hasattr(parts, 'items') else ((str(i), part) for i, part in enumerate(parts))
+        return np.dtype([(name, *column_type(part)) for name, part in named]), ()
+    return np.dtype(space.dtype), tuple(space.shape or ())
+
+
+def outcome(returns: FloatArray) -> tuple[BoolArray, BoolArray]:
+    """Tells who won: whoever has the highest return, unless others have it too.
+
+    Args:
+        returns: Return of each player, [..., P].
+
+    Returns:
+        Who won and who drew, [..., P]; everybody else lost.
+    """
+    best = returns == returns.max(-1, keepdims=True)
+    is_shared = best.sum(-1, keepdims=True) > 1
+    return best & ~is_shared, best & is_shared

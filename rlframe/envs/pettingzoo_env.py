@@ -1,0 +1,128 @@
+"""Games of several players from config: a PettingZoo id, ``module:name``, a class or a factory."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import pkgutil
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from rlframe.envs.base_env import EnvFactory
+from rlframe.errors import ConfigError, EnvError, MissingDependencyError
+from rlframe.registry import ENV_REGISTRY, nearest
+from rlframe.utils.field import REQUIRED, Field
+
+if TYPE_CHECKING:
+    import gymnasium
+
+MAKERS = {'aec': ('env',), 'parallel': ('parallel_env',), 'auto': ('parallel_env', 'env')}
+"""Functions of a PettingZoo module that make its game, the preferred one first."""
+
+
+@ENV_REGISTRY.register('pettingzoo')
+class PettingZooEnvFactory(EnvFactory):
+    """Makes games of several players."""
+
+    config = dict(
+        env_id=Field(
+            REQUIRED,
+            object,
+            '',
+            '',
+            "PettingZoo id such as 'classic.tictactoe_v3', 'module:name', a class or a factory",
+        ),
+        kwargs=Field({}, dict, '', '', 'passed on to the game'),
+        api=Field(
+            'auto',
+            str,
+            '',
+            '',
+            "interface of a PettingZoo id: 'aec' one player at a time, 'parallel' all at once, 'auto' that if it has it",
+            choices=tuple(MAKERS),
+        ),
+    )
+
+    def make(self, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
+        """Returns a new game.
+
+        Raises:
+            EnvError: If the id is unknown (the nearest one is named) or its constructor fails.
+            MissingDependencyError: If PettingZoo, or a package that the game needs, is not installed.
+            IncompatibleError: If its players have different spaces.
+        """
+        from rlframe.envs.player_env import player_env
+
+        env_id = self.cfg.env_id
+        kwargs = {**self.cfg.kwargs, **({} if render_mode is None else {'render_mode': render_mode})}
+        maker = self._maker(env_id) if isinstance(env_id, str) else env_id
+        if not callable(maker):
+            raise ConfigError(
+                'bad value', where='env.env_id', got=env_id, expected='an id, a class or a factory'
+            )
+        try:
+            game = maker(**kwargs)
+        except TypeError as error:
+            raise EnvError(f'cannot make {env_id!r}: {error}', where='env.kwargs') from error
+        except ImportError as error:
+            raise _missing(env_id, error) from error
+        return player_env(
+            game, env_id if isinstance(env_id, str) else getattr(maker, '__name__', repr(maker))
+        )
+
+    def _maker(self, env_id: str) -> Callable[..., Any]:
+        module, _, name = env_id.rpartition(':')
+        names = (name,) if module else MAKERS[self.cfg.api]
+        found = _import(module, env_id) if module else _import_game(env_id)
+        makers = [getattr(found, each) for each in names if hasattr(found, each)]
+        if not makers:
+            where = 'env.env_id' if module or self.cfg.api == 'auto' else 'env.api'
+            raise EnvError(f'{found.__name__} has no {names[0]!r}', where=where)
+        maker: Callable[..., Any] = makers[0]
+        return maker
+
+
+def _import(module: str, env_id: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        is_unknown = error.name is not None and (module == error.name or module.startswith(f'{error.name}.'))
+        if not is_unknown or error.name == 'pettingzoo':
+            raise _missing(env_id, error) from error
+        raise EnvError(
+            f'no module named {error.name!r}', where='env.env_id', remedy='Is it installed?'
+        ) from error
+
+
+def _import_game(env_id: str) -> Any:
+    _import('pettingzoo', env_id)
+    try:
+        return _import(f'pettingzoo.{env_id}', env_id)
+    except EnvError as error:
+        near = nearest(env_id, known_ids())
+        raise EnvError(f'PettingZoo has no {env_id!r}.{near}', where='env.env_id') from error
+
+
+def known_ids() -> list[str]:
+    """Returns the ids of the games that come with the installed PettingZoo, without importing any."""
+    import pettingzoo
+
+    ids = []
+    for family in pkgutil.iter_modules(pettingzoo.__path__):
+        spec = importlib.util.find_spec(f'pettingzoo.{family.name}')
+        places = spec.submodule_search_locations if spec is not None else None
+        games = (game.name for game in pkgutil.iter_modules(places or []))
+        ids += [f'{family.name}.{game}' for game in games if re.search(r'_v\d+$', game)]
+    return ids
+
+
+def _missing(env_id: Any, error: ImportError) -> MissingDependencyError:
+    remedy = 'pip install "rlframe[pettingzoo]"'
+    if error.name != 'pettingzoo' and isinstance(env_id, str) and ':' not in env_id:
+        remedy = f'pip install "pettingzoo[{env_id.partition(".")[0]}]"'
+    return MissingDependencyError(
+        f'{env_id!r} needs a package that is not installed: {error}',
+        where='env.env_id',
+        remedy=f'To install it: {remedy}',
+    )

@@ -1,0 +1,144 @@
+"""JointPolicy: the policies of all players, acting as one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rlframe.data.batch import Batch
+from rlframe.data.players import PlayerLayout, PlayerView
+from rlframe.data.timestep import Array, EnvSpec, IntArray
+from rlframe.errors import IncompatibleError
+
+
+class JointPolicy:
+    """Gives each policy the observations of the players for whom it acts, and joins their actions.
+
+    A policy that has several seats acts in all of them at once. So that it can tell the games that it plays apart, player
+    p of env i has the id ``p * N + i`` for it. Only active players act; the others' entries of an action are not looked at.
+
+    Args:
+        policies: Collect or eval faces, one for each player, or a single one that plays with itself.
+    """
+
+    def __init__(self, policies: Any) -> None:
+        is_single = hasattr(policies, 'forward')
+        self._given: list[Any] = [policies] if is_single else list(policies)
+        self._plays_itself = is_single
+        self._distinct: list[Any] = []
+        for policy in self._given:
+            if policy not in self._distinct:
+                self._distinct.append(policy)
+        self.player_num = len(self._given)
+        """Players that it acts for, P."""
+        self._env_num = 0
+
+    def sit(self, spec: EnvSpec, env_num: int) -> None:
+        """Takes the seats of N envs: policy p acts for player p.
+
+        Args:
+            spec: What is known of one env.
+            env_num: Number of envs, N.
+
+        Raises:
+            IncompatibleError: If these are envs of one player, or of another number of players than there are policies.
+        """
+        if spec.player is None:
+            raise IncompatibleError(
+                f'{spec.name} has one player',
+                where='policy',
+                remedy="Envs of one player need collector.type='sample' or 'episode' and evaluator.type='interaction'.",
+            )
+        if self._plays_itself:
+            self._given = self._given[:1] * spec.player_num
+            self.player_num = spec.player_num
+        if len(self._given) != spec.player_num:
+            raise IncompatibleError(
+                f'{spec.name} has {spec.player_num} players',
+                where='policy',
+                got=f'{len(self._given)} policies',
+                expected=f'{spec.player_num}, one for each player',
+                remedy='The same policy may be given several times.',
+            )
+        self._env_num, self._layout = env_num, PlayerLayout(spec.player, spec.player_num)
+        self._index = np.array(
+            [self._distinct.index(policy) for policy in self._given]
+        )  # of the distinct ones
+        self.seating = np.tile(np.arange(spec.player_num), (env_num, 1))
+        """Which policy acts for each player of each env, [N, P]."""
+        self._idle = _some_action(spec.player.action_space)
+
+    def view(self, obs: Array) -> PlayerView:
+        """Returns what the players see and get, [n, P]."""
+        return self._layout.view(obs)
+
+    def slot(self, player: Any, env_id: IntArray) -> IntArray:
+        """Returns the ids that players of envs have for the policies."""
+        return player * self._env_num + env_id
+
+    def policy_of(self, player: int) -> Any:
+        """Returns the policy that was given for a player."""
+        return self._given[player]
+
+    def forward(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
+        """Returns the joint action [n, P, ...], and what else policy k of the different ones said as column ``k/name``."""
+        seen = self._layout.view(obs)
+        acting = self._index[self.seating[env_id]]  # [n, P]
+        count = len(env_id)
+        columns = {'action': np.repeat(np.repeat(self._idle[None, None], self.player_num, 1), count, 0)}
+        for k, policy in enumerate(self._distinct):
+            row, player = np.nonzero(seen.active & (acting == k))
+            if not len(row):
+                continue
+            output = policy.forward(seen.obs[row, player], self.slot(player, env_id[row]), **settings)
+            for name, values in output.items():
+                key = name if name == 'action' else f'{k}/{name}'
+                if key not in columns:
+                    columns[key] = np.zeros((*acting.shape, *values.shape[1:]), values.dtype)
+                columns[key][row, player] = values
+        return Batch.unchecked(columns, count)
+
+    def said_for(self, player: int, output: Batch, rows: Array) -> dict[str, Array]:
+        """Returns what the policy given for a player said, of some rows of ``forward``'s answer."""
+        start = f'{self._index[player]}/'
+        own = {name[len(start) :]: column for name, column in output.items() if name.startswith(start)}
+        return {name: column[rows, player] for name, column in {'action': output['action'], **own}.items()}
+
+    def reset(self, env_id: IntArray | None) -> None:
+        """Tells all policies that games begin anew."""
+        if env_id is None or not self._env_num:
+            ids = None
+        else:
+            ids = self.slot(np.arange(self.player_num)[:, None], env_id).ravel()
+        for policy in self._distinct:
+            policy.reset(ids)
+
+    def get_attribute(self, name: str) -> Any:
+        """Returns a fact about the first policy."""
+        return self._given[0].get_attribute(name)
+
+
+def check_flags(flags: Sequence[bool] | None, player_num: int) -> list[int]:
+    """Returns the players whose flag is set; all where no flags are given.
+
+    Raises:
+        IncompatibleError: If there are more or fewer flags than players, or none is set.
+    """
+    chosen = [True] * player_num if flags is None else list(flags)
+    if len(chosen) != player_num or not any(chosen):
+        raise IncompatibleError(
+            'one switch for each player',
+            where='policy.collect.collector.record',
+            got=flags,
+            expected=f'{player_num} of True and False, at least one of them True',
+        )
+    return [player for player, is_set in enumerate(chosen) if is_set]
+
+
+def _some_action(space: Any) -> Array:
+    """Returns an action that the space contains, for players who do not act."""
+    if hasattr(space, 'low'):
+        return np.clip(np.zeros(space.shape, space.dtype), space.low, space.high).astype(space.dtype)
+    return np.zeros(space.shape or (), space.dtype) + np.asarray(getattr(space, 'start', 0), space.dtype)

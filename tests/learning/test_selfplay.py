@@ -1,0 +1,158 @@
+"""A policy learns a game by playing with itself, through the same pipeline and checkpoints as any other run."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fakes import config_pair
+from runs import ROOT, differences
+
+from rlframe import config
+from rlframe.entry.__main__ import main
+from rlframe.errors import ConfigError
+from rlframe.pipeline import SerialPipeline
+from rlframe.utils.checkpoint import load_checkpoint
+
+
+@pytest.fixture(autouse=True)
+def in_tmp(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def nim(policy: str = 'dqn', collector: Any = None, **sections: Any) -> tuple[Any, Any]:
+    """Returns a config for self-play of Nim."""
+    sections['env'] = dict(n_evaluator_episode=100, collector_env_num=4) | sections.get('env', {})
+    pair = config_pair(policy, 'games:Nim', collector=collector or dict(type='sample_1v1'), **sections)
+    pair[1]['env'] = dict(type='pettingzoo')
+    pair[1]['evaluator'] = dict(type='battle_interaction')
+    return pair
+
+
+DQN: dict[str, Any] = dict(
+    learn=dict(batch_size=64, learning_rate=3e-3, target_update_freq=50, update_per_collect=4),
+    other=dict(eps=dict(type='linear', start=1.0, end=0.2, decay=3000)),
+    policy_=dict(discount_factor=0.9),
+    model=dict(encoder_hidden_size_list=[32]),
+    evaluator=dict(eval_freq=10**6),
+)
+
+
+def run(pair: Any, **given: Any) -> tuple[SerialPipeline, dict[str, Any]]:
+    """Trains, and returns what an evaluation says afterwards."""
+    with SerialPipeline(config.compile_config(*pair, seed=0, **given)) as pipeline:
+        pipeline.run()
+        return pipeline, pipeline.evaluator.eval()[1]
+
+
+def loses_by_right(left: int) -> bool:
+    return left % 4 == 0
+
+
+def test_dqn_learns_to_win_a_game_from_both_seats() -> None:
+    pipeline, info = run(nim(**DQN), max_env_step=6000)
+    chosen = pipeline.policy.eval_mode.forward(np.eye(11, dtype=np.float32), np.arange(11))['action']
+    winning = [left for left in range(1, 11) if not loses_by_right(left)]
+    assert [left for left in winning if not loses_by_right(max(0, left - 1 - chosen[left]))] == []
+    assert info['win_mean'] >= 0.85 and sorted(set(info['seat'])) == [0, 1]
+
+
+def test_an_on_policy_policy_learns_from_whole_games() -> None:
+    collector = dict(type='episode_1v1', get_train_sample=True)
+    pair = nim(
+        'ppo',
+        collector,
+        collect=dict(n_sample=None, n_episode=32),
+        learn=dict(batch_size=64, learning_rate=5e-3),
+        model=dict(encoder_hidden_size_list=[32]),
+        evaluator=dict(eval_freq=10**6),
+    )
+    before = SerialPipeline(config.compile_config(*pair, seed=0))
+    start = before.evaluator.eval()[1]['win_mean']
+    before.cleanup()
+    _, info = run(pair, max_env_step=8000)
+    assert info['win_mean'] >= max(0.75, start + 0.15)
+
+
+@pytest.mark.parametrize('manager', ['base', 'subprocess'])
+def test_a_resumed_run_is_the_same_as_one_that_was_not_interrupted(manager: str) -> None:
+    pair = nim(**{**DQN, 'evaluator': dict(eval_freq=40), 'policy_': dict(discount_factor=0.9, nstep=2)})
+    pair[1]['env_manager'] = dict(type=manager)
+    cfg = config.compile_config(*pair, seed=3)
+    with SerialPipeline(cfg) as whole:
+        for _ in range(30):
+            whole.step()
+        path = whole.save_checkpoint(Path('saved').absolute())
+        for _ in range(30):
+            whole.step()
+        expected = whole.save_checkpoint(Path('whole').absolute())
+    with SerialPipeline(cfg) as resumed:
+        resumed.load_checkpoint(path)
+        for _ in range(30):
+            resumed.step()
+        assert resumed.exact
+        again = resumed.save_checkpoint(Path('again').absolute())
+    one, two = (load_checkpoint(p)[0] for p in (expected, again))
+    for state in (one, two):
+        state['progress'].pop('wall_time')
+        state.pop('monitor')
+    assert list(itertools.islice(differences(one, two), 5)) == []
+
+
+def tictactoe(**given: Any) -> tuple[SerialPipeline, dict[str, Any]]:
+    """Trains as the config says, with a policy that takes masks."""
+    pytest.importorskip('pettingzoo.classic.tictactoe_v3')
+    main_config, create_config = config.read_config(str(ROOT / 'configs' / 'tictactoe_selfplay_dqn.py'))
+    create = {**create_config, 'import_names': ['masked_dqn'], 'policy': {'type': 'masked_dqn'}}
+    no_checkpoint = 'policy.learn.learner.hook.save_ckpt_after_run=false'
+    return run((main_config, create), overrides=[no_checkpoint, *given.pop('overrides', [])], **given)
+
+
+def test_a_real_game_is_played_and_learnt_from() -> None:
+    pipeline, info = tictactoe(max_env_step=400, overrides=['env.n_evaluator_episode=20'])
+    assert pipeline.progress.train_iter > 50 and info['seat'].count(0) == info['seat'].count(1) == 10
+    assert pipeline.replay_buffer.count() > 300
+    assert all(
+        win + draw + loss == 1
+        for win, draw, loss in zip(*(info[k] for k in ('win', 'draw', 'loss')), strict=True)
+    )
+
+
+@pytest.mark.slow
+def test_tictactoe_is_won_against_random_moves_in_nine_games_of_ten() -> None:
+    _, info = tictactoe(max_env_step=80_000)
+    assert len(info['win']) == 200 and info['win_mean'] >= 0.9 and info['loss_mean'] <= 0.05
+
+
+def test_the_command_line_trains_and_scores() -> None:
+    Path('nim.py').write_text(
+        f'main_config, create_config = {nim(**{**DQN, "evaluator": dict(eval_freq=50)})!r}\n',
+        encoding='utf-8',
+    )
+    assert main(['-c', 'nim.py', '--env-step', '300', 'env.n_evaluator_episode=4']) == 0
+    assert main(['eval', 'toy_seed0', '--episodes', '6', '--allow-import']) == 0
+    assert main(['eval', 'toy_seed0', '--episodes', '6', '--allow-import', '--video', 'films']) == 2
+
+
+def test_configs_that_cannot_work_are_refused_with_what_can() -> None:
+    pair = nim(**DQN)
+    pair[1]['collector'] = dict(type='sample')
+    with pytest.raises(
+        ConfigError, match="several players; got 'sample', expected 'sample_1v1' or 'episode_1v1'"
+    ):
+        config.compile_config(*pair)
+    pair = nim(**DQN)
+    del pair[1]['evaluator']
+    with pytest.raises(ConfigError, match="got 'interaction', expected 'battle_interaction'"):
+        config.compile_config(*pair)
+    with pytest.raises(ConfigError, match="'episode_1v1' with get_train_sample=True"):
+        config.compile_config(*nim('ppo'))
+    with pytest.raises(ConfigError, match=r'get_train_sample.*episode_1v1.*expected True'):
+        config.compile_config(
+            *nim(collector=dict(type='episode_1v1'), collect=dict(n_sample=None, n_episode=2))
+        )
+    with pytest.raises(ConfigError, match='counts training samples, not episodes'):
+        config.compile_config(*nim(collect=dict(n_sample=None, n_episode=2)))

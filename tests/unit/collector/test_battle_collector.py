@@ -1,0 +1,408 @@
+"""Every move of a game appears exactly once, with its player's next obs; its rewards are what the player was paid."""
+
+from __future__ import annotations
+
+import copy
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from fakes import FakeBoard, ScriptedPolicy, ShuffledEnvManager, counting_manager
+from games import (
+    NUMBER,
+    PLAYER,
+    SEED,
+    TIME,
+    BrokenTurns,
+    Script,
+    TurnGame,
+    counting_players,
+    expected_moves,
+    games_of,
+    turn_games,
+)
+
+from rlframe.data import Batch
+from rlframe.data.moves import OpenMoves
+from rlframe.envs import BaseEnvManager
+from rlframe.errors import ConfigError, IncompatibleError
+from rlframe.worker import (
+    BattleEpisodeSerialCollector,
+    BattleSampleSerialCollector,
+    SampleSerialCollector,
+)
+
+
+class Player(ScriptedPolicy):
+    """Chooses at random among the legal actions, and says which call the action is of."""
+
+    def __init__(self, seed: int = 0, **facts: Any) -> None:
+        super().__init__(**facts)
+        self._rng = np.random.default_rng(seed)
+
+    def forward(self, obs: Any, env_id: Any, **settings: Any) -> Batch:
+        assert len(obs) and obs.flags.c_contiguous
+        output = super().forward(obs, env_id, **settings)
+        mask = obs['action_mask'] if obs.dtype.names else np.ones((len(obs), 3))
+        chance = self._rng.random(mask.shape)
+        return output.replace(action=np.where(mask > 0, chance, -1).argmax(1))
+
+
+def sampler(
+    env_num: int = 3,
+    players: int = 2,
+    alone: bool = True,
+    cfg: Any = None,
+    shuffled: bool = False,
+    **facts: Any,
+) -> tuple[BattleSampleSerialCollector, Any]:
+    options = {k: facts.pop(k) for k in ('leaves', 'longest', 'masked') if k in facts}
+    manager: Any = turn_games(env_num, players=players, **options)
+    if shuffled:
+        manager = ShuffledEnvManager(manager, 3)
+    policies = [Player(i, **facts).collect_mode for i in range(1 if alone else players)]
+    return BattleSampleSerialCollector(cfg or {}, manager, policies[0] if alone else policies), manager
+
+
+def plain(obs: Any) -> Any:
+    return obs['observation'] if obs.dtype.names else obs
+
+
+def check_rows(
+    rows: Batch, player: int, players: int, manager: Any, **script: Any
+) -> dict[tuple[int, int], int]:
+    """Compares rows with the scripts of their games and returns how many there are of each."""
+    obs, next_obs = plain(rows['obs']), plain(rows['next_obs'])
+    assert (obs[:, PLAYER] == player).all() and (next_obs[:, PLAYER] == player).all()
+    assert (plain(rows['told']) == obs).all()
+    seen: dict[tuple[int, int], int] = {}
+    for i in range(len(rows)):
+        key = (int(obs[i, NUMBER]), int(obs[i, SEED]))
+        k = seen.get(key, 0)
+        seen[key] = k + 1
+        got = (
+            int(obs[i, TIME]),
+            int(next_obs[i, TIME]),
+            float(rows['reward'][i]),
+            bool(rows['terminated'][i]),
+            bool(rows['truncated'][i]),
+        )
+        assert got == expected_moves(key[1], players, **script)[player][k], (key, player, k)
+        assert key == (int(next_obs[i, NUMBER]), int(next_obs[i, SEED]))
+        assert rows['env_id'][i] == rows['acted'][i] == player * manager.env_num + key[0]
+    return seen
+
+
+@pytest.mark.parametrize('shuffled', [False, True])
+@pytest.mark.parametrize('masked', [False, True])
+@pytest.mark.parametrize('alone', [False, True])
+@pytest.mark.parametrize('players, leaves', [(2, False), (3, False), (4, True)])
+def test_moves_of_scripted_games_are_those_that_looking_at_the_script_gives(
+    players: int, leaves: bool, alone: bool, masked: bool, shuffled: bool
+) -> None:
+    script = {'leaves': leaves, 'longest': 12}
+    collector, manager = sampler(3, players, alone, shuffled=shuffled, masked=masked, **script)
+    taken: list[list[Batch]] = [[] for _ in range(players)]
+    infos: list[list[Any]] = [[] for _ in range(players)]
+    for n_sample in (1, 7, 2, 30, 9):
+        data, told = collector.collect(n_sample)
+        assert [len(own) for own in data] == [n_sample] * players
+        for player in range(players):
+            taken[player].append(data[player])
+            infos[player] += told[player]
+    rest = collector.collect(1, drop_extra=False)
+    for player in range(players):
+        taken[player].append(rest[0][player])
+        infos[player] += rest[1][player]
+    games = games_of(manager)
+    assert collector.envstep == sum(game.frames for game in games)
+    finished = [seed for game in games for seed in game.played[:-1]]
+    assert len(finished) > 10
+    for player in range(players):
+        seen = check_rows(Batch.cat(taken[player]), player, players, manager, **script)
+        for game in games:
+            for seed in game.played[:-1]:  # every move of a game that ended, exactly once
+                moves = expected_moves(seed, players, **script)[player]
+                assert seen.get((game.number, seed), 0) == len(moves)
+        returns = sorted(info['eval_episode_return'] for info in infos[player])
+        assert returns == sorted(
+            float(Script(s, players, **script).reward[:, player].sum()) for s in finished
+        )
+
+
+def test_rewards_of_a_player_s_moves_sum_to_his_return_in_500_games() -> None:
+    policy = Player(n_episode=500).collect_mode
+    episodes, infos = BattleEpisodeSerialCollector(
+        {}, turn_games(4, players=3, leaves=True), policy
+    ).collect()
+    for player in range(3):
+        assert len(infos[player]) == 500
+        games = {}
+        for episode in episodes[player]:
+            assert not episode['terminated'][:-1].any() and not episode['truncated'][:-1].any()
+            assert episode['terminated'][-1] != episode['truncated'][-1]
+            games[tuple(episode['obs'][0][[NUMBER, SEED]])] = episode['reward'].sum()
+        for (_, seed), total in games.items():
+            script = Script(int(seed), 3, True, 9)
+            assert total == script.reward[:, player].sum()
+        silent = 500 - len(games)  # players who left before their first move have no row
+        assert 0 <= silent < 250 and (player == 2 or silent < 150)
+
+
+def test_results_tell_who_won() -> None:
+    _, infos = BattleEpisodeSerialCollector({}, turn_games(3), Player(n_episode=60).collect_mode).collect()
+    results = set()
+    for first, second in zip(*infos, strict=True):
+        difference = first['eval_episode_return'] - second['eval_episode_return']
+        expected = (
+            ('draw', 'draw') if difference == 0 else ('win', 'loss') if difference > 0 else ('loss', 'win')
+        )
+        assert (first['result'], second['result']) == expected
+        results.add(first['result'])
+        assert first['eval_episode_len'] == second['eval_episode_len'] >= 1
+    assert results == {'win', 'draw', 'loss'}
+
+
+def test_only_recorded_players_are_returned() -> None:
+    collector, _ = sampler(2, 3, cfg={'record': [False, True, False]})
+    data, infos = collector.collect(20)
+    assert data[0] == data[2] == [] and len(data[1]) == 20 and len(infos) == 3
+    assert collector.training_data((data, infos)) is data[1]
+    both, _ = sampler(2, 2)
+    collected = both.collect(5)
+    assert len(both.training_data(collected)) == 10
+
+
+def test_each_policy_acts_for_its_own_player_and_one_for_all_is_asked_once() -> None:
+    policies = [ScriptedPolicy() for i in range(2)]
+    modes = [policy.collect_mode for policy in policies]
+    manager = counting_players(3)
+    BattleSampleSerialCollector({}, manager, modes).collect(6)
+    asked = [len(policy.given_settings) for policy in policies]
+    assert asked == [2, 2]
+    alone = ScriptedPolicy()
+    BattleSampleSerialCollector({}, counting_players(3), [alone.collect_mode, alone.collect_mode]).collect(6)
+    assert len(alone.given_settings) == 2
+    BattleSampleSerialCollector({}, counting_players(3), alone.collect_mode).collect(6)
+    assert len(alone.given_settings) == 4
+
+
+def test_policies_are_asked_for_active_players_only_and_told_which_games_begin_anew() -> None:
+    policies = [Player(i) for i in range(2)]
+    manager = turn_games(3)
+    collector = BattleSampleSerialCollector({}, manager, [policy.collect_mode for policy in policies])
+    answers: list[int] = []
+    for policy in policies:
+        forward = policy.forward
+        policy.forward = lambda obs, ids, f=forward, **s: answers.extend(ids.tolist()) or f(obs, ids, **s)
+    collector.reset_policy([policy.collect_mode for policy in policies])
+    before = len(policies[0].resets)
+    collector.collect(40)
+    assert len(answers) == collector.envstep and set(answers) == set(range(6))
+    begun = [ids for ids in policies[0].resets[before:]]
+    assert begun == policies[1].resets[before:] and all(len(ids) % 2 == 0 for ids in begun)
+    assert {tuple(ids) for ids in begun} >= {(0, 3), (1, 4), (2, 5)}
+
+
+def test_each_player_s_rows_are_made_for_his_own_policy() -> None:
+    policies = [Player(0, nstep=1, n_sample=5), Player(1, nstep=2, discount_factor=0.5)]
+    manager = turn_games(2)
+    data, _ = BattleSampleSerialCollector({}, manager, [p.collect_mode for p in policies]).collect()
+    assert len(data[0]) == len(data[1]) == 5
+    assert 'value_gamma' not in data[0] and 'value_gamma' in data[1]
+
+
+def test_n_step_windows_span_a_player_s_own_moves() -> None:
+    collector, _ = sampler(3, 2, nstep=3, discount_factor=0.5)
+    data, _ = collector.collect(200)
+    for player in range(2):
+        rows = data[player]
+        for i in range(len(rows)):
+            seed, time = int(rows['obs'][i, SEED]), int(rows['obs'][i, TIME])
+            moves = expected_moves(seed, 2)[player]
+            k = [move[0] for move in moves].index(time)
+            window = moves[k : k + 3]
+            assert rows['reward'][i] == sum(0.5**j * move[2] for j, move in enumerate(window))
+            assert rows['next_obs'][i, TIME] == window[-1][1]
+            assert rows['value_gamma'][i] == 0.5 ** len(window)
+
+
+def test_moves_are_marked_by_player_and_number() -> None:
+    collector, _ = sampler(3, 2, cfg={'mark_episodes': True})
+    data, _ = collector.collect(100)
+    for player in range(2):
+        rows = data[player]
+        assert (rows['env_id'] == player * 3 + rows['obs'][:, NUMBER]).all()
+        for i in range(len(rows)):
+            times = [move[0] for move in expected_moves(int(rows['obs'][i, SEED]), 2)[player]]
+            assert rows['episode_step'][i] == times.index(rows['obs'][i, TIME])
+
+
+def test_an_abnormal_step_throws_away_what_waits_and_the_game_is_played_anew() -> None:
+    def info(number: int, episode: int, step: int, done: bool) -> dict[str, Any]:
+        return {'abnormal': True} if (number, episode, step) == (1, 0, 3) else {}
+
+    manager = counting_players(2, lengths=4, info=info)
+    collector = BattleSampleSerialCollector({}, manager, ScriptedPolicy().collect_mode)
+    data, _ = collector.collect(20)
+    for player in range(2):
+        own = data[player]['obs']
+        assert own[(own[:, 0] == 1) & (own[:, 1] == 0)][:, 2].tolist() == [0, 1]
+    assert collector.discarded == 1
+    manager = counting_players(2, lengths=4, info=info)
+    episodes, infos = BattleEpisodeSerialCollector(
+        {}, manager, ScriptedPolicy(n_episode=4).collect_mode
+    ).collect()
+    for player in range(2):
+        begun = [tuple(episode['obs'][0].astype(int)) for episode in episodes[player]]
+        assert sorted(begun) == [(0, 0, 0), (0, 1, 0), (1, 1, 0), (1, 2, 0)]
+        assert all(len(episode) == 4 for episode in episodes[player])
+        assert len(infos[player]) == 4
+
+
+def test_moves_that_wait_when_a_step_is_void_are_in_no_row_and_no_return() -> None:
+    manager = BaseEnvManager([partial(BrokenTurns, TurnGame(i, players=3), 'Turns') for i in range(2)])
+    collector = BattleSampleSerialCollector({}, manager, Player().collect_mode)
+    data, infos = collector.collect(150)
+    void = {
+        seed
+        for game in games_of(manager)
+        for seed in game.played[::2]
+        if Script(seed, 3, False, 9).length >= 3
+    }
+    whole = [s for game in games_of(manager) for s in game.played[:-1] if s not in void]
+    assert len(void) > 10 and collector.discarded > len(void)
+    for player in range(3):
+        assert (data[player]['obs'][np.isin(data[player]['obs'][:, SEED], list(void))][:, TIME] < 2).all()
+        check_rows(data[player], player, 3, manager)
+        returns = sorted(info['eval_episode_return'] for info in infos[player])
+        assert returns == sorted(float(Script(seed, 3, False, 9).reward[:, player].sum()) for seed in whole)
+
+
+def test_episodes_are_an_equal_share_of_each_env_whatever_their_length() -> None:
+    lengths = [lambda episode: 1, lambda episode: 30, lambda episode: 7]
+    manager = counting_players(3, lengths=lengths)
+    collector = BattleEpisodeSerialCollector({}, manager, ScriptedPolicy().collect_mode)
+    episodes, infos = collector.collect(7)
+    for player in range(2):
+        owners = [int(episode['obs'][0, 0]) for episode in episodes[player]]
+        assert np.bincount(owners).tolist() == [3, 2, 2] and len(infos[player]) == 7
+        assert [len(episode) for episode in episodes[player]] == [[1, 30, 7][owner] for owner in owners]
+    assert collector.envstep == 3 + 60 + 14 and collector.carried == 0
+    episodes, infos = collector.collect(2)
+    assert [len(own) for own in episodes] == [len(own) for own in infos] == [2, 2]
+
+
+def test_episodes_become_train_samples_of_each_player() -> None:
+    policy = Player(n_episode=6, on_policy=True)
+    collector = BattleEpisodeSerialCollector({'get_train_sample': True}, turn_games(2), policy.collect_mode)
+    data, _ = collector.collect()
+    assert {block['reward'].shape[1] for block in policy.blocks} == {1}
+    for player in range(2):
+        check_rows(data[player], player, 2, turn_games(2))
+    policy = Player(n_episode=6, nstep=2, discount_factor=1.0)
+    collector = BattleEpisodeSerialCollector({'get_train_sample': True}, turn_games(2), policy.collect_mode)
+    data, _ = collector.collect()
+    assert 'value_gamma' in data[0] and 'value_gamma' in data[1]
+
+
+def test_metrics_tell_of_each_player() -> None:
+    board = FakeBoard()
+    collector = BattleSampleSerialCollector({}, turn_games(3), Player().collect_mode, board)
+    _, infos = collector.collect(300, train_iter=100)
+    for player in range(2):
+        last = infos[player][-100:]
+        mean = np.mean([info['eval_episode_return'] for info in last])
+        assert board.last(f'rollout/player_{player}_rew_mean') == pytest.approx(mean)
+        wins = np.mean([info['result'] == 'win' for info in last])
+        assert board.last(f'rollout/player_{player}_win_rate') == pytest.approx(wins)
+    assert board.last('rollout/draw_rate') == pytest.approx(np.mean([i['result'] == 'draw' for i in last]))
+    assert board.last('rollout/ep_rew_mean') == pytest.approx(board.last('rollout/player_0_rew_mean'))
+
+
+@pytest.mark.parametrize('masked', [False, True])
+@pytest.mark.parametrize('nstep', [1, 3])
+def test_a_loaded_collector_goes_on_as_the_one_that_was_saved(nstep: int, masked: bool) -> None:
+    facts = {'nstep': nstep, 'discount_factor': 0.9, 'masked': masked}
+    collector, _ = sampler(3, 3, cfg={'mark_episodes': True}, **facts)
+    collector.collect(13)
+    state = copy.deepcopy(collector.state_dict())
+    rngs = collector._policy.policy_of(0).forward.__self__._rng.bit_generator.state
+    expected = [collector.collect(n) for n in (5, 40)]
+    other, _ = sampler(3, 3, cfg={'mark_episodes': True}, **facts)
+    other.collect(3)
+    other.load_state_dict(state)
+    other._policy.policy_of(0).forward.__self__._rng.bit_generator.state = rngs
+    for before, after in zip(expected, [other.collect(n) for n in (5, 40)], strict=True):
+        assert before[1] == after[1]
+        for own, again in zip(before[0], after[0], strict=True):
+            for name, column in own.items():
+                np.testing.assert_array_equal(column, again[name], name)
+
+
+def test_episode_collector_goes_on_exactly_too() -> None:
+    def make() -> BattleEpisodeSerialCollector:
+        return BattleEpisodeSerialCollector({}, turn_games(3), ScriptedPolicy(n_episode=5).collect_mode)
+
+    collector = make()
+    collector.collect()
+    state = copy.deepcopy(collector.state_dict())
+    expected, other = collector.collect(), make()
+    other.load_state_dict(state)
+    again = other.collect()
+    assert expected[1] == again[1]
+    for player in range(2):
+        for one, two in zip(expected[0][player], again[0][player], strict=True):
+            np.testing.assert_array_equal(one['obs'], two['obs'])
+
+
+@pytest.mark.parametrize('given', [1, 3])
+def test_another_number_of_policies_than_players_is_refused(given: int) -> None:
+    policies = [Player().collect_mode] * given
+    with pytest.raises(IncompatibleError, match=rf"'{given} policies', expected 2, one for each player"):
+        BattleSampleSerialCollector({}, turn_games(2), policies)
+
+
+@pytest.mark.parametrize('record', [[True], [True, False, True], [False, False]])
+def test_switches_of_another_number_or_none_are_refused(record: list[bool]) -> None:
+    with pytest.raises(IncompatibleError, match=r'collector\.record: .* expected 2 of True and False'):
+        BattleSampleSerialCollector({'record': record}, turn_games(2), Player().collect_mode)
+
+
+def test_collectors_of_one_and_of_several_players_name_each_other() -> None:
+    with pytest.raises(IncompatibleError, match=r"collector\.type='sample_1v1'"):
+        SampleSerialCollector({}, turn_games(2), Player().collect_mode)
+    with pytest.raises(IncompatibleError, match=r"has one player.*collector\.type='sample'"):
+        BattleSampleSerialCollector({}, counting_manager(2), Player().collect_mode)
+    with pytest.raises(ConfigError, match='episode_1v1'):
+        policy = Player(on_policy=True).collect_mode
+        BattleSampleSerialCollector({}, turn_games(2), policy).collect(6)
+
+
+def test_another_policy_or_env_takes_over() -> None:
+    collector, manager = sampler(3, 2)
+    first, _ = collector.collect(4)
+    other = [Player(1), Player(2)]
+    collector.reset_policy([policy.collect_mode for policy in other])
+    data, _ = collector.collect(30)
+    for player in range(2):
+        check_rows(Batch.cat([first[player], data[player]]), player, 2, manager)
+        assert other[player].given_settings
+    bigger = turn_games(5, players=3)
+    collector.reset(Player().collect_mode, bigger)
+    data, _ = collector.collect(30)
+    assert len(data) == 3
+    for player in range(3):
+        check_rows(data[player], player, 3, bigger)
+
+
+def test_open_moves_collect_rewards_until_they_are_closed() -> None:
+    moves, envs = OpenMoves(3), np.array([0, 2])
+    moves.pay(np.array([5.0, 0.0]), envs)
+    moves.make({'obs': np.array([10, 12])}, envs)
+    moves.pay(np.array([1.0, 2.0]), envs)
+    moves.pay(np.array([3.0]), np.array([2]))
+    columns, reward, number = moves.close(envs)
+    assert columns['obs'].tolist() == [10, 12] and reward.tolist() == [6.0, 5.0] and number.tolist() == [0, 0]
+    assert len(moves) == 0 and moves.forget(envs) == 0

@@ -1,0 +1,287 @@
+"""Games of several players behind Gymnasium's interface: what players see, checkpoints, worker processes, bad input."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from games import CountingPlayers, Nim, TurnGame, turn_games
+from gymnasium import spaces
+
+from rlframe.data.players import PlayerLayout, outcome
+from rlframe.envs import BaseEnvManager
+from rlframe.envs.pettingzoo_env import PettingZooEnvFactory
+from rlframe.envs.player_env import PlayerEnv, player_env
+from rlframe.envs.subprocess_manager import SubprocessEnvManager
+from rlframe.errors import (
+    ConfigError,
+    EnvContractError,
+    EnvError,
+    IncompatibleError,
+    MissingDependencyError,
+    NonFiniteError,
+)
+
+
+def view_of(manager: Any, obs: Any = None) -> Any:
+    spec = manager.spec
+    return PlayerLayout(spec.player, spec.player_num).view(manager.obs if obs is None else obs)
+
+
+def test_spec_is_that_of_one_player_and_the_manager_s_that_of_all() -> None:
+    factory = PettingZooEnvFactory({'env_id': partial(TurnGame, players=3)})
+    assert factory.spec.player_num == 3 and factory.spec.player is None
+    assert (
+        factory.spec.observation_space == TurnGame().observation_space('')
+        and factory.spec.action_space.n == 3
+    )
+    manager = BaseEnvManager.from_factory(factory, 2)
+    assert manager.spec.player == factory.spec and manager.spec.player_num == 3
+    assert manager.spec.action_space == spaces.MultiDiscrete([3, 3, 3])
+
+
+def test_one_player_at_a_time_is_active_and_paid_when_it_is_his_turn() -> None:
+    env = player_env(Nim(5), 'Nim')
+    layout = PlayerLayout(env.player, 2)
+    obs, _ = env.reset(seed=0)
+    seen = layout.view(obs[None])
+    assert seen.active.tolist() == [[True, False]] and seen.obs[0, 0].argmax() == 5
+    obs, reward, terminated, truncated, _ = env.step(np.array([2, 0]))
+    seen = layout.view(obs[None])
+    assert seen.active.tolist() == [[False, True]] and seen.obs[0, 1].argmax() == 2
+    assert (reward, terminated, truncated) == (0.0, False, False) and not seen.over.any()
+    obs, reward, terminated, truncated, _ = env.step(np.array([0, 1]))
+    seen = layout.view(obs[None])
+    assert seen.reward.tolist() == [[-1.0, 1.0]] and (reward, terminated, truncated) == (-1.0, True, False)
+    assert seen.terminated.all() and not seen.truncated.any() and not seen.active.any()
+    assert seen.obs[0].argmax(1).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize('leaves', [False, True])
+@pytest.mark.parametrize('masked', [False, True])
+def test_state_is_seed_and_moves(masked: bool, leaves: bool) -> None:
+    manager = turn_games(4, players=3, leaves=leaves, masked=masked)
+    manager.reset(seed=[1, 2, 3, 4])
+    rng = np.random.default_rng(0)
+
+    def play(manager: Any, rng: Any) -> list[Any]:
+        seen = []
+        for _ in range(60):
+            view = view_of(manager)
+            action = rng.integers(0, 3, (4, 3))
+            if masked:
+                action = np.where(view.obs['action_mask'] > 0, rng.random((4, 3, 3)), -1).argmax(2)
+            step = manager.step(action, manager.ready)
+            seen.append((step.obs.copy(), step.reward.copy(), step.done))
+            if step.done.any():
+                manager.reset(step.env_id[step.done])
+        return seen
+
+    play(manager, rng)
+    state, drawn = pickle.loads(pickle.dumps(manager.state_dict())), pickle.loads(pickle.dumps(rng))
+    expected = play(manager, rng)
+    other = turn_games(4, players=3, leaves=leaves, masked=masked)
+    assert len(other.load_state_dict(state)) == 0
+    for before, after in zip(expected, play(other, drawn), strict=True):
+        for one, two in zip(before, after, strict=True):
+            np.testing.assert_array_equal(one, two)
+
+
+def test_a_game_that_is_not_decided_by_its_seed_cannot_go_on() -> None:
+    class Forgetful(Nim):
+        games = 0
+
+        def reset(self, seed: int | None = None, options: Any = None) -> None:
+            super().reset(seed)
+            Forgetful.games += 1
+            self.left -= Forgetful.games % 2
+
+    env = player_env(Forgetful(), 'Forgetful')
+    env.reset(seed=0)
+    with pytest.raises(EnvContractError, match=r'Forgetful: .* another position.*must decide'):
+        env.set_state(env.get_state())
+
+
+def test_worker_processes_give_the_same_games() -> None:
+    factory = PettingZooEnvFactory({'env_id': 'games:TurnGame', 'kwargs': {'players': 3, 'leaves': True}})
+    managers = [
+        BaseEnvManager.from_factory(factory, 3),
+        SubprocessEnvManager.from_factory(factory, 3, {'worker_num': 2}),
+    ]
+    assert factory.spec.player is None and factory.spec.player_num == 3
+    rng = np.random.default_rng(0)
+    for manager in managers:
+        manager.reset(seed=[5, 6, 7])
+    for _ in range(40):
+        action = rng.integers(0, 3, (3, 3))
+        one, two = (manager.step(action, manager.ready) for manager in managers)
+        for name in ('obs', 'reward', 'terminated', 'truncated'):
+            np.testing.assert_array_equal(getattr(one, name), getattr(two, name))
+        for manager in managers:
+            if one.done.any():
+                manager.reset(one.env_id[one.done])
+    for manager in managers:
+        manager.close()
+
+
+def test_players_of_different_spaces_are_refused() -> None:
+    class Unequal(Nim):
+        def action_space(self, agent: str) -> Any:
+            return spaces.Discrete(3 if agent == 'first' else 4)
+
+    with pytest.raises(
+        IncompatibleError, match=r'second has the action_space Discrete\(4\), first has.*supersuit'
+    ):
+        player_env(Unequal(), 'Unequal')
+    with pytest.raises(IncompatibleError, match='no game of several players'):
+        PettingZooEnvFactory({'env_id': 'builtins:dict'}).make()
+
+
+@pytest.mark.parametrize(
+    'obs, error, text',
+    [
+        (np.zeros(5), EnvContractError, r'the obs of player 0 is of shape \(5,\)'),
+        (np.array(['a'] * 11), EnvContractError, 'dtype <U1'),
+        (np.full(11, np.nan), NonFiniteError, 'the obs of player 0 is'),
+    ],
+)
+def test_observations_are_checked(obs: Any, error: type[Exception], text: str) -> None:
+    game = Nim(10)
+    game.last = lambda: (obs, 0, False, False, {})  # type: ignore[method-assign]
+    env = player_env(game, 'Nim')
+    with pytest.raises(error, match=text):
+        env.reset(seed=0)
+
+
+def test_rewards_are_checked_and_missing_parts_are_named() -> None:
+    env = CountingPlayers(0, reward=lambda *place: float('inf'))
+    env.reset(seed=0)
+    with pytest.raises(NonFiniteError, match='rewards of its players'):
+        env.step(np.zeros(2, int))
+    game = TurnGame(masked=True)
+    game.last = lambda: ({'observation': np.zeros(4)}, 0, False, False, {})  # type: ignore[method-assign]
+    with pytest.raises(EnvContractError, match=r"player \d has no part 'action_mask'"):
+        player_env(game, 'Masked').reset(seed=0)
+
+
+def test_continuous_actions_and_nested_observations_pass_unchanged() -> None:
+    class Walk:
+        metadata: dict[str, Any] = {}
+        possible_agents = ['a', 'b']
+
+        def observation_space(self, agent: str) -> Any:
+            box = spaces.Box(-9, 9, (2,), np.float32)
+            return spaces.Tuple((spaces.Discrete(5), spaces.Dict(at=box, far=spaces.MultiBinary(3))))
+
+        def action_space(self, agent: str) -> Any:
+            return spaces.Box(1, 2, (2,), np.float32)
+
+        def reset(self, seed: Any = None, options: Any = None) -> Any:
+            self.agents = ['a', 'b']
+            return self._obs({'a': np.ones(2), 'b': np.full(2, 2)}), {}
+
+        def _obs(self, at: Any) -> Any:
+            return {k: (i + 1, {'at': v, 'far': np.eye(3)[i]}) for i, (k, v) in enumerate(at.items())}
+
+        def step(self, action: Any) -> Any:
+            assert all(a.shape == (2,) for a in action.values())
+            flags = dict.fromkeys(self.agents, False)
+            return self._obs(action), dict.fromkeys(self.agents, 0.5), flags, flags, {}
+
+        def close(self) -> None: ...
+
+    manager = BaseEnvManager([lambda: player_env(Walk(), 'Walk')] * 2)
+    manager.reset(seed=[1, 2])
+    action = np.random.default_rng(0).uniform(1, 2, (2, 2, 2)).astype(np.float32)
+    view = view_of(manager, manager.step(action, manager.ready).obs)
+    assert view.obs['0'].tolist() == [[1, 2], [1, 2]] and view.active.all()
+    np.testing.assert_array_equal(view.obs['1']['at'], action)
+    np.testing.assert_array_equal(view.obs['1']['far'][:, 1], [[0, 1, 0]] * 2)
+
+
+def test_outcome_is_won_alone_or_shared() -> None:
+    wins, draws = outcome(np.array([[1.0, -1.0, 0.0], [2.0, 2.0, 0.0], [0.0, 0.0, 0.0]]))
+    assert wins.tolist() == [[True, False, False], [False] * 3, [False] * 3]
+    assert draws.tolist() == [[False] * 3, [True, True, False], [True] * 3]
+
+
+@pytest.mark.parametrize('env_id', ['classic.tictacto_v3', 'classic.tictactoe_v2', 'clasic.tictactoe_v3'])
+def test_unknown_ids_name_the_nearest(env_id: str) -> None:
+    pytest.importorskip('pettingzoo')
+    with pytest.raises(
+        EnvError, match=r"env\.env_id: PettingZoo has no .*Did you mean 'classic\.tictactoe_v3'"
+    ):
+        PettingZooEnvFactory({'env_id': env_id}).make()
+
+
+def test_bad_ids_and_arguments_say_what_is_wrong() -> None:
+    for env_id, text in (('nowhere:x', "no module named 'nowhere'"), ('games:Nimm', "has no 'Nimm'")):
+        with pytest.raises(EnvError, match=text):
+            PettingZooEnvFactory({'env_id': env_id}).make()
+    with pytest.raises(EnvError, match=r'env\.kwargs: .*stick'):
+        PettingZooEnvFactory({'env_id': 'games:Nim', 'kwargs': {'stick': 3}}).make()
+    with pytest.raises(ConfigError, match='an id, a class or a factory'):
+        PettingZooEnvFactory({'env_id': 7}).make()
+
+
+def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> Any:
+        raise ModuleNotFoundError("No module named 'chess'", name='chess')
+
+    with pytest.raises(MissingDependencyError, match="No module named 'chess'"):
+        PettingZooEnvFactory({'env_id': none}).make()
+    for name in [name for name in sys.modules if name.split('.')[0] == 'pettingzoo']:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, 'pettingzoo', None)
+    with pytest.raises(MissingDependencyError, match=r'pip install "rlframe\[pettingzoo\]"'):
+        PettingZooEnvFactory({'env_id': 'classic.tictactoe_v3'}).make()
+
+
+def random_game(env: PlayerEnv, seed: int) -> list[Any]:
+    """Plays legal moves at random and returns what each step gave."""
+    rng, layout, given = np.random.default_rng(seed), PlayerLayout(env.player, env.player.player_num), []
+    obs, _ = env.reset(seed=seed)
+    done = False
+    while not done:
+        seen = layout.view(obs[None])
+        action = np.zeros(env.player.player_num, int)
+        for player in np.flatnonzero(seen.active[0]):
+            legal = np.ones(env.player.action_space.n)
+            if seen.obs.dtype.names:
+                legal = seen.obs['action_mask'][0, player]
+            action[player] = rng.choice(np.flatnonzero(legal))
+        obs, _, terminated, truncated, _ = env.step(action)
+        done = terminated or truncated
+        given.append(layout.view(obs[None]))
+    return given
+
+
+@pytest.mark.parametrize('api', ['aec', 'parallel'])
+@pytest.mark.parametrize('env_id', ['tictactoe_v3', 'connect_four_v3', 'rps_v2'])
+def test_real_games_sum_to_zero_and_players_are_paid_what_pettingzoo_pays(env_id: str, api: str) -> None:
+    module = pytest.importorskip(f'pettingzoo.classic.{env_id}')
+    if api == 'parallel' and env_id != 'rps_v2':
+        with pytest.raises(EnvError, match=r"env\.api: .* has no 'parallel_env'"):
+            PettingZooEnvFactory({'env_id': f'classic.{env_id}', 'api': api}).make()
+        return
+    env: Any = PettingZooEnvFactory({'env_id': f'classic.{env_id}', 'api': api}).make()
+    decided = 0
+    for seed in range(12):
+        totals = np.sum([view.reward[0] for view in random_game(env, seed)], axis=0)
+        assert totals.sum() == 0
+        decided += totals[0] != 0
+        if api == 'aec':
+            game, paid = module.env(), {}
+            game.reset(seed=env._game_seed)
+            moves = [list(move) for move in env._moves]
+            for agent in game.agent_iter():
+                _, reward, terminated, truncated, _ = game.last()
+                paid[agent] = paid.get(agent, 0) + reward
+                over = terminated or truncated
+                game.step(None if over else int(moves.pop(0)[game.possible_agents.index(agent)]))
+            assert not moves and [paid[agent] for agent in game.possible_agents] == totals.tolist()
+    assert decided >= 4
