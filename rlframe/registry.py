@@ -132,7 +132,14 @@ def _in(package: str, **modules: str) -> dict[str, str]:
 ENV_REGISTRY = Registry('env', _in('envs', gym='gym_env'))
 """One env: how to make it and what it is called."""
 ENV_MANAGER_REGISTRY = Registry(
-    'env manager', _in('envs', base='env_manager', gym_vector='vector_env', subprocess='subprocess_manager')
+    'env manager',
+    _in(
+        'envs',
+        base='env_manager',
+        gym_vector='vector_env',
+        subprocess='subprocess_manager',
+        async_subprocess='async_manager',
+    ),
 )
 """N envs stepped together."""
 POLICY_REGISTRY = Registry('policy', _in('policy', dqn='dqn', c51='c51', qrdqn='qrdqn', ppo='ppo'))
