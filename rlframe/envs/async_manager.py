@@ -25,7 +25,7 @@ class AsyncSubprocessEnvManager(SubprocessEnvManager):
     """Steps N envs in W worker processes and returns as soon as some of them are through.
 
     ``step`` sends actions and returns the envs that have answered, whenever they were acted on; the others are busy, and not
-    ``ready``, until a later step returns them. A ``reset`` of some envs does not wait either: they are ready when a later
+    ``ready``, until a later step returns them. A ``reset`` of named envs does not wait either: they are ready when a later
     step finds that they have begun. So a slow env, or a slow reset, holds up nobody but the envs of its own worker; by
     default every env has one of its own. Which envs answer together depends on time: each env's own steps are those of
     ``subprocess``, but two runs under a policy that learns are not equal bit for bit.
@@ -95,10 +95,9 @@ class AsyncSubprocessEnvManager(SubprocessEnvManager):
 
     def reset(self, env_id: IntArray | None = None, seed: Sequence[int | None] | None = None) -> None:
         self.launch()
-        listed = self._all if env_id is None else env_id
-        self._finish(listed)
+        self._finish(self._all if env_id is None else env_id)
         seeds = self._seeds(env_id, seed)
-        if len(listed) == self.env_num:
+        if env_id is None:
             self._begin(seeds)
         else:
             self._begin_soon(seeds)

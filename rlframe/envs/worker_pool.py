@@ -35,7 +35,7 @@ class Question(NamedTuple):
     limit: float
     """Most seconds that one env may take."""
     begun: float
-    """When it was sent, by the monotonic clock."""
+    """When it was sent, or a part of the answer came last, by the monotonic clock."""
 
 
 class WorkerPool:
@@ -127,27 +127,28 @@ class WorkerPool:
         while len(self.asked) > left:
             rest = max(min(deadline, end) - time.monotonic(), 0.0)
             events = self._poller.poll(math.ceil(1000 * min(rest, LOOK_SECONDS)))
-            heard = set()
             for fd, event in events:
                 if fd not in self._by_fd:  # lost by an event of this very round
                     continue
                 worker = self._by_fd[fd]
-                heard.add(worker.index)
                 try:
                     received = self._receive(worker, fd, event)
                 except (EOFError, OSError):
                     faults.append(self._lose(worker))
                     continue
-                if received is not None:
-                    kind, body = received
-                    del self.asked[worker.index]
-                    if kind == ERROR:
-                        errors[worker.index] = pickle.loads(body)
-                    else:
-                        replies[worker.index] = body
+                if received is None:
+                    if worker.index in self.asked:  # it is on the way, however long nobody listened
+                        self.asked[worker.index] = self.asked[worker.index]._replace(begun=time.monotonic())
+                    continue
+                kind, body = received
+                del self.asked[worker.index]
+                if kind == ERROR:
+                    errors[worker.index] = pickle.loads(body)
+                else:
+                    replies[worker.index] = body
             now = time.monotonic()
             if now >= deadline or not events:
-                deadline = self._lose_silent(heard, faults)
+                deadline = self._lose_silent(faults)
             if now >= end and not events:
                 break
         if errors:
@@ -167,15 +168,12 @@ class WorkerPool:
             raise EOFError
         return received
 
-    def _lose_silent(self, heard: set[int], faults: list[Fault]) -> float:
-        """Gives up the workers that are gone or late, unless they were just heard, and returns when the next would be late."""
+    def _lose_silent(self, faults: list[Fault]) -> float:
+        """Gives up the workers that are gone or late, and returns when the next one would be late."""
         now = time.monotonic()
         deadlines = []
         for index, asked in list(self.asked.items()):
             worker = self.running[index]
-            if index in heard:
-                deadlines.append(now + asked.limit)
-                continue
             due = max(asked.begun, float(self._watch.since[index])) + asked.limit
             if now < due and not worker.has_exited():
                 deadlines.append(due)

@@ -53,10 +53,15 @@ class Pushing(ScriptedPolicy):
 
 
 def play(manager: IEnvManager, steps: int) -> list[dict[str, Any]]:
-    """Returns all transitions of so many steps."""
+    """Returns the transitions of so many steps, env by env; each env takes as many, whoever is through first, if it can."""
     rollout, rows = Rollout(manager, Pushing().collect_mode), []
-    for _ in range(steps):
-        step = rollout.step()
+    taken = np.zeros(manager.env_num, np.int64)
+    rounds = 0
+    while taken.min() < steps if manager.can_hold else rounds < steps:
+        acting = manager.ready[taken[manager.ready] < steps] if manager.can_hold else None
+        step = rollout.step(acting)
+        rounds += 1
+        taken[step.timestep.env_id] += 1
         for i, env in enumerate(step.timestep.env_id):
             rows.append(
                 {
@@ -68,7 +73,7 @@ def play(manager: IEnvManager, steps: int) -> list[dict[str, Any]]:
                     'truncated': bool(step.timestep.truncated[i]),
                 }
             )
-    return rows
+    return sorted(rows, key=lambda row: row['env'])
 
 
 def test_facts_are_those_of_the_env(make: Make) -> None:

@@ -261,7 +261,9 @@ def test_a_reset_that_never_succeeds_uses_the_budget_up(make: Any) -> None:
         manager.reset(seed=[1, 2, 3])
         assert manager.ready.tolist() == manager.alive.tolist() == [0, 2]
         assert manager.step(np.zeros(2, np.int64), manager.ready).env_id.tolist() == [0, 2]
-        with pytest.raises(ValueError, match=r'step\(\) of env \[0, 1\], of which only \[0, 2\] are (left|ready)'):
+        with pytest.raises(
+            ValueError, match=r'step\(\) of env \[0, 1\], of which only \[0, 2\] are (left|ready)'
+        ):
             manager.step(np.zeros(2, np.int64), np.array([0, 1]))
 
 

@@ -368,9 +368,11 @@ PARENT = textwrap.dedent(
     import fault_envs
     from rlframe.envs.subprocess_manager import SubprocessEnvManager
 
+    kind = fault_envs.Patient if sys.argv[3] == 'Patient' else SubprocessEnvManager
+
     def work():
         env_fn = [partial(fault_envs.FaultEnv, i, sys.argv[1] if i == 1 else '', at=3) for i in range(4)]
-        manager = SubprocessEnvManager(env_fn, {'worker_num': 2})
+        manager = kind(env_fn, {'worker_num': 2})
         manager.reset()
         manager.step(np.zeros(4, np.int64), manager.ready)
         manager.step(np.zeros(4, np.int64), manager.ready)
@@ -402,10 +404,10 @@ PARENT = textwrap.dedent(
         ('fork', 'main'),
     ],
 )
-def test_all_are_gone_soon_after_the_parent_was_killed(fault: str, where: str) -> None:
+def test_all_are_gone_soon_after_the_parent_was_killed(fault: str, where: str, kind: Any) -> None:
     path = os.pathsep.join([str(ROOT), str(ROOT / 'tests')])
     parent = subprocess.Popen(
-        [sys.executable, '-c', PARENT, fault, where],
+        [sys.executable, '-c', PARENT, fault, where, kind.__name__],
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, 'PYTHONPATH': path},
