@@ -103,16 +103,15 @@ def test_a_run_that_is_saved_while_envs_are_busy_goes_on_with_steps_that_belong_
     env_id = partial(Uneven, delay=0.005)
     pair = config_pair(env_id=env_id, manager='async_subprocess', learn=dict(update_per_collect=1))
     with SerialPipeline(config.compile_config(*pair, seed=3)) as pipeline:
-        for _ in range(40):
+        while pipeline.progress.envstep < 300 or not pipeline.collector._env._group.busy.any():
             pipeline.step()
-        assert pipeline.collector._env._group.busy.any()
         pipeline.save_checkpoint(tmp_path / 'saved')
         saved = pipeline.progress.envstep
     with SerialPipeline(config.compile_config(*pair, seed=3)) as pipeline:
         pipeline.load_checkpoint(tmp_path / 'saved')
         for _ in range(30):
             pipeline.step()
-        assert pipeline.progress.envstep >= saved + 240 and pipeline.progress.train_iter > 50
+        assert pipeline.progress.envstep >= saved + 240 and pipeline.progress.train_iter > 40
         stored = pipeline.replay_buffer.state_dict()['storage']['columns']
     rows = {
         name: np.asarray(stored[name])[: pipeline.progress.envstep]
