@@ -139,6 +139,7 @@ ENV_MANAGER_REGISTRY = Registry(
         gym_vector='vector_env',
         subprocess='subprocess_manager',
         async_subprocess='async_manager',
+        env_pool='pool_manager',
     ),
 )
 """N envs stepped together."""

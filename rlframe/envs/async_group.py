@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from rlframe.data.timestep import Array, IntArray
 from rlframe.envs.faults import Fault
-from rlframe.envs.worker_group import WorkerGroup, first_env
+from rlframe.envs.worker_group import WorkerGroup, failed_resets, first_env
 
 NO_ENV = np.zeros(0, np.int64)
 
@@ -74,8 +73,7 @@ class AsyncWorkerGroup(WorkerGroup):
         begun = self._through(self._beginning)
         told, more = self._unpacked({index: replies[index] for index in stepped if index in replies})
         faults += more
-        for index in begun:
-            faults += pickle.loads(replies[index]) if index in replies else ()
+        faults += failed_resets(replies[index] for index in begun if index in replies)
         faults.sort(key=first_env)
         return Through(_ids(stepped), _ids(begun), told, faults)
 

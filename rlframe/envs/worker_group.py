@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -174,11 +174,9 @@ class WorkerGroup:
         replies, faults = self._pool.exchange(
             self._reset_messages(due, env_id, seeds), 'reset()', self._reset_timeout
         )
-        for index, body in replies.items():
-            failed = pickle.loads(body)
+        for index in replies:
             obs[due[index]] = self._arrays.first_obs[due[index]]
-            faults += failed
-        return sorted(faults, key=first_env)
+        return sorted(faults + failed_resets(replies.values()), key=first_env)
 
     def _reset_messages(
         self, due: Mapping[int, IntArray], env_id: IntArray, seeds: Sequence[int | None]
@@ -240,6 +238,11 @@ class WorkerGroup:
         if faults:
             self.close()
             raise min(faults, key=first_env).error
+
+
+def failed_resets(replies: Iterable[bytes]) -> list[Fault]:
+    """Returns the envs that failed, of what workers answered to resets."""
+    return [fault for body in replies for fault in pickle.loads(body)]
 
 
 def first_env(fault: Fault) -> int:

@@ -130,22 +130,12 @@ class WorkerPool:
             for fd, event in events:
                 if fd not in self._by_fd:  # lost by an event of this very round
                     continue
-                worker = self._by_fd[fd]
-                try:
-                    received = self._receive(worker, fd, event)
-                except (EOFError, OSError):
-                    faults.append(self._lose(worker))
-                    continue
-                if received is None:
-                    if worker.index in self.asked:  # it is on the way, however long nobody listened
-                        self.asked[worker.index] = self.asked[worker.index]._replace(begun=time.monotonic())
-                    continue
-                kind, body = received
-                del self.asked[worker.index]
-                if kind == ERROR:
-                    errors[worker.index] = pickle.loads(body)
-                else:
-                    replies[worker.index] = body
+                index = self._by_fd[fd].index
+                received = self._hear(self._by_fd[fd], fd, event, faults)
+                if received is not None and received[0] == ERROR:
+                    errors[index] = pickle.loads(received[1])
+                elif received is not None:
+                    replies[index] = received[1]
             now = time.monotonic()
             if now >= deadline or not events:
                 deadline = self._lose_silent(faults)
@@ -159,6 +149,21 @@ class WorkerPool:
         with contextlib.suppress(OSError):  # that it is gone is noticed when it is to answer
             if not worker.send(data):
                 self._poller.modify(worker.link, select.POLLIN | select.POLLOUT)
+
+    def _hear(
+        self, worker: WorkerProcess, fd: int, event: int, faults: list[Fault]
+    ) -> tuple[int, bytes] | None:
+        """Returns the kind and the body of an answer if it is whole; a worker that is gone becomes a fault."""
+        try:
+            received = self._receive(worker, fd, event)
+        except (EOFError, OSError):
+            faults.append(self._lose(worker))
+            return None
+        if received is not None:
+            del self.asked[worker.index]
+        elif worker.index in self.asked:  # it is on the way, however long nobody listened
+            self.asked[worker.index] = self.asked[worker.index]._replace(begun=time.monotonic())
+        return received
 
     def _receive(self, worker: WorkerProcess, fd: int, event: int) -> tuple[int, bytes] | None:
         if event & select.POLLOUT and worker.flush():
