@@ -132,7 +132,15 @@ def _in(package: str, **modules: str) -> dict[str, str]:
 ENV_REGISTRY = Registry('env', _in('envs', gym='gym_env', pettingzoo='pettingzoo_env'))
 """One env: how to make it and what it is called."""
 ENV_MANAGER_REGISTRY = Registry(
-    'env manager', _in('envs', base='env_manager', gym_vector='vector_env', subprocess='subprocess_manager')
+    'env manager',
+    _in(
+        'envs',
+        base='env_manager',
+        gym_vector='vector_env',
+        subprocess='subprocess_manager',
+        async_subprocess='async_manager',
+        env_pool='pool_manager',
+    ),
 )
 """N envs stepped together."""
 POLICY_REGISTRY = Registry(

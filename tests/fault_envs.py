@@ -15,6 +15,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from rlframe.envs.async_manager import AsyncSubprocessEnvManager
+
 
 class OwnError(Exception):
     """An env's own kind of error."""
@@ -102,6 +104,41 @@ class Steady(gymnasium.Env):
         return np.full((4, 6, 3), 10 * self.number + self.steps, np.uint8)
 
 
+class Uneven(Steady):
+    """Takes its time, now more, now less; its reward tells what it was asked to do.
+
+    Args:
+        number: Which env it is.
+        length: Steps of an episode.
+        delay: Most seconds of a step or a reset.
+        gate: Files that hold up: a step waits while ``gate + '.step'`` is there, a reset while ``gate + '.reset'`` is.
+    """
+
+    def __init__(self, number: int = 0, length: int = 5, delay: float = 0.0, gate: str = '') -> None:
+        super().__init__(number, length)
+        self.delay, self.gate = delay, gate
+        self.clock = np.random.default_rng(number)
+
+    def _wait(self, what: str) -> None:
+        time.sleep(self.delay * self.clock.random())
+        while self.gate and Path(f'{self.gate}.{what}').exists():
+            time.sleep(0.002)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        self._wait('reset')
+        return super().reset(seed=seed)
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self._wait('step')
+        obs, _, *rest = super().step(action)
+        return obs, uneven_reward(obs, action), *rest
+
+
+def uneven_reward(obs: Any, action: Any) -> Any:
+    """The reward of the step by ``action`` that led to ``obs``, [..., 4], of an ``Uneven`` env; exact in float32."""
+    return 100_000 * obs[..., 0] + 100 * obs[..., 1] + 2 * obs[..., 2] + action
+
+
 class Handle(Steady):
     """Its state cannot be had; an episode depends on nothing but its seed."""
 
@@ -184,6 +221,17 @@ class Bad(Steady):
             else:
                 obs = np.zeros(7, np.float32)
         return obs, reward, *rest
+
+
+class Patient(AsyncSubprocessEnvManager):
+    """Waits for all envs in every step and reset, so that time decides about nothing."""
+
+    def __init__(self, env_fn: Any, cfg: Any = None) -> None:
+        super().__init__(env_fn, {'wait_num': len(env_fn), **(cfg or {})})
+
+    def reset(self, *args: Any, **kwargs: Any) -> None:
+        super().reset(*args, **kwargs)
+        self._finish(self._all)
 
 
 def processes() -> dict[int, tuple[str, int, int]]:

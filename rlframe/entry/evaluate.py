@@ -8,6 +8,7 @@ import os
 import sys
 import warnings
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -84,22 +85,22 @@ def score(
     set_seed(seed)
     build.set_threads(cfg)
     factory = build.make_factory(cfg)
-    policy = build.make_policy(cfg, factory.spec, fields=('eval',))
-    build.load_network(policy, state, manifest, cfg, str(path))
     if video is not None and factory.spec.player_num > 1:
         raise ConfigError(
             f'{factory.spec.name} has {factory.spec.player_num} players; films are of one player',
             where='--video',
             remedy='policy.eval.evaluator.render.render_freq=0 films evaluations during training.',
         )
-    if video is not None:
-        _film(cfg, factory, policy, Path(video), seed)
-    env = build.make_evaluator_env(cfg, factory, min(cfg.env.evaluator_env_num, episodes))
-    evaluator = build.make_evaluator(cfg, env, policy, factory.spec, seed=seed, purpose=SCORE)
-    try:
+    with ExitStack() as closers:
+        env = build.make_evaluator_env(cfg, factory, min(cfg.env.evaluator_env_num, episodes))
+        closers.callback(env.close)
+        policy = build.make_policy(cfg, factory.spec, fields=('eval',))
+        build.load_network(policy, state, manifest, cfg, str(path))
+        if video is not None:
+            _film(cfg, factory, policy, Path(video), seed)
+        evaluator = build.make_evaluator(cfg, env, policy, factory.spec, seed=seed, purpose=SCORE)
+        closers.callback(evaluator.close)
         _, info = evaluator.eval(n_episode=episodes)
-    finally:
-        evaluator.close()
     return info['eval_episode_return'], info['eval_episode_len']
 
 

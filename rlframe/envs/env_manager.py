@@ -191,14 +191,20 @@ class BaseEnvManager(IEnvManager):
 
     def reset(self, env_id: IntArray | None = None, seed: Sequence[int | None] | None = None) -> None:
         self.launch()
+        self._begin(self._seeds(env_id, seed))
+
+    def _seeds(self, env_id: IntArray | None, seed: Sequence[int | None] | None) -> dict[int, int | None]:
+        """Returns the envs that are to begin an episode, and the seed of each."""
         listed = self._all.tolist() if env_id is None else env_id.tolist()
-        seeds = dict(zip(listed, [None] * len(listed) if seed is None else seed, strict=True))
+        seeds: dict[int, int | None] = dict(
+            zip(listed, [None] * len(listed) if seed is None else seed, strict=True)
+        )
         for env, own in seeds.items():
             if own is not None:
                 self._seed[env] = seeds[env] = int(own)
             elif env in self._lost:
                 seeds[env] = restart_seed(self._seed[env], int(self._restarts[env]))
-        self._begin(seeds)
+        return seeds
 
     def _begin(self, seeds: Mapping[int, int | None]) -> None:
         """Begins a new episode in each of the given envs, in new ones where envs fail."""

@@ -8,6 +8,7 @@ is not (a simulator's handle, say), the state cannot be had and ``capture`` retu
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -62,6 +63,20 @@ def restore(env: gymnasium.Env[Any, Any], state: dict[str, Any]) -> None:
         else:
             vars(layer).update({name: _decode(value) for name, value in values.items()})
     env.action_space._np_random = _decode(state['action_space'])
+
+
+def capture_info(info: Mapping[str, Any]) -> Any:
+    """Returns what an env told beside a step as plain data, or ``None`` where it is none."""
+    try:
+        return _encode(dict(info))
+    except TypeError:
+        return None
+
+
+def restore_info(state: Any) -> dict[str, Any]:
+    """Returns the info that ``capture_info`` made plain data of."""
+    info: dict[str, Any] = _decode(state)
+    return info
 
 
 def _layers(env: gymnasium.Env[Any, Any]) -> list[Any]:

@@ -136,14 +136,25 @@ class EnvWorker:
         self._arrays = SharedArrays(self._memory, self._watch.nbytes, spec, env_num)
         self._group.attach(spec, self._arrays.counts)
 
-    def join(self, make: bytes, env_id: Sequence[int], spec: EnvSpec, env_num: int) -> None:
-        """Takes the place of a worker that was lost."""
-        self.take(make, env_id)
+    def join(
+        self,
+        make: bytes,
+        own: Sequence[int],
+        spec: EnvSpec,
+        env_num: int,
+        env_id: IntArray,
+        seeds: Sequence[int | None],
+    ) -> list[Fault]:
+        """Takes the place of a worker that was lost, and begins episodes as ``reset`` does."""
+        self.take(make, own)
         self.attach(spec, env_num)
+        return self.reset(env_id, seeds)
 
     def reset(self, env_id: IntArray, seeds: Sequence[int | None]) -> list[Fault]:
         """Begins episodes and returns the envs that failed."""
-        if not self._seeded and seeds[0] is not None:  # for envs that draw from the global generators
+        if (
+            not self._seeded and seeds and seeds[0] is not None
+        ):  # for envs that draw from the global generators
             self._seeded = True
             random.seed(seeds[0])
             np.random.seed(seeds[0])  # noqa: NPY002

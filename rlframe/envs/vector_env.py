@@ -99,7 +99,7 @@ class GymVectorEnvManager(IEnvManager):
         self._action = np.zeros(
             (self.env_num, *(self.spec.action_space.shape or ())), self.spec.action_space.dtype
         )
-        self._action[:] = _any_action(self.spec)
+        self._action[:] = any_action(self.spec)
 
     @property
     def ready(self) -> IntArray:
@@ -178,7 +178,7 @@ class GymVectorEnvManager(IEnvManager):
         self.obs = obs = self._as_declared(obs, 'step()')
         contract.check_columns(reward, terminated, truncated, self.spec, self.env_num)
         self._ready = self._all
-        infos: Sequence[Any] = _rows_of_info(info, self.env_num) if info else ()
+        infos: Sequence[Any] = rows_of_info(info, self.env_num) if info else ()
         if self._autoreset == 'SameStep' and 'final_obs' in info:
             begun = np.flatnonzero(info['_final_obs'])
             contract.check_first_obs(obs[begun], begun, self.spec, lambda i: (int(self._episodes[i]) + 1, 0))
@@ -206,7 +206,7 @@ class GymVectorEnvManager(IEnvManager):
         finished = np.flatnonzero(info['_final_obs'])
         obs = obs.copy()
         final: Sequence[Any] = (
-            _rows_of_info(info['final_info'], self.env_num) if 'final_info' in info else infos
+            rows_of_info(info['final_info'], self.env_num) if 'final_info' in info else infos
         )
         rows = list(infos)
         for i in finished.tolist():
@@ -302,7 +302,7 @@ def _make_checked(factory: EnvFactory, render_mode: str | None, index: int, rema
     return CheckedEnv(factory.create(render_mode), index, remarks)
 
 
-def _any_action(spec: EnvSpec) -> Any:
+def any_action(spec: EnvSpec) -> Any:
     """Returns an action for envs whose action in this step is ignored."""
     space = spec.action_space
     if isinstance(space, gym.spaces.Box):
@@ -310,14 +310,14 @@ def _any_action(spec: EnvSpec) -> Any:
     return getattr(space, 'start', 0)
 
 
-def _rows_of_info(info: Mapping[str, Any], env_num: int) -> list[dict[str, Any]]:
+def rows_of_info(info: Mapping[str, Any], env_num: int) -> list[dict[str, Any]]:
     """Turns a vector env's info, arrays with masks, into one dict per env."""
     rows: list[dict[str, Any]] = [{} for _ in range(env_num)]
     for name, values in info.items():
         if name.startswith('_') or name in ('final_obs', 'final_info'):
             continue
         present = info.get(f'_{name}', np.ones(env_num, bool))
-        nested = _rows_of_info(values, env_num) if isinstance(values, Mapping) else None
+        nested = rows_of_info(values, env_num) if isinstance(values, Mapping) else None
         for i in np.flatnonzero(present):
             rows[i][name] = nested[i] if nested is not None else values[i]
     return rows

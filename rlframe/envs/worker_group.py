@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -100,8 +100,27 @@ class WorkerGroup:
 
     def step(self, action: Array, env_id: IntArray) -> Answers:
         """Steps the given envs, [n], once each; see ``EnvGroup.step``."""
-        arrays = self._arrays
         self._which ^= 1
+        messages = self._step_messages(action, env_id)
+        replies, faults = self._pool.exchange(messages, 'step()', self._step_timeout)
+        told, more = self._unpacked(replies)
+        faults = sorted(faults + more, key=first_env)
+        infos = [told.get(env, {}) for env in env_id.tolist()] if told else ()
+        arrays = self._arrays
+        obs = arrays.obs[self._which]
+        if self._is_whole(env_id):
+            columns = arrays.reward.copy(), arrays.terminated.copy(), arrays.truncated.copy()
+            return Answers(obs, *columns, infos, faults)
+        columns = arrays.reward[env_id], arrays.terminated[env_id], arrays.truncated[env_id]
+        return Answers(obs[env_id], *columns, infos, faults)
+
+    def _is_whole(self, env_id: IntArray) -> bool:
+        """Whether these are all envs in order."""
+        return len(env_id) == len(self._everyone) and bool((env_id == self._everyone).all())
+
+    def _step_messages(self, action: Array, env_id: IntArray) -> dict[int, bytes]:
+        """Puts actions where the workers find them, and returns what the workers are to be sent."""
+        arrays = self._arrays
         if (
             action.dtype.kind not in 'biuf'
             or action.dtype.itemsize > 8
@@ -109,31 +128,23 @@ class WorkerGroup:
         ):
             action = self._as_declared(action, env_id)
         dtype = action.dtype.char
-        whole = len(env_id) == len(self._everyone) and bool((env_id == self._everyone).all())
-        if whole:
+        if self._is_whole(env_id):
             arrays.action(dtype)[:] = action
-            messages = dict.fromkeys(self._pool.running, self._step_message(dtype))
-        else:
-            arrays.action(dtype)[env_id] = action
-            messages = {
-                index: self._step_message(dtype, own) for index, own in self._by_worker(env_id).items()
-            }
-        replies, faults = self._pool.exchange(messages, 'step()', self._step_timeout)
+            return dict.fromkeys(self._pool.running, self._step_message(dtype))
+        arrays.action(dtype)[env_id] = action
+        return {index: self._step_message(dtype, own) for index, own in self._by_worker(env_id).items()}
+
+    def _unpacked(self, replies: Mapping[int, bytes]) -> tuple[dict[Any, Any], list[Fault]]:
+        """Returns what workers told beside the shared arrays: infos by env, and faults; remarks are passed on."""
         told: dict[Any, Any] = {}
+        faults: list[Fault] = []
         for body in replies.values():
             if body:
                 told.update(pickle.loads(body))
                 faults += told.pop('faults')
                 for kind, text in told.pop('remarks'):
                     self._remarks.tell(kind, text)
-        faults.sort(key=_first_env)
-        infos = [told.get(env, {}) for env in env_id.tolist()] if told else ()
-        obs = arrays.obs[self._which]
-        if whole:
-            columns = arrays.reward.copy(), arrays.terminated.copy(), arrays.truncated.copy()
-            return Answers(obs, *columns, infos, faults)
-        columns = arrays.reward[env_id], arrays.terminated[env_id], arrays.truncated[env_id]
-        return Answers(obs[env_id], *columns, infos, faults)
+        return told, faults
 
     def _as_declared(self, action: Array, env_id: IntArray) -> Array:
         """Returns actions that do not fit into the shared array as those of the space.
@@ -159,31 +170,32 @@ class WorkerGroup:
 
     def reset(self, env_id: IntArray, seeds: Sequence[int | None], obs: Array) -> list[Fault]:
         """Begins episodes, in new workers where there are none; see ``EnvGroup.reset``."""
-        seed_of = dict(zip(env_id.tolist(), seeds, strict=True))
         due = self._by_worker(env_id)
-        faults = self._replace([index for index in due if index not in self._pool.running])
-        resets = {
-            index: call('reset', own, [seed_of[env] for env in own.tolist()])
-            for index, own in due.items()
-            if index in self._pool.running
-        }
-        replies, more = self._pool.exchange(resets, 'reset()', self._reset_timeout)
-        faults += more
-        for index, body in replies.items():
-            failed = pickle.loads(body)
+        replies, faults = self._pool.exchange(
+            self._reset_messages(due, env_id, seeds), 'reset()', self._reset_timeout
+        )
+        for index in replies:
             obs[due[index]] = self._arrays.first_obs[due[index]]
-            faults += failed
-        return sorted(faults, key=_first_env)
+        return sorted(faults + failed_resets(replies.values()), key=first_env)
 
-    def _replace(self, missing: Sequence[int]) -> list[Fault]:
-        """Starts workers in the place of those that were lost."""
-        for index in missing:
-            self._pool.start(index)
-        joins = {
-            index: call('join', self._make, self._owned[index], self.spec, len(self._everyone))
-            for index in missing
-        }
-        return self._pool.exchange(joins, 'its start', self._reset_timeout)[1]
+    def _reset_messages(
+        self, due: Mapping[int, IntArray], env_id: IntArray, seeds: Sequence[int | None]
+    ) -> dict[int, bytes]:
+        """Returns what the workers are to be sent so that envs begin episodes; starts workers that are missing."""
+        seed_of = dict(zip(env_id.tolist(), seeds, strict=True))
+        messages = {}
+        for index, own in due.items():
+            own_seeds = [seed_of[env] for env in own.tolist()]
+            if index in self._pool.running:
+                messages[index] = call('reset', own, own_seeds)
+            else:
+                messages[index] = self._join_message(index, own, own_seeds)
+        return messages
+
+    def _join_message(self, index: int, env_id: IntArray, seeds: Sequence[int | None]) -> bytes:
+        """Starts a worker in the place of one that was lost, and returns what it is to be sent."""
+        self._pool.start(index)
+        return call('join', self._make, self._owned[index], self.spec, len(self._everyone), env_id, seeds)
 
     def capture(self) -> tuple[States, list[Fault]]:
         """Returns the states of the envs that there are; see ``EnvGroup.capture``."""
@@ -197,7 +209,8 @@ class WorkerGroup:
     def restore(self, states: Mapping[int, Any]) -> None:
         """Puts envs back into states that ``capture`` returned, after the counts were put back."""
         missing = [index for index in range(len(self._owned)) if index not in self._pool.running]
-        self._must_be_none(self._replace(missing))
+        joins = {index: self._join_message(index, self._everyone[:0], ()) for index in missing}
+        self._ask(joins, 'its start', self._reset_timeout)
         ask = {
             index: call('restore', {env: states[env] for env in own if env in states})
             for index, own in enumerate(self._owned)
@@ -224,8 +237,14 @@ class WorkerGroup:
         """Raises what went wrong where no fault can be outlived."""
         if faults:
             self.close()
-            raise min(faults, key=_first_env).error
+            raise min(faults, key=first_env).error
 
 
-def _first_env(fault: Fault) -> int:
+def failed_resets(replies: Iterable[bytes]) -> list[Fault]:
+    """Returns the envs that failed, of what workers answered to resets."""
+    return [fault for body in replies for fault in pickle.loads(body)]
+
+
+def first_env(fault: Fault) -> int:
+    """Returns what faults are sorted by."""
     return fault.env_id[0]

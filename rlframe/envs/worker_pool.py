@@ -11,6 +11,7 @@ import socket
 import time
 import weakref
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from rlframe.envs.env_group import Counts
 from rlframe.envs.faults import Fault
@@ -24,6 +25,17 @@ EXIT_SECONDS = 1.0
 """What a worker that closed its connection is given to end, so that its exit status can be told."""
 LOOK_SECONDS = 1.0
 """Between two looks at workers whose end was not noticed otherwise."""
+
+
+class Question(NamedTuple):
+    """What a worker was asked, as long as it owes the answer."""
+
+    what: str
+    """What envs are asked for, in words."""
+    limit: float
+    """Most seconds that one env may take."""
+    begun: float
+    """When it was sent, or a part of the answer came last, by the monotonic clock."""
 
 
 class WorkerPool:
@@ -44,6 +56,8 @@ class WorkerPool:
         """Bytes at the beginning of the memory that are taken."""
         self.running: dict[int, WorkerProcess] = {}
         """The workers that there are."""
+        self.asked: dict[int, Question] = {}
+        """Workers that owe an answer, to what they were asked."""
         self._by_fd: dict[int, WorkerProcess] = {}
         self._poller = select.poll()
         self._end_all = weakref.finalize(self, _end_all, os.getpid(), self.running, self.memory)
@@ -65,7 +79,7 @@ class WorkerPool:
     def exchange(
         self, messages: Mapping[int, bytes], what: str, limit: float
     ) -> tuple[dict[int, bytes], list[Fault]]:
-        """Sends messages and waits for the answers.
+        """Sends messages and waits for the answers of all; no other answer may be due.
 
         Args:
             messages: Workers to what each is sent.
@@ -78,45 +92,55 @@ class WorkerPool:
         Raises:
             RLFrameError: What a worker raised. The pool is closed then, and so it is by an interrupt.
         """
+        self.ask(messages, what, limit)
+        return self.gather(len(messages))
+
+    def ask(self, messages: Mapping[int, bytes], what: str, limit: float) -> None:
+        """Sends messages, whose answers ``gather`` returns; a worker that owes an answer must not be asked."""
+        question = Question(what, limit, time.monotonic())
+        for index, data in messages.items():
+            self.asked[index] = question
+            self._send(self.running[index], data)
+
+    def gather(self, count: int, patience: float = math.inf) -> tuple[dict[int, bytes], list[Fault]]:
+        """Waits until so many workers are through with what they were asked, or for so many seconds.
+
+        Returns:
+            Workers to what each answered, and what became of those that were lost, also of those that were not asked.
+
+        Raises:
+            RLFrameError: What a worker raised. The pool is closed then, and so it is by an interrupt.
+        """
         try:
-            return self._exchange(messages, what, limit)
+            return self._gather(max(len(self.asked) - count, 0), patience)
         except BaseException:  # answers that nobody waits for any more may be under way
             self.close()
             raise
 
-    def _exchange(
-        self, messages: Mapping[int, bytes], what: str, limit: float
-    ) -> tuple[dict[int, bytes], list[Fault]]:
-        begun = time.monotonic()
-        deadline = begun + limit
-        waiting = {index: self.running[index] for index in messages}
-        for index, worker in waiting.items():
-            self._send(worker, messages[index])
+    def _gather(self, left: int, patience: float) -> tuple[dict[int, bytes], list[Fault]]:
+        """Waits until at most ``left`` workers still owe an answer."""
         replies: dict[int, bytes] = {}
         faults: list[Fault] = []
         errors: dict[int, Exception] = {}
-        while waiting:
-            rest = max(deadline - time.monotonic(), 0.0)
+        end = time.monotonic() + patience
+        deadline = min((asked.begun + asked.limit for asked in self.asked.values()), default=end)
+        while len(self.asked) > left:
+            rest = max(min(deadline, end) - time.monotonic(), 0.0)
             events = self._poller.poll(math.ceil(1000 * min(rest, LOOK_SECONDS)))
             for fd, event in events:
                 if fd not in self._by_fd:  # lost by an event of this very round
                     continue
-                worker = self._by_fd[fd]
-                try:
-                    received = self._receive(worker, fd, event)
-                except (EOFError, OSError):
-                    waiting.pop(worker.index, None)
-                    faults.append(self._lose(worker, what))
-                    continue
-                if received is not None:
-                    kind, body = received
-                    del waiting[worker.index]
-                    if kind == ERROR:
-                        errors[worker.index] = pickle.loads(body)
-                    else:
-                        replies[worker.index] = body
-            if not events:
-                deadline = self._lose_silent(waiting, what, begun, limit, faults)
+                index = self._by_fd[fd].index
+                received = self._hear(self._by_fd[fd], fd, event, faults)
+                if received is not None and received[0] == ERROR:
+                    errors[index] = pickle.loads(received[1])
+                elif received is not None:
+                    replies[index] = received[1]
+            now = time.monotonic()
+            if now >= deadline or not events:
+                deadline = self._lose_silent(faults)
+            if now >= end and not events:
+                break
         if errors:
             raise errors[min(errors)]
         return replies, faults
@@ -126,6 +150,21 @@ class WorkerPool:
             if not worker.send(data):
                 self._poller.modify(worker.link, select.POLLIN | select.POLLOUT)
 
+    def _hear(
+        self, worker: WorkerProcess, fd: int, event: int, faults: list[Fault]
+    ) -> tuple[int, bytes] | None:
+        """Returns the kind and the body of an answer if it is whole; a worker that is gone becomes a fault."""
+        try:
+            received = self._receive(worker, fd, event)
+        except (EOFError, OSError):
+            faults.append(self._lose(worker))
+            return None
+        if received is not None:
+            del self.asked[worker.index]
+        elif worker.index in self.asked:  # it is on the way, however long nobody listened
+            self.asked[worker.index] = self.asked[worker.index]._replace(begun=time.monotonic())
+        return received
+
     def _receive(self, worker: WorkerProcess, fd: int, event: int) -> tuple[int, bytes] | None:
         if event & select.POLLOUT and worker.flush():
             self._poller.modify(worker.link, select.POLLIN)
@@ -134,29 +173,29 @@ class WorkerPool:
             raise EOFError
         return received
 
-    def _lose_silent(
-        self, waiting: dict[int, WorkerProcess], what: str, begun: float, limit: float, faults: list[Fault]
-    ) -> float:
+    def _lose_silent(self, faults: list[Fault]) -> float:
         """Gives up the workers that are gone or late, and returns when the next one would be late."""
         now = time.monotonic()
         deadlines = []
-        for index, worker in list(waiting.items()):
-            due = max(begun, float(self._watch.since[index])) + limit
+        for index, asked in list(self.asked.items()):
+            worker = self.running[index]
+            due = max(asked.begun, float(self._watch.since[index])) + asked.limit
             if now < due and not worker.has_exited():
                 deadlines.append(due)
-                continue
-            del waiting[index]
-            faults.append(self._lose(worker, what, limit if now >= due else None))
+            else:
+                faults.append(self._lose(worker, is_late=now >= due))
         return min(deadlines, default=now)
 
-    def _lose(self, worker: WorkerProcess, what: str, limit: float | None = None) -> Fault:
-        """Ends a worker that is gone or, where a limit is given, late, and says what became of it."""
+    def _lose(self, worker: WorkerProcess, is_late: bool = False) -> Fault:
+        """Ends a worker that is gone or late, and says what became of it."""
+        asked = self.asked.pop(worker.index, None)
+        what, limit = (asked.what, asked.limit) if asked is not None else ('waiting', 0.0)
         del self.running[worker.index]
         for fd in worker.fds:
             del self._by_fd[fd]
             self._poller.unregister(fd)
         env = int(self._watch.env[worker.index])
-        ending = worker.end(0.0 if limit else EXIT_SECONDS)
+        ending = worker.end(0.0 if is_late else EXIT_SECONDS)
         if env == IDLE:
             who, hit = (
                 f'the worker of env {", ".join(map(str, worker.env_id))} (pid {worker.pid})',
@@ -165,7 +204,7 @@ class WorkerPool:
         else:
             who, hit = f'env {env} (worker pid {worker.pid}) in {what}{self._how_far(env, what)}', (env,)
         others = tuple(own for own in worker.env_id if own not in hit)
-        if limit is None:
+        if not is_late:
             return Fault(EnvCrashedError(f'{who} {ending}'), hit, others)
         key = 'step_timeout' if what == 'step()' else 'reset_timeout'
         error = EnvTimeoutError(

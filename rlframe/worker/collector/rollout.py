@@ -53,6 +53,7 @@ class Step(NamedTuple):
 
 
 NO_ENV = np.zeros(0, np.int64)
+NO_OUTPUT = Batch(action=NO_ENV)
 
 
 class Rollout:
@@ -92,8 +93,10 @@ class Rollout:
     def step(self, env_id: IntArray | None = None, **settings: Any) -> Step:
         """Acts once in every ready env, or in those given, and returns the envs that are through with a step.
 
+        Those may be others, or none, where envs do not wait for each other.
+
         Args:
-            env_id: Envs to act in, all of them ready, [n].
+            env_id: Envs to act in, all of them ready, [n]; where there are none, busy envs are waited for.
             settings: Arguments of the policy's ``forward``, such as ``eps``.
 
         Raises:
@@ -102,7 +105,7 @@ class Rollout:
         env = self._env
         acting = env.ready if env_id is None else env_id
         obs = env.obs if acting is self._whole or self._is_whole(acting) else env.obs[acting]
-        output = self.policy.forward(obs, acting, **settings)
+        output = self.policy.forward(obs, acting, **settings) if len(acting) else NO_OUTPUT
         _check_finite(output, acting)
         timestep = env.step(output['action'], acting)
         if timestep.env_id is not acting:
@@ -127,13 +130,13 @@ class Rollout:
 
     def _pair(self, acting: IntArray, obs: Array, output: Batch, answered: IntArray) -> tuple[Array, Batch]:
         """Keeps what the acting envs were given and returns what the envs that answered had been given."""
-        columns = {'obs': obs, **dict(output.items())}
+        columns = {'obs': obs, **dict(output.items())} if len(acting) else {}
         for name, column in columns.items():
             if name not in self._slots:
                 self._slots[name] = np.zeros((self._env.env_num, *column.shape[1:]), column.dtype)
             self._slots[name][acting] = column
         rows = {name: slots[answered] for name, slots in self._slots.items()}
-        return rows.pop('obs'), Batch.unchecked(rows, len(answered))
+        return rows.pop('obs', obs), Batch.unchecked(rows, len(answered))
 
     def state_dict(self) -> dict[str, Any]:
         """Returns what the envs that are busy were given."""

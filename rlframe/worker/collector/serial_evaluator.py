@@ -136,9 +136,10 @@ class InteractionSerialEvaluator(ISerialEvaluator):
         lengths: list[list[int]] = [[] for _ in range(env.env_num)]
         counted = monitor.unfinished()
         while not monitor.is_finished():
-            if render:
-                monitor.update_video({int(i): env.render(int(i)) for i in counted})
             acting = np.intersect1d(env.ready, counted, assume_unique=True) if env.can_hold else None
+            if render:
+                shown = counted if acting is None else acting
+                monitor.update_video({int(i): env.render(int(i)) for i in shown})
             step = rollout.step(acting if acting is None or len(acting) < env.env_num else None, **settings)
             if self.on_step is not None:
                 self.on_step()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from fault_envs import (
     FaultEnv,
     Handle,
     OwnError,
+    Patient,
     RandomlyFailing,
     Steady,
     children,
@@ -33,6 +35,7 @@ from rlframe.worker.collector.rollout import Rollout
 
 SEEDS = [11, 12, 13, 14]
 LIMIT = 1.0
+KINDS = {'base': BaseEnvManager, 'subprocess': SubprocessEnvManager, 'async': Patient}
 WORDS = {
     'raise_own': 'raised OwnError: the simulator lost its mind',
     'exit_python': 'raised SystemExit: 3',
@@ -60,7 +63,7 @@ def make() -> Iterator[Any]:
             made.append(BaseEnvManager(env_fn, cfg))
         else:
             limits = {'worker_num': 2, 'step_timeout': 30.0, 'reset_timeout': 30.0}
-            made.append(SubprocessEnvManager(env_fn, limits | cfg))
+            made.append(KINDS[kind](env_fn, limits | cfg))
         return made[-1]
 
     yield build
@@ -82,10 +85,18 @@ QUICK = [
     ('subprocess', 'kill', 'step'),
     ('subprocess', 'sleep', 'step'),
     ('subprocess', 'leave', 'reset'),
+    ('async', 'raise_own', 'reset'),
+    ('async', 'exit_python', 'step'),
+    ('async', 'kill', 'step'),
+    ('async', 'sleep', 'reset'),
+    ('async', 'leave', 'reset'),
 ]
 ALL = [('base', fault, place) for fault in ('raise_own', 'exit_python') for place in ('step', 'reset')]
-ALL += [('subprocess', fault, place) for fault in WORDS for place in ('step', 'reset')]
+ALL += [
+    (kind, fault, place) for kind in ('subprocess', 'async') for fault in WORDS for place in ('step', 'reset')
+]
 CASES = [pytest.param(*case, marks=[] if case in QUICK else pytest.mark.slow) for case in ALL]
+each_process_kind = pytest.mark.parametrize('kind', ['subprocess', 'async'])
 each_case = pytest.mark.parametrize(('kind', 'fault', 'place'), CASES)
 
 
@@ -141,7 +152,7 @@ def test_a_fault_is_outlived_and_its_episode_leaves_no_trace(
     (cause,) = manager._budget.causes
     for word in [*place_words(place), WORDS[fault]]:
         assert word in cause and 'Traceback' not in cause
-    together = kind == 'subprocess' and fault not in (
+    together = kind != 'base' and fault not in (
         'raise_own',
         'exit_python',
     )  # its worker took env 0 with it
@@ -163,7 +174,7 @@ def test_a_fault_is_outlived_and_its_episode_leaves_no_trace(
 
 
 def test_a_void_row_is_the_last_obs_without_reward_and_says_why(make: Any, tmp_path: Path) -> None:
-    for kind in ('base', 'subprocess'):
+    for kind in KINDS:
         manager = make(kind, failing('raise_own', once=tmp_path / kind), on_error='restart')
         manager.reset(seed=SEEDS)
         manager.step(np.zeros(4, np.int64), manager.ready)
@@ -179,8 +190,9 @@ def test_a_void_row_is_the_last_obs_without_reward_and_says_why(make: Any, tmp_p
         assert manager.step(np.zeros(4, np.int64), manager.ready).obs[:, 2].tolist() == [4, 1, 4, 4]
 
 
-def test_a_worker_killed_between_steps_is_noticed_and_its_envs_are_replaced(make: Any) -> None:
-    manager = make('subprocess', [partial(Steady, i) for i in range(4)], on_error='restart')
+@each_process_kind
+def test_a_worker_killed_between_steps_is_noticed_and_its_envs_are_replaced(make: Any, kind: str) -> None:
+    manager = make(kind, [partial(Steady, i) for i in range(4)], on_error='restart')
     manager.reset(seed=SEEDS)
     rollout = Rollout(manager, ScriptedPolicy().collect_mode)
     rollout.step()
@@ -192,8 +204,11 @@ def test_a_worker_killed_between_steps_is_noticed_and_its_envs_are_replaced(make
     assert rollout.step().timestep.obs[:, 2].tolist() == [3, 3, 1, 1]
 
 
-def test_envs_given_up_behind_the_back_of_a_running_episode_give_a_last_void_step(make: Any) -> None:
-    manager = make('subprocess', [partial(Steady, i) for i in range(4)], on_error='drop')
+@each_process_kind
+def test_envs_given_up_behind_the_back_of_a_running_episode_give_a_last_void_step(
+    make: Any, kind: str
+) -> None:
+    manager = make(kind, [partial(Steady, i) for i in range(4)], on_error='drop')
     manager.reset(seed=SEEDS)
     manager.step(np.zeros(4, np.int64), manager.ready)
     victim = manager._group._pool.running[1]
@@ -207,7 +222,7 @@ def test_envs_given_up_behind_the_back_of_a_running_episode_give_a_last_void_ste
 
 
 def test_a_budget_ends_the_run_with_its_causes(make: Any) -> None:
-    for kind in ('base', 'subprocess'):
+    for kind in KINDS:
         manager = make(
             kind, [partial(RandomlyFailing, i, 1.0) for i in range(2)], on_error='restart', max_restarts=3
         )
@@ -227,7 +242,7 @@ def test_a_budget_ends_the_run_with_its_causes(make: Any) -> None:
 
 
 def test_when_no_env_is_left_the_run_ends(make: Any) -> None:
-    for kind in ('base', 'subprocess'):
+    for kind in KINDS:
         manager = make(kind, [partial(RandomlyFailing, i, 1.0) for i in range(2)], on_error='drop')
         manager.reset(seed=[1, 2])
         with pytest.raises(EnvCrashedError, match='no env is left'):
@@ -237,7 +252,7 @@ def test_when_no_env_is_left_the_run_ends(make: Any) -> None:
 
 def test_a_reset_that_never_succeeds_uses_the_budget_up(make: Any) -> None:
     env_fn = [partial(FaultEnv, i, 'raise_own' if i == 1 else '', 'reset', 1) for i in range(3)]
-    for kind in ('base', 'subprocess'):
+    for kind in KINDS:
         with pytest.raises(EnvStartError, match=r'env 1, episode 1: reset\(\) raised OwnError'):
             make(kind, env_fn).reset(seed=[1, 2, 3])
         with pytest.raises(EnvCrashedError, match='3 faults of envs, 2 are allowed'):
@@ -246,17 +261,22 @@ def test_a_reset_that_never_succeeds_uses_the_budget_up(make: Any) -> None:
         manager.reset(seed=[1, 2, 3])
         assert manager.ready.tolist() == manager.alive.tolist() == [0, 2]
         assert manager.step(np.zeros(2, np.int64), manager.ready).env_id.tolist() == [0, 2]
-        with pytest.raises(ValueError, match=r'step\(\) of env \[0, 1\], of which only \[0, 2\] are left'):
+        with pytest.raises(
+            ValueError, match=r'step\(\) of env \[0, 1\], of which only \[0, 2\] are (left|ready)'
+        ):
             manager.step(np.zeros(2, np.int64), np.array([0, 1]))
 
 
-def test_the_others_of_a_worker_that_dies_in_a_reset_give_a_void_step(make: Any, tmp_path: Path) -> None:
+@each_process_kind
+def test_the_others_of_a_worker_that_dies_in_a_reset_give_a_void_step(
+    make: Any, tmp_path: Path, kind: str
+) -> None:
     env_fn = [
         partial(Steady, 0, 9),
         partial(FaultEnv, 1, 'kill', 'reset', 2, str(tmp_path / 'once'), 2),
         partial(Steady, 2, 9),
     ]
-    manager = make('subprocess', env_fn, on_error='restart', worker_num=1)
+    manager = make(kind, env_fn, on_error='restart', worker_num=1)
     manager.reset(seed=[1, 2, 3])
     rollout = Rollout(manager, ScriptedPolicy().collect_mode)
     steps = [rollout.step() for _ in range(5)]
@@ -265,23 +285,27 @@ def test_the_others_of_a_worker_that_dies_in_a_reset_give_a_void_step(make: Any,
     assert steps[3].obs[:, 2].tolist() == [0, 1, 0]
 
 
-def test_a_limit_holds_for_each_env_not_for_all_of_a_worker(make: Any) -> None:
+@each_process_kind
+def test_a_limit_holds_for_each_env_not_for_all_of_a_worker(make: Any, kind: str) -> None:
     class Slow(Steady):
         def step(self, action: Any) -> Any:
             time.sleep(0.5)
             return super().step(action)
 
-    manager = make('subprocess', [Slow] * 4, worker_num=1, step_timeout=1.5)  # 2 s in all
+    manager = make(kind, [Slow] * 4, worker_num=1, step_timeout=1.5)  # 2 s in all
     manager.reset()
     manager.step(np.zeros(4, np.int64), manager.ready)
 
 
-def test_limits_hold_in_other_threads_and_whatever_the_wall_clock_says(make: Any, monkeypatch: Any) -> None:
+@each_process_kind
+def test_limits_hold_in_other_threads_and_whatever_the_wall_clock_says(
+    make: Any, monkeypatch: Any, kind: str
+) -> None:
     monkeypatch.setattr(time, 'time', lambda: 0.0)
     caught: list[Any] = []
 
     def work() -> None:
-        manager = make('subprocess', failing('sleep', at=1), step_timeout=LIMIT)
+        manager = make(kind, failing('sleep', at=1), step_timeout=LIMIT)
         manager.reset()
         start = time.monotonic()
         try:
@@ -296,17 +320,19 @@ def test_limits_hold_in_other_threads_and_whatever_the_wall_clock_says(make: Any
     assert 'env 1' in str(error) and LIMIT <= seconds < LIMIT + 2
 
 
-def test_a_constructor_that_hangs_is_a_timeout_of_the_start(make: Any) -> None:
+@each_process_kind
+def test_a_constructor_that_hangs_is_a_timeout_of_the_start(make: Any, kind: str) -> None:
     start = time.monotonic()
     with pytest.raises(
         EnvTimeoutError, match=r'reset_timeout: env 1 \(worker pid \d+\) in its constructor did not answer'
     ):
-        make('subprocess', failing('spin', 'init'), reset_timeout=2.0)
+        make(kind, failing('spin', 'init'), reset_timeout=2.0)
     assert 2 <= time.monotonic() - start < 4 and children() == set()
 
 
-def test_close_does_not_wait_for_an_env_that_hangs(make: Any) -> None:
-    manager = make('subprocess', failing('spin', at=2), step_timeout=60.0)
+@each_process_kind
+def test_close_does_not_wait_for_an_env_that_hangs(make: Any, kind: str) -> None:
+    manager = make(kind, failing('spin', at=2), step_timeout=60.0)
     manager.reset()
     manager.step(np.zeros(4, np.int64), manager.ready)
     group, pids = manager._group, children()
@@ -317,16 +343,18 @@ def test_close_does_not_wait_for_an_env_that_hangs(make: Any) -> None:
     assert time.monotonic() - start < 5 and not members(pids)
 
 
-def test_a_flood_of_output_harms_nothing(make: Any, capfd: Any) -> None:
-    manager = make('subprocess', failing('flood'))
+@each_process_kind
+def test_a_flood_of_output_harms_nothing(make: Any, capfd: Any, kind: str) -> None:
+    manager = make(kind, failing('flood'))
     manager.reset(seed=SEEDS)
     for _ in range(4):
         assert manager.step(np.zeros(4, np.int64), manager.ready).obs[:, 0].tolist() == [0, 1, 2, 3]
     assert len(capfd.readouterr().out) >= 10**6
 
 
-def test_what_an_env_forked_and_started_ends_with_its_worker(make: Any) -> None:
-    manager = make('subprocess', failing('fork', at=1), on_error='restart')
+@each_process_kind
+def test_what_an_env_forked_and_started_ends_with_its_worker(make: Any, kind: str) -> None:
+    manager = make(kind, failing('fork', at=1), on_error='restart')
     manager.reset()
     manager.step(np.zeros(4, np.int64), manager.ready)
     groups = children()
@@ -348,12 +376,7 @@ def test_restarts_are_part_of_the_state(make: Any, tmp_path: Path) -> None:
         return rows
 
     env_fn = [partial(RandomlyFailing, i, 0.08) for i in range(4)]
-    for kind, on_error in (
-        ('base', 'restart'),
-        ('subprocess', 'restart'),
-        ('base', 'drop'),
-        ('subprocess', 'drop'),
-    ):
+    for kind, on_error in itertools.product(KINDS, ('restart', 'drop')):
         manager = make(kind, env_fn, on_error=on_error, max_restarts=100)
         manager.reset(seed=SEEDS)
         run(manager, 20)
@@ -375,18 +398,19 @@ def test_restarts_are_part_of_the_state(make: Any, tmp_path: Path) -> None:
             assert other._budget.causes == manager._budget.causes
 
 
-def test_both_managers_outlive_the_same_faults_in_the_same_way(make: Any) -> None:
+def test_all_managers_outlive_the_same_faults_in_the_same_way(make: Any) -> None:
     env_fn = [partial(RandomlyFailing, i, 0.02) for i in range(4)]
     samples = []
-    for kind in ('base', 'subprocess'):
+    for kind in KINDS:
         manager = make(kind, env_fn, on_error='restart', max_restarts=1000)
         collector = SampleSerialCollector({}, manager, ScriptedPolicy().collect_mode)
         rows = collector.collect(1000)
         assert collector.discarded > 0 and len(manager._budget.causes) >= 5
         samples.append((rows, collector.discarded, collector.envstep))
-    for name, column in samples[0][0].items():
-        np.testing.assert_array_equal(samples[1][0][name], column)
-    assert samples[0][1:] == samples[1][1:]
+    for other in samples[1:]:
+        for name, column in samples[0][0].items():
+            np.testing.assert_array_equal(other[0][name], column)
+        assert samples[0][1:] == other[1:]
 
 
 @pytest.mark.parametrize('nstep', [1, 3])
@@ -406,7 +430,7 @@ def test_partial_episodes_are_counted_as_discarded_and_no_end_is_invented(make: 
 
 
 def test_a_block_is_as_much_smaller_as_envs_were_given_up(make: Any, tmp_path: Path) -> None:
-    for kind in ('base', 'subprocess'):
+    for kind in KINDS:
         once = str(tmp_path / kind)
         env_fn = [
             partial(FaultEnv, i, 'raise_own' if i == 1 else '', at=22, once=once, length=2) for i in range(4)
@@ -421,8 +445,9 @@ def test_a_block_is_as_much_smaller_as_envs_were_given_up(make: Any, tmp_path: P
         assert counts.tolist() == [16, 0, 16, 16]
 
 
-def test_an_evaluation_replaces_what_fails(make: Any, tmp_path: Path) -> None:
-    env = make('subprocess', failing('kill', at=3, once=tmp_path / 'once'), on_error='restart')
+@each_process_kind
+def test_an_evaluation_replaces_what_fails(make: Any, tmp_path: Path, kind: str) -> None:
+    env = make(kind, failing('kill', at=3, once=tmp_path / 'once'), on_error='restart')
     evaluator = InteractionSerialEvaluator({'n_episode': 8}, env, ScriptedPolicy().eval_mode)
     _, info = evaluator.eval()
     assert info['eval_episode_len'] == [5] * 8 and len(env._budget.causes) == 1

@@ -24,6 +24,7 @@ from fault_envs import (
     FaultEnv,
     Handle,
     OwnError,
+    Patient,
     Steady,
     children,
     leftovers,
@@ -53,14 +54,20 @@ def nothing_is_left() -> Iterator[None]:
     assert leftovers() == before
 
 
+@pytest.fixture(params=[SubprocessEnvManager, Patient])
+def kind(request: pytest.FixtureRequest) -> Any:
+    """The class of the manager under test."""
+    return request.param
+
+
 @pytest.fixture
-def make() -> Iterator[Any]:
+def make(kind: Any) -> Iterator[Any]:
     """Makes a manager of Steady envs, or of others, that is closed at the end."""
     made: list[SubprocessEnvManager] = []
 
     def build(env_fn: Any = 4, **cfg: Any) -> SubprocessEnvManager:
         env_fn = [partial(Steady, i) for i in range(env_fn)] if isinstance(env_fn, int) else env_fn
-        made.append(SubprocessEnvManager(env_fn, {'worker_num': 2, **cfg}))
+        made.append(kind(env_fn, {'worker_num': 2, **cfg}))
         return made[-1]
 
     yield build
@@ -109,16 +116,16 @@ def test_steps_equal_those_of_base_also_when_some_envs_are_left_out(make: Any, w
     'env_id', ['CartPole-v1', 'Pendulum-v1', 'FrozenLake-v1', 'MountainCarContinuous-v0']
 )
 @pytest.mark.parametrize('dtype', [None, np.float64])
-def test_steps_of_gymnasium_s_envs_equal_those_of_base(env_id: str, dtype: Any) -> None:
+def test_steps_of_gymnasium_s_envs_equal_those_of_base(env_id: str, dtype: Any, kind: Any) -> None:
     factory = GymEnvFactory({'env_id': env_id})
-    shape, kind = factory.spec.action_space.shape, dtype or factory.spec.action_space.dtype
-    if np.issubdtype(kind, np.floating) != bool(shape):
+    shape, declared = factory.spec.action_space.shape, dtype or factory.spec.action_space.dtype
+    if np.issubdtype(declared, np.floating) != bool(shape):
         pytest.skip('no action of this type')
     histories = []
-    for cls, cfg in ((BaseEnvManager, {}), (SubprocessEnvManager, {'worker_num': 2})):
+    for cls, cfg in ((BaseEnvManager, {}), (kind, {'worker_num': 2})):
         rng = np.random.default_rng(0)
         manager = cls.from_factory(factory, 3, cfg)
-        draw = lambda n: (rng.random((n, *shape)) if shape else rng.integers(2, size=n)).astype(kind)  # noqa: B023, E731
+        draw = lambda n: (rng.random((n, *shape)) if shape else rng.integers(2, size=n)).astype(declared)  # noqa: B023, E731
         histories.append(history(manager, 30, [1, 2, 3], draw))
         manager.close()
     assert_same(*histories)
@@ -196,13 +203,13 @@ def test_closed_envs_say_so_and_can_be_launched_again(make: Any) -> None:
     assert_same(history(manager, 9, [1, 2, 3, 4]), expected)
 
 
-def test_pictures_and_specs_come_from_the_workers(make: Any) -> None:
+def test_pictures_and_specs_come_from_the_workers(make: Any, kind: Any) -> None:
     manager = make()
     manager.reset()
     manager.step(np.zeros(4, np.int64), manager.ready)
     assert [int(manager.render(i)[0, 0, 0]) for i in range(4)] == [1, 11, 21, 31]
     factory = GymEnvFactory({'env_id': 'CartPole-v1'})
-    manager = SubprocessEnvManager.from_factory(factory, 2, {'worker_num': 1}, 'rgb_array')
+    manager = kind.from_factory(factory, 2, {'worker_num': 1}, 'rgb_array')
     manager.reset()
     assert factory._spec is manager.spec and factory.spec.max_episode_steps == 500
     assert manager.render(1).shape == (400, 600, 3)
@@ -225,9 +232,9 @@ def test_a_worker_imports_no_torch_and_uses_one_thread_each(make: Any) -> None:
     ]
 
 
-def test_ids_that_this_process_registered_are_known_there() -> None:
+def test_ids_that_this_process_registered_are_known_there(kind: Any) -> None:
     gymnasium.register('OnlyHere-v0', entry_point=lambda: Steady(3), max_episode_steps=2)
-    manager = SubprocessEnvManager.from_factory(GymEnvFactory({'env_id': 'OnlyHere-v0'}), 2)
+    manager = kind.from_factory(GymEnvFactory({'env_id': 'OnlyHere-v0'}), 2)
     try:
         assert [row[0, 0] for row in history(manager, 4, [1, 2]) if np.shape(row) == (2, 4)] == [3] * 6
         assert manager.spec.max_episode_steps == 2
@@ -239,7 +246,7 @@ def test_ids_that_this_process_registered_are_known_there() -> None:
 # what cannot work is refused
 
 
-def test_what_cannot_be_handed_over_is_named_before_a_process_is_started(tmp_path: Path) -> None:
+def test_what_cannot_be_handed_over_is_named_before_a_process_is_started(tmp_path: Path, kind: Any) -> None:
     with open(tmp_path / 'log', 'w') as log:
         cases = [
             ([partial(Steady, length=log)], r"env_fn\[0\]\.keywords\['length'\] is a TextIOWrapper"),
@@ -251,10 +258,10 @@ def test_what_cannot_be_handed_over_is_named_before_a_process_is_started(tmp_pat
         ]
         for env_fn, words in cases:
             with pytest.raises(SerializationError, match=words + '.*module-level factory'):
-                SubprocessEnvManager(env_fn)
+                kind(env_fn)
         factory = GymEnvFactory({'env_id': Steady, 'kwargs': {'length': log}})
         with pytest.raises(SerializationError, match=r"env\['kwargs'\]\['length'\] is a TextIOWrapper"):
-            SubprocessEnvManager.from_factory(factory, 2)
+            kind.from_factory(factory, 2)
     assert children() == set()
 
 
@@ -294,7 +301,7 @@ def test_a_worker_that_cannot_start_is_an_error_of_the_start(make: Any, monkeypa
         make()
 
 
-def test_errors_of_rlframe_keep_their_type_and_end_the_run(make: Any) -> None:
+def test_errors_of_rlframe_keep_their_type_and_end_the_run(make: Any, kind: Any) -> None:
     for what, error, words in (
         ('nan', NonFiniteError, 'env 1, episode 1, step 3: reward is nan'),
         ('shape', EnvContractError, r'step\(\) of env 1, episode 1, step 3, gave an obs of shape \(7,\)'),
@@ -305,7 +312,7 @@ def test_errors_of_rlframe_keep_their_type_and_end_the_run(make: Any) -> None:
             history(manager, 5)
         assert manager.closed and children() == set()
     with pytest.raises(EnvError, match="Did you mean 'CartPole-v1'"):
-        SubprocessEnvManager.from_factory(GymEnvFactory({'env_id': 'CartPol-v1'}), 2)
+        kind.from_factory(GymEnvFactory({'env_id': 'CartPol-v1'}), 2)
 
 
 @pytest.mark.parametrize(
@@ -343,9 +350,9 @@ def test_an_info_that_cannot_be_handed_over_is_named(make: Any) -> None:
 # nothing is left behind
 
 
-def test_many_builds_in_one_process_leave_nothing(make: Any) -> None:
+def test_many_builds_in_one_process_leave_nothing(make: Any, kind: Any) -> None:
     for k in range(30):
-        manager = SubprocessEnvManager([partial(Steady, 0)] * 2, {'worker_num': 1})
+        manager = kind([partial(Steady, 0)] * 2, {'worker_num': 1})
         manager.reset(seed=[1, 2])
         manager.step(np.zeros(2, np.int64), manager.ready)
         if k % 3:
@@ -361,9 +368,11 @@ PARENT = textwrap.dedent(
     import fault_envs
     from rlframe.envs.subprocess_manager import SubprocessEnvManager
 
+    kind = fault_envs.Patient if sys.argv[3] == 'Patient' else SubprocessEnvManager
+
     def work():
         env_fn = [partial(fault_envs.FaultEnv, i, sys.argv[1] if i == 1 else '', at=3) for i in range(4)]
-        manager = SubprocessEnvManager(env_fn, {'worker_num': 2})
+        manager = kind(env_fn, {'worker_num': 2})
         manager.reset()
         manager.step(np.zeros(4, np.int64), manager.ready)
         manager.step(np.zeros(4, np.int64), manager.ready)
@@ -395,10 +404,10 @@ PARENT = textwrap.dedent(
         ('fork', 'main'),
     ],
 )
-def test_all_are_gone_soon_after_the_parent_was_killed(fault: str, where: str) -> None:
+def test_all_are_gone_soon_after_the_parent_was_killed(fault: str, where: str, kind: Any) -> None:
     path = os.pathsep.join([str(ROOT), str(ROOT / 'tests')])
     parent = subprocess.Popen(
-        [sys.executable, '-c', PARENT, fault, where],
+        [sys.executable, '-c', PARENT, fault, where, kind.__name__],
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, 'PYTHONPATH': path},

@@ -8,9 +8,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from fakes import config_pair
-from fault_envs import RandomlyFailing, children, leftovers
+from fault_envs import RandomlyFailing, Uneven, children, leftovers, uneven_reward
 
 from rlframe import config
 from rlframe.entry.__main__ import main
@@ -72,7 +73,7 @@ def test_training_gives_the_same_numbers_as_in_one_process(policy: str) -> None:
 
 
 @pytest.mark.parametrize('policy', ['dqn', 'ppo'])
-@pytest.mark.parametrize('kind', ['base', 'subprocess'])
+@pytest.mark.parametrize('kind', ['base', 'subprocess', 'async_subprocess'])
 @pytest.mark.parametrize('on_error', ['restart', 'drop'])
 def test_training_outlives_envs_that_fail_and_counts_honestly(policy: str, kind: str, on_error: str) -> None:
     probability = 0.01 if on_error == 'restart' else 0.003
@@ -94,6 +95,33 @@ def test_training_outlives_envs_that_fail_and_counts_honestly(policy: str, kind:
         stored = pipeline.replay_buffer.state_dict()['storage']['columns']
         ends = (stored['terminated'] | stored['truncated']).astype(bool)
         assert ((stored['next_obs'][:, 2] == 20) == ends).all(), 'a fault was stored as an end'
+
+
+def test_a_run_that_is_saved_while_envs_are_busy_goes_on_with_steps_that_belong_together(
+    tmp_path: Path,
+) -> None:
+    env_id = partial(Uneven, delay=0.005)
+    pair = config_pair(env_id=env_id, manager='async_subprocess', learn=dict(update_per_collect=1))
+    with SerialPipeline(config.compile_config(*pair, seed=3)) as pipeline:
+        while pipeline.progress.envstep < 300 or not pipeline.collector._env._group.busy.any():
+            pipeline.step()
+        pipeline.save_checkpoint(tmp_path / 'saved')
+        saved = pipeline.progress.envstep
+    with SerialPipeline(config.compile_config(*pair, seed=3)) as pipeline:
+        pipeline.load_checkpoint(tmp_path / 'saved')
+        for _ in range(30):
+            pipeline.step()
+        assert pipeline.progress.envstep >= saved + 200 and pipeline.progress.train_iter > 40
+        stored = pipeline.replay_buffer.state_dict()['storage']['columns']
+    rows = {
+        name: np.asarray(stored[name])[: pipeline.progress.envstep]
+        for name in ('obs', 'next_obs', 'action', 'reward')
+    }
+    assert len(rows['obs']) == 500 > saved, 'rows of both runs'
+    np.testing.assert_array_equal(
+        rows['next_obs'][:, :3], rows['obs'][:, :3] + np.array([0, 0, 1], np.float32)
+    )
+    np.testing.assert_array_equal(rows['reward'], uneven_reward(rows['next_obs'], rows['action']))
 
 
 def test_a_run_ends_with_the_causes_when_the_budget_is_spent() -> None:

@@ -1,0 +1,336 @@
+"""N envs of EnvPool, which steps them in threads of its own, as an env manager."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+from easydict import EasyDict
+
+from rlframe.data.timestep import NO_INFO, Array, EnvSpec, IntArray, TimeStep
+from rlframe.envs import contract
+from rlframe.envs.base_env import EnvFactory
+from rlframe.envs.env_manager import IEnvManager
+from rlframe.envs.faults import checkpoint_seed
+from rlframe.envs.vector_env import any_action, rows_of_info
+from rlframe.errors import ActionError, ConfigError, EnvError, EnvStartError, MissingDependencyError
+from rlframe.registry import ENV_MANAGER_REGISTRY, nearest
+from rlframe.utils.field import Field
+
+SEEDS = 2**31
+"""Seeds of EnvPool are below."""
+OWN_KEYS = ('env_id', 'players', 'elapsed_step')
+"""What EnvPool adds to every info."""
+
+
+@ENV_MANAGER_REGISTRY.register('env_pool')
+class EnvPoolManager(IEnvManager):
+    """Steps N envs of EnvPool; ``env.env_id`` is its task id, ``env.kwargs`` go to ``envpool.make``.
+
+    A step returns ``batch_size`` envs, the first that are through; with all N of them any may be left out of a step, with
+    fewer none that is ready. An env that finished begins its next episode when it is reset; what EnvPool reports for that is
+    in no step. Seeds are part of making a pool: a reset of all makes another one, with the seeds given or with seeds derived
+    from the first ones. The state of its envs cannot be had. An env that ends for good in the very step of its time limit is
+    truncated: EnvPool says no more.
+
+    Args:
+        task_id: What EnvPool calls the env.
+        env_num: Number of envs, N.
+        cfg: Options of the manager.
+        kwargs: Options of the env.
+
+    Raises:
+        MissingDependencyError: If EnvPool is not installed.
+        EnvError: If it does not know the task, or not these options.
+        ConfigError: If there are fewer envs than a batch has.
+    """
+
+    config = dict(
+        batch_size=Field(
+            None,
+            int,
+            '[1, inf)',
+            'envs',
+            'that a step returns; None: all. With fewer, slow envs hold up nobody',
+        ),
+        num_threads=Field(
+            None, int, '[1, inf)', 'threads', 'None: as many as EnvPool thinks best', may_change=True
+        ),
+    )
+
+    def __init__(
+        self,
+        task_id: str,
+        env_num: int,
+        cfg: EasyDict | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._cfg = self.resolve_config(cfg)
+        self._task_id, self._kwargs = task_id, dict(kwargs or {})
+        self.env_num, self._all = env_num, np.arange(env_num)
+        self._batch_size = self._cfg.batch_size or env_num
+        if self._batch_size > env_num:
+            raise ConfigError(
+                'a batch of more envs than there are',
+                where='env.manager.batch_size',
+                got=self._batch_size,
+                expected=f'at most {env_num}',
+            )
+        self.can_hold = self._batch_size == env_num
+        self._pool: Any = None
+        self._is_closed = True
+        self.launch()
+
+    @classmethod
+    def from_factory(
+        cls, factory: EnvFactory, env_num: int, cfg: EasyDict | None = None, render_mode: str | None = None
+    ) -> Self:
+        section: Mapping[str, Any] = factory.cfg
+        task_id, kwargs = section.get('env_id'), dict(section.get('kwargs') or {})
+        if not isinstance(task_id, str):
+            raise EnvError(
+                'EnvPool makes its own envs', where='env.env_id', got=task_id, expected='a task id'
+            )
+        if section.get('wrappers'):
+            raise EnvError(
+                'envs of EnvPool cannot be wrapped',
+                where='env.wrappers',
+                remedy="env.kwargs takes EnvPool's own options, such as max_episode_steps.",
+            )
+        if render_mode is not None:
+            kwargs['render_mode'] = render_mode
+        manager = cls(task_id, env_num, cfg, kwargs)
+        factory.spec = manager.spec
+        return manager
+
+    def launch(self) -> None:
+        if not self.closed:
+            return
+        self.spec = _spec_of(self._task_id, self._kwargs)
+        contract.check_spaces([], self.spec)
+        self._is_closed = False
+        self._steps, self._episodes = np.zeros((2, self.env_num), np.int64)  # of the running episode; begun
+        self._seed: list[int | None] = [None] * self.env_num  # that each env was given from outside
+        self._begun: list[int | None] = [None] * self.env_num  # seed that the running episode began with
+        self._unchecked = contract.CHECKED_STEPS  # steps and resets to tell the loose ends of
+        self._remarks = contract.Remarks()
+        self._waits = np.zeros(self.env_num, np.bool_)  # for an action, [N]
+        self._is_over = np.zeros(self.env_num, np.bool_)  # waits for a reset, [N]
+        self._begins = np.zeros(self.env_num, np.bool_)  # its next row is the first obs of an episode, [N]
+        space = self.spec.observation_space
+        self.obs = np.zeros((self.env_num, *(space.shape or ())), space.dtype)
+
+    @property
+    def ready(self) -> IntArray:
+        return self._all if self._waits.all() else np.flatnonzero(self._waits)
+
+    @property
+    def closed(self) -> bool:
+        return self._is_closed
+
+    def reset(self, env_id: IntArray | None = None, seed: Sequence[int | None] | None = None) -> None:
+        self.launch()
+        if env_id is None or self._pool is None:
+            if seed is not None:
+                self._seed = [None if own is None else int(own) for own in seed]
+                self._begin_all(seed)
+            else:
+                first = zip(self._seed, self._episodes, strict=True)
+                self._begin_all([checkpoint_seed(own, int(n)) for own, n in first])
+            return
+        for env in env_id.tolist():
+            self._begun[env] = None
+        self._send_resets(env_id)
+
+    def _begin_all(self, seeds: Sequence[int | None]) -> None:
+        """Makes a pool whose envs begin with these seeds, [N]; drawn from the system's entropy where there are none."""
+        drawn = np.random.SeedSequence().generate_state(self.env_num)
+        used = [int(d if own is None else own) for own, d in zip(seeds, drawn, strict=True)]
+        self._begun = [*used]
+        self._pool = None  # its threads end before others begin
+        self._pool = _make(
+            self._task_id,
+            num_envs=self.env_num,
+            batch_size=self._batch_size,
+            num_threads=self._cfg.num_threads or 0,
+            seed=[own % SEEDS for own in used],
+            **self._kwargs,
+        )
+        self._steps[:], self._waits[:], self._is_over[:] = 0, False, False
+        self._episodes += 1
+        self._begins[:] = True
+        self._pool.async_reset()
+        for _ in range(self.env_num // self._batch_size):
+            self._take()
+
+    def _send_resets(self, env_id: IntArray) -> None:
+        """Has some envs, all of which wait, begin an episode."""
+        if not self.can_hold and not self._is_over[env_id].all():
+            raise ValueError(
+                f'reset() of env {env_id.tolist()}, of which some are in the middle of an episode: a pool whose batch_size'
+                ' is less than its number of envs begins none before the last one is over, unless all begin anew'
+            )
+        self._steps[env_id], self._is_over[env_id] = 0, False
+        self._episodes[env_id] += 1
+        if self.can_hold:
+            obs, info = self._pool.reset(env_id.astype(np.int32))
+            self._waits[env_id] = True
+            self._take_first_obs(self._as_declared(obs, len(env_id)), info['env_id'])
+        else:
+            self._waits[env_id], self._begins[env_id] = False, True
+            ignored = np.array([any_action(self.spec)] * len(env_id), self.spec.action_space.dtype)
+            self._pool.send(ignored, env_id.astype(np.int32))
+
+    def _take_first_obs(self, obs: Array, env_id: IntArray) -> None:
+        contract.check_first_obs(obs, env_id, self._place)
+        self.obs = self.obs.copy()
+        self.obs[env_id] = obs
+
+    def _as_declared(self, obs: Any, count: int) -> Array:
+        """Checks observations of so many envs and returns them in the declared type."""
+        remarks = self._remarks if self._unchecked else None
+        self._unchecked = max(self._unchecked - 1, 0)
+        return contract.check_rows(obs, self.spec, count, 'step() of EnvPool', remarks)
+
+    def _place(self, env: int) -> tuple[int, int]:
+        return int(self._episodes[env]), int(self._steps[env])
+
+    def step(self, action: Array, env_id: IntArray) -> TimeStep:
+        if self._pool is None:
+            raise ValueError('step() of envs that are closed; reset() makes them again')
+        if not self._waits[env_id].all():
+            raise ValueError(
+                f'step() of env {env_id.tolist()}, of which only {self.ready.tolist()} are ready'
+            )
+        if len(action) != len(env_id):
+            raise ActionError(f'{len(action)} actions were given for {len(env_id)} envs')
+        if self._unchecked:
+            for env, own in zip(env_id.tolist(), action, strict=True):
+                contract.check_action(own, self.spec, env)
+        self._waits[env_id] = False
+        self._steps[env_id] += 1
+        if len(env_id):
+            self._pool.send(action, env_id.astype(np.int32))
+        busy = self.env_num - np.count_nonzero(self._waits | self._is_over)
+        if busy < (1 if self.can_hold else self._batch_size):
+            raise ValueError(
+                f'only {busy} envs are busy: EnvPool would wait for ever for a batch of {self._batch_size}'
+            )
+        return self._take(env_id)
+
+    def _take(self, acting: IntArray | None = None) -> TimeStep:
+        """Takes the next batch and returns the steps in it."""
+        obs, reward, terminated, truncated, info = self._pool.recv()
+        env_id = info['env_id'].astype(np.int64)
+        obs = self._as_declared(obs, len(env_id))
+        contract.check_columns(reward, terminated, truncated, self.spec, len(env_id))
+        infos = _rows_of_info(info, len(env_id))
+        self._waits[env_id] = True
+        stepped = ~self._begins[env_id]
+        if stepped.all():
+            if acting is not None and np.array_equal(env_id, acting):
+                env_id = acting
+        else:
+            self._take_first_obs(obs[~stepped], env_id[~stepped])
+            self._begins[env_id] = False
+            infos = [info for info, is_kept in zip(infos, stepped, strict=True) if is_kept]
+            obs, reward, env_id = obs[stepped], reward[stepped], env_id[stepped]
+            terminated, truncated = terminated[stepped], truncated[stepped]
+        step = TimeStep(obs, reward, terminated, truncated, infos, env_id)
+        contract.check_finite(step, self._place)
+        self.obs = self.obs.copy()
+        self.obs[env_id] = obs
+        over = env_id[step.done]
+        self._waits[over], self._is_over[over] = False, True
+        return step
+
+    def render(self, env_id: int) -> Array:
+        return np.asarray(self._pool.render(np.array([env_id], np.int32)))[0]
+
+    def restart_lost(self) -> IntArray:
+        if self._is_at_start():
+            return self._all[:0]
+        self.reset()
+        return self._all
+
+    def _is_at_start(self) -> bool:
+        """Whether making another pool with the seeds of this one puts all envs where they are."""
+        return not self._steps.any() and None not in self._begun
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            'steps': self._steps.copy(),
+            'episodes': self._episodes.copy(),
+            'seed': list(self._seed),
+            'begun': list(self._begun),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> IntArray:
+        self.launch()
+        self._steps, self._episodes = state['steps'].copy(), state['episodes'].copy()
+        self._seed, self._begun = list(state['seed']), list(state['begun'])
+        if not self._is_at_start():
+            self.reset()
+            return self._all
+        self._begin_all(self._begun)
+        self._episodes = state['episodes'].copy()
+        return self._all[:0]
+
+    def close(self) -> None:
+        pool, self._pool, self._is_closed = self._pool, None, True
+        self._waits[:] = False
+        if pool is not None:
+            pool.close()
+
+
+def _import() -> Any:
+    try:
+        import envpool
+    except ImportError as error:
+        raise MissingDependencyError(
+            f'EnvPool cannot be imported: {error}',
+            where='env.manager.type',
+            remedy='To install it: pip install "rlframe[envpool]"',
+        ) from error
+    return envpool
+
+
+def _spec_of(task_id: str, kwargs: Mapping[str, Any]) -> EnvSpec:
+    """Returns what a policy must know of a task, without making an env."""
+    envpool = _import()
+    known = envpool.list_all_envs()
+    if task_id not in known:
+        raise EnvError(f'EnvPool knows no task {task_id!r}.{nearest(task_id, known)}', where='env.env_id')
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')  # its bounds are of float64
+        try:
+            spec = envpool.make_spec(task_id, **kwargs)
+        except TypeError as error:
+            raise EnvError(
+                f'EnvPool takes no such options for {task_id!r}: {error}', where='env.kwargs'
+            ) from error
+        return EnvSpec(
+            observation_space=spec.gymnasium_observation_space,
+            action_space=spec.gymnasium_action_space,
+            name=task_id,
+            reward_threshold=spec.reward_threshold,
+            max_episode_steps=spec.config.max_episode_steps,
+        )
+
+
+def _make(task_id: str, **options: Any) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')  # as above
+        try:
+            pool = _import().make(task_id, env_type='gymnasium', **options)
+            pool.observation_space  # noqa: B018  it is made at the first look, and kept
+        except (AssertionError, RuntimeError, ValueError) as error:
+            raise EnvStartError(f'EnvPool cannot make {task_id!r}: {error}', where='env.env_id') from error
+    return pool
+
+
+def _rows_of_info(info: Mapping[str, Any], count: int) -> Sequence[Mapping[str, Any]]:
+    told = {name: values for name, values in info.items() if name not in OWN_KEYS}
+    return rows_of_info(told, count) if told else (NO_INFO,) * count

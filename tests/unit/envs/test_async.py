@@ -1,0 +1,429 @@
+"""Nobody waits for a slow env, and what an env answers, whenever it does, belongs to what it was asked."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fakes import ScriptedPolicy
+from fault_envs import FaultEnv, Steady, Uneven, children, leftovers, uneven_reward, wait_until
+
+from rlframe.data import Batch
+from rlframe.envs import BaseEnvManager
+from rlframe.envs.async_manager import AsyncSubprocessEnvManager
+from rlframe.errors import ActionError, EnvCrashedError, EnvTimeoutError
+from rlframe.worker import EpisodeSerialCollector, InteractionSerialEvaluator, SampleSerialCollector
+from rlframe.worker.collector.rollout import Rollout
+
+SEEDS = [11, 12, 13, 14, 15]
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    before = leftovers()
+    yield
+    assert leftovers() == before
+
+
+@pytest.fixture
+def make() -> Iterator[Any]:
+    """Makes a manager of Uneven envs, or of others, that is closed at the end."""
+    made: list[AsyncSubprocessEnvManager] = []
+
+    def build(env_fn: Any, **cfg: Any) -> AsyncSubprocessEnvManager:
+        made.append(AsyncSubprocessEnvManager(env_fn, cfg))
+        return made[-1]
+
+    yield build
+    for manager in made:
+        manager.close()
+
+
+class Choosing(ScriptedPolicy):
+    """Its action depends on the obs alone; it refuses to act in no env."""
+
+    def forward(self, obs: Any, env_id: Any, **settings: Any) -> Batch:
+        assert len(env_id) > 0
+        np.testing.assert_array_equal(obs[:, 0], env_id)
+        return super().forward(obs, env_id).replace(action=chosen(obs))
+
+
+def chosen(obs: Any) -> Any:
+    return obs.sum(-1).astype(np.int64) % 2
+
+
+def assert_paired(rows: Any) -> None:
+    """Fails if the columns of some row are of different steps or envs."""
+    obs, next_obs = rows['obs'], rows['next_obs']
+    np.testing.assert_array_equal(rows['told'], obs)
+    np.testing.assert_array_equal(rows['action'], chosen(obs))
+    np.testing.assert_array_equal(rows['env_id'], obs[..., 0])
+    np.testing.assert_array_equal(next_obs[..., :3], obs[..., :3] + np.array([0, 0, 1], np.float32))
+    np.testing.assert_array_equal(rows['reward'], uneven_reward(next_obs, rows['action']))
+
+
+def per_env(rows: Any, env_num: int) -> list[Any]:
+    """Returns next_obs, reward and ends of each env's rows, in order."""
+    ends = rows['terminated'] + 2 * rows['truncated']
+    table = np.column_stack([rows['next_obs'], rows['reward'], ends])
+    return [table[rows['env_id'] == env] for env in range(env_num)]
+
+
+def assert_steps_of_base(parts: list[Any], env_fn: Any) -> None:
+    """Fails unless each env went through the very steps that it takes in this process."""
+    collector = SampleSerialCollector({}, BaseEnvManager(env_fn), Choosing().collect_mode)
+    longest = max(map(len, parts))
+    expected = per_env(collector.collect(longest * len(parts)), len(parts))
+    for got, straight in zip(parts, expected, strict=True):
+        np.testing.assert_array_equal(got, straight[: len(got)])
+
+
+@pytest.mark.parametrize(
+    ('env_num', 'cfg'),
+    [
+        (1, {}),
+        (5, {}),
+        (5, {'wait_num': 3}),
+        (5, {'wait_num': 4, 'wait_timeout': 0.001}),
+        (5, {'worker_num': 2}),
+        (5, {'worker_num': 3, 'wait_num': 99}),
+    ],
+)
+def test_each_env_takes_the_steps_of_base_however_long_they_take(make: Any, env_num: int, cfg: Any) -> None:
+    lengths = [3, 1, 4, 2, 6]
+    env_fn = [partial(Uneven, i, lengths[i], 0.003) for i in range(env_num)]
+    collector = SampleSerialCollector({}, make(env_fn, **cfg), Choosing().collect_mode)
+    parts = [collector.collect(37) for _ in range(5)]
+    for rows in parts:
+        assert_paired(rows)
+    assert collector.carried + 185 == collector.envstep and collector.discarded == 0
+    streams = per_env(Batch.cat(parts), env_num)
+    assert min(map(len, streams)) > 10
+    fast = [partial(Uneven, i, lengths[i]) for i in range(env_num)]
+    assert_steps_of_base(streams, fast)
+
+
+def gated(tmp_path: Path, what: str, env_num: int = 4, length: int = 5) -> tuple[list[Any], Path]:
+    """Returns what makes envs of which env 0 is held up while the file is there."""
+    gate = tmp_path / f'gate.{what}'
+    return [
+        partial(Uneven, i, length, 0.0, str(tmp_path / 'gate') if i == 0 else '') for i in range(env_num)
+    ], gate
+
+
+def test_a_step_that_does_not_end_holds_up_nobody(make: Any, tmp_path: Path) -> None:
+    env_fn, gate = gated(tmp_path, 'step')
+    manager = make(env_fn)
+    manager.reset(seed=SEEDS[:4])
+    gate.touch()
+    rollout, seen = Rollout(manager, Choosing().collect_mode), []
+    for _ in range(60):
+        step = rollout.step()
+        seen += step.timestep.env_id.tolist()
+        assert 0 not in manager.ready
+    assert set(seen) == {1, 2, 3} and min(np.bincount(seen)[1:]) >= 5, 'they went on for episodes'
+    gate.unlink()
+    while 0 not in (step := rollout.step()).timestep.env_id:
+        pass
+    row = step.timestep.env_id.tolist().index(0)
+    assert step.obs[row, :3].tolist() == [0, 1, 0] and step.timestep.obs[row, :3].tolist() == [0, 1, 1]
+    assert step.timestep.reward[row] == uneven_reward(step.timestep.obs[row], step.output['action'][row])
+
+
+def test_a_reset_that_does_not_end_holds_up_nobody(make: Any, tmp_path: Path) -> None:
+    env_fn, gate = gated(tmp_path, 'reset', length=2)
+    manager = make(env_fn)
+    manager.reset(seed=SEEDS[:4])
+    gate.touch()
+    rollout, seen = Rollout(manager, Choosing().collect_mode), []
+    for _ in range(60):
+        seen += rollout.step().timestep.env_id.tolist()
+    assert seen.count(0) == 2 and min(np.bincount(seen)[1:]) >= 5
+    gate.unlink()
+    while 0 not in (step := rollout.step()).timestep.env_id:
+        pass
+    row = step.timestep.env_id.tolist().index(0)
+    assert step.obs[row, :3].tolist() == [0, 2, 0]
+    gate.touch()
+    manager.reset(np.arange(4))
+    assert 0 not in manager.ready
+    gate.unlink()
+
+
+def test_a_step_waits_for_as_many_as_it_is_told_to_or_until_its_time_is_up(make: Any, tmp_path: Path) -> None:
+    env_fn, gate = gated(tmp_path, 'step', 5)
+    for cfg in ({'wait_num': 4}, {'wait_num': 5, 'wait_timeout': 0.3}):
+        manager = make(env_fn, **cfg)
+        manager.reset(seed=SEEDS)
+        gate.touch()
+        step = manager.step(np.zeros(5, np.int64), manager.ready)
+        assert step.env_id.tolist() == [1, 2, 3, 4] == manager.ready.tolist()
+        gate.unlink()
+        waited = manager.step(np.zeros(0, np.int64), manager.ready[:0])
+        assert waited.env_id.tolist() == [0] and manager.ready.tolist() == [0, 1, 2, 3, 4]
+        everyone = manager.ready
+        if 'wait_timeout' not in cfg:
+            continue
+        assert manager.step(np.zeros(5, np.int64), everyone).env_id is everyone
+
+
+def test_envs_that_are_not_ready_and_wrong_numbers_of_actions_are_refused(make: Any, tmp_path: Path) -> None:
+    env_fn, gate = gated(tmp_path, 'step', 3)
+    manager = make(env_fn, wait_num=2)
+    manager.reset()
+    gate.touch()
+    manager.step(np.zeros(3, np.int64), manager.ready)
+    with pytest.raises(ValueError, match=r'step\(\) of env \[0, 1\], of which only \[1, 2\] are ready'):
+        manager.step(np.zeros(2, np.int64), np.array([0, 1]))
+    assert not manager.closed
+    with pytest.raises(ActionError, match='1 actions were given for 2 envs'):
+        manager.step(np.zeros(1, np.int64), np.array([1, 2]))
+    assert manager.closed
+
+
+def test_what_was_answered_before_a_reset_of_all_is_forgotten(make: Any) -> None:
+    manager = make([partial(Uneven, i, 9, 0.01) for i in range(4)])
+    manager.reset(seed=SEEDS[:4])
+    for _ in range(3):
+        manager.step(np.zeros(len(manager.ready), np.int64), manager.ready)
+    assert len(manager.ready) < 4, 'some envs are busy'
+    manager.reset(seed=SEEDS[:4])
+    assert manager.ready.tolist() == [0, 1, 2, 3]
+    assert manager.obs[:, 1:3].tolist() == [[2, 0]] * 4
+    rollout = Rollout(manager, Choosing().collect_mode)
+    rows = [(row[0], row[2]) for _ in range(12) for row in rollout.step().timestep.obs.tolist()]
+    for env in range(4):
+        steps = [step for number, step in rows if number == env]
+        assert steps == list(range(1, len(steps) + 1))
+
+
+# collectors and evaluators
+
+
+def test_on_policy_blocks_hold_as_many_steps_of_each_env(make: Any) -> None:
+    env_fn = [partial(Uneven, i, 3 + i, 0.004 * i) for i in range(4)]
+    policy = Choosing(on_policy=True, n_sample=24)
+    collector = SampleSerialCollector({}, make(env_fn), policy.collect_mode)
+    for call in range(4):
+        assert len(collector.collect(train_iter=call)) == 24 and collector.carried == 0
+        block = policy.blocks[-1]
+        assert block['reward'].shape == (6, 4) and 'mask' not in block
+        assert (block['collect_iter'] == call).all()
+        assert_paired(block)
+    streams = [np.concatenate([b['next_obs'][:, env] for b in policy.blocks]) for env in range(4)]
+    for env, stream in enumerate(streams):
+        at = (stream[:, 1] - 1) * (3 + env) + stream[:, 2]
+        np.testing.assert_array_equal(at, np.arange(1, 25))
+
+
+def test_blocks_are_ragged_where_an_env_was_given_up(make: Any) -> None:
+    env_fn = [partial(FaultEnv, i, 'raise_own' if i == 1 else '', at=9, length=3) for i in range(4)]
+    policy = ScriptedPolicy(on_policy=True, n_sample=32)
+    collector = SampleSerialCollector({}, make(env_fn, on_error='drop'), policy.collect_mode)
+    sizes = [len(collector.collect()) for _ in range(3)]
+    # env 1 fails in its 9th step: the step before is thrown away with its episode, in the second block
+    assert sizes == [32, 24, 24] and [block['reward'].shape for block in policy.blocks] == [(8, 4)] * 3
+    assert policy.blocks[1]['mask'].sum(0).tolist() == [8, 0, 8, 8]
+
+
+@pytest.mark.parametrize('worker_num', [None, 2])
+def test_episodes_are_the_first_of_each_env_however_long_they_take(make: Any, worker_num: int | None) -> None:
+    # the slow env has the short episodes: whoever took the first that end would see few of them
+    env_fn = [
+        partial(Uneven, i, length, delay) for i, (length, delay) in enumerate([(2, 0.02), (9, 0), (5, 0.002)])
+    ]
+    manager = make(env_fn, worker_num=worker_num)
+    collector = EpisodeSerialCollector({}, manager, Choosing().collect_mode)
+    begun = [0, 0, 0]
+    for n_episode in (7, 1, 6, 2):
+        episodes = collector.collect(n_episode)
+        quota = [n_episode // 3 + (env < n_episode % 3) for env in range(3)]
+        assert np.bincount([int(e['obs'][0, 0]) for e in episodes], minlength=3).tolist() == quota
+        for episode in episodes:
+            assert_paired(episode)
+            env = int(episode['obs'][0, 0])
+            assert len(episode) == [2, 9, 5][env] and episode['obs'][0, 2] == 0
+            begun[env] += 1
+            assert episode['obs'][0, 1] == begun[env], 'no episode was begun and thrown away'
+    assert collector.discarded == collector.carried == 0
+
+
+def test_an_evaluation_is_that_of_base(make: Any) -> None:
+    env_fn = [partial(Uneven, i, length, 0.003) for i, length in enumerate([2, 9, 5])]
+    infos = []
+    for manager in (BaseEnvManager(env_fn), make(env_fn), make(env_fn, worker_num=2, wait_num=2)):
+        evaluator = InteractionSerialEvaluator({'n_episode': 7}, manager, Choosing().eval_mode)
+        infos.append([evaluator.eval()[1] for _ in range(2)])
+    assert infos[0] == infos[1] == infos[2] and infos[0][0]['eval_episode_len'] == [2, 2, 2, 9, 9, 5, 5]
+
+
+def test_a_filmed_episode_has_a_picture_of_each_of_its_steps(make: Any) -> None:
+    class Board:
+        def add_scalar(self, *values: Any) -> None: ...
+
+        def add_video(self, tag: str, video: Any, step: int) -> None:
+            self.video = video
+
+    boards = []
+    env_fn = [partial(Uneven, i, length, 0.003) for i, length in enumerate([2, 6])]
+    for manager in (BaseEnvManager(env_fn), make(env_fn)):
+        boards.append(Board())
+        evaluator = InteractionSerialEvaluator({'n_episode': 2}, manager, Choosing().eval_mode, boards[-1])
+        evaluator.eval(force_render=True)
+    np.testing.assert_array_equal(boards[0].video, boards[1].video)
+
+
+# checkpoints
+
+
+def test_a_run_saved_while_a_step_runs_goes_on_from_there(make: Any) -> None:
+    env_fn = [partial(Uneven, i, 3 + i, 0.2 if i == 0 else 0.002) for i in range(4)]
+    manager, other = make(env_fn), make(env_fn)
+    collectors = [SampleSerialCollector({}, env, Choosing().collect_mode) for env in (manager, other)]
+    parts = [collectors[0].collect(30)]
+    while not (manager._group.busy[0] and 0 in manager._group._stepping):
+        parts.append(collectors[0].collect(2))
+    state = collectors[0].state_dict()
+    held = state['env']['answers']['env_id']
+    assert 0 in held and not manager._group.busy.any(), 'its step was waited for'
+    other.step(np.zeros(4, np.int64), other.ready)  # what it does meanwhile is forgotten
+    collectors[1].load_state_dict(state)
+    for collector in collectors:
+        rest = [collector.collect(20) for _ in range(4)]
+        streams = per_env(Batch.cat([*parts, *rest]), 4)
+        assert len(streams[0]) > len(per_env(Batch.cat(parts), 4)[0])
+        for rows in (*parts, *rest):
+            assert_paired(rows)
+        assert_steps_of_base(streams, [partial(Uneven, i, 3 + i) for i in range(4)])
+
+
+class Telling(Uneven):
+    """Tells something of each step; env 1 something that cannot be saved."""
+
+    def step(self, action: Any) -> Any:
+        told = {'step': np.int64(self.steps), 'of': {'it': [1, 'a']}} if self.number != 1 else {'it': {1, 2}}
+        return *super().step(action)[:4], told
+
+
+def test_held_answers_keep_what_was_told_and_an_env_whose_answer_cannot_be_saved_begins_anew(
+    make: Any, tmp_path: Path
+) -> None:
+    env_fn = [partial(Telling, i, 9, 0.0) for i in range(3)]
+    manager, other, late = make(env_fn), make(env_fn), make(env_fn)
+    for each in (manager, late):
+        each.reset(seed=SEEDS[:3])
+        each._send_steps(np.ones(3, np.int64), each.ready)
+    before = late.state_dict()
+    assert before['answers']['env_id'].tolist() == [0, 2] and late.ready.tolist() == []
+    assert manager.restart_lost().tolist() == [1] and manager.restart_lost().tolist() == []
+    assert manager.ready.tolist() == [1]
+    state = manager.state_dict()
+    assert other.load_state_dict(state).tolist() == [] and other.ready.tolist() == [1]
+    assert late.load_state_dict(before).tolist() == [1], 'nobody called restart_lost'
+    for each in (manager, other, late):
+        step = each.step(np.zeros(0, np.int64), np.zeros(0, np.int64))
+        assert step.env_id.tolist() == [0, 2] and step.obs[:, 2].tolist() == [1, 1]
+        assert [dict(info) for info in step.info] == [{'step': 0, 'of': {'it': [1, 'a']}}] * 2
+        np.testing.assert_array_equal(step.reward, uneven_reward(step.obs, 1))
+        np.testing.assert_array_equal(each.obs, manager.obs)
+        assert each.obs[1, 2] == 0 and each.ready.tolist() == [0, 1, 2]
+
+
+# faults
+
+
+@pytest.mark.parametrize('on_error', ['raise', 'restart', 'drop'])
+def test_the_others_go_on_while_a_worker_is_killed(make: Any, tmp_path: Path, on_error: str) -> None:
+    env_fn, gate = gated(tmp_path, 'step', length=4)
+    manager = make(env_fn, on_error=on_error)
+    manager.reset(seed=SEEDS[:4])
+    gate.touch()
+    rollout = Rollout(manager, Choosing().collect_mode)
+    rollout.step()
+    victim = manager._group._pool.running[0]
+    assert wait_until(lambda: manager._group._pool._watch.env[0] == 0, 5)
+    os.kill(victim.pid, signal.SIGKILL)
+    gate.unlink()
+    steps = []
+    if on_error == 'raise':
+        with pytest.raises(
+            EnvCrashedError, match=r'env 0 \(worker pid \d+\) in step\(\), episode 1, step 1, was .*SIGKILL'
+        ):
+            for _ in range(10_000):
+                rollout.step()
+        assert manager.closed and children() == set()
+        return
+    while not steps or len(steps[-1].abnormal) == 0:
+        steps.append(rollout.step())
+    assert steps[-1].abnormal.tolist() == [0] and len(manager._budget.causes) == 1
+    steps = [rollout.step() for _ in range(40)]
+    assert {1, 2, 3} <= {int(env) for step in steps for env in step.timestep.env_id}
+    assert manager.alive.tolist() == ([0, 1, 2, 3] if on_error == 'restart' else [1, 2, 3])
+    if on_error == 'restart':
+        while 0 not in (step := rollout.step()).timestep.env_id:
+            pass
+        row = step.timestep.env_id.tolist().index(0)
+        assert step.obs[row, :3].tolist() == [0, 1, 0], 'a new env at its first step'
+
+
+def test_an_env_that_hangs_is_found_though_the_others_keep_answering(make: Any) -> None:
+    env_fn = [partial(FaultEnv, i, 'sleep' if i == 1 else '', at=2) for i in range(4)]
+    manager = make(env_fn, step_timeout=1.0, reset_timeout=60.0)
+    manager.reset()
+    rollout, steps = Rollout(manager, ScriptedPolicy().collect_mode), 0
+    with pytest.raises(EnvTimeoutError, match=r'env 1 \(worker pid \d+\) in step\(\), episode 1, step 2'):
+        while True:
+            rollout.step()
+            steps += 1
+    assert steps > 4
+
+
+def test_an_answer_is_not_late_because_nobody_asked_for_it(make: Any) -> None:
+    class Wordy(Steady):
+        def step(self, action: Any) -> Any:
+            return *super().step(action)[:4], {'words': 'x' * 3_000_000}
+
+    manager = make([Wordy, Wordy], step_timeout=0.5)
+    manager.reset()
+    manager._send_steps(np.zeros(2, np.int64), manager.ready)
+    time.sleep(1.0)
+    told = manager.step(np.zeros(0, np.int64), np.zeros(0, np.int64)).info
+    told += manager.step(np.zeros(0, np.int64), np.zeros(0, np.int64)).info if len(told) == 1 else []
+    assert [len(info['words']) for info in told] == [3_000_000] * 2
+
+
+def test_a_reset_that_fails_is_tried_again_while_the_others_go_on(make: Any, tmp_path: Path) -> None:
+    for fault in ('raise_own', 'kill'):
+        once = str(tmp_path / fault)
+        env_fn = [partial(FaultEnv, i, fault if i == 0 else '', 'reset', 2, once, 2) for i in range(3)]
+        manager = make(env_fn, on_error='restart')
+        collector = SampleSerialCollector({}, manager, ScriptedPolicy().collect_mode)
+        parts = [collector.collect(50)]
+        while sum(int((rows['env_id'] == 0).sum()) for rows in parts) < 5:
+            parts.append(collector.collect(50))
+        rows = Batch.cat(parts)
+        assert len(manager._budget.causes) == 1 and collector.discarded == 0
+        own = rows[rows['env_id'] == 0]
+        np.testing.assert_array_equal(own['obs'][:, 2], np.arange(len(own)) % 2)
+        assert own['obs'][2:4, 1].tolist() == [1, 1], 'the second episode is the first of a new env'
+
+
+def test_a_worker_killed_while_it_has_nothing_to_do_gives_a_void_step(make: Any) -> None:
+    manager = make([partial(Steady, i, 50) for i in range(3)], on_error='restart', wait_num=3)
+    manager.reset(seed=SEEDS[:3])
+    rollout = Rollout(manager, ScriptedPolicy().collect_mode)
+    rollout.step()
+    victim = manager._group._pool.running[2]
+    os.kill(victim.pid, signal.SIGKILL)
+    assert wait_until(victim.has_exited, 5)
+    assert rollout.step().abnormal.tolist() == [2]
+    while 2 not in (step := rollout.step()).timestep.env_id:
+        pass
+    assert step.obs[step.timestep.env_id.tolist().index(2), 2] == 0

@@ -1,0 +1,233 @@
+"""Envs of EnvPool give steps that belong together, however few of them a batch has."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from fakes import ScriptedPolicy, config_pair
+from fault_envs import Steady
+
+from rlframe import config
+from rlframe.data import Batch
+from rlframe.envs.gym_env import GymEnvFactory
+from rlframe.envs.pool_manager import EnvPoolManager
+from rlframe.errors import ActionError, ConfigError, EnvError, MissingDependencyError
+from rlframe.pipeline import SerialPipeline
+from rlframe.worker import EpisodeSerialCollector, InteractionSerialEvaluator, SampleSerialCollector
+from rlframe.worker.collector.rollout import Rollout
+
+BATCHES = [None, 1, 2, 3]
+
+
+@pytest.fixture
+def make() -> Any:
+    pytest.importorskip('envpool')
+    made: list[EnvPoolManager] = []
+
+    def build(env_num: int = 5, task_id: str = 'CartPole-v1', **cfg: Any) -> EnvPoolManager:
+        made.append(EnvPoolManager(task_id, env_num, cfg))
+        return made[-1]
+
+    yield build
+    for manager in made:
+        manager.close()
+
+
+class Swinging(ScriptedPolicy):
+    """Chooses by the obs, so that episodes end soon and actions differ."""
+
+    def forward(self, obs: Any, env_id: Any, **settings: Any) -> Batch:
+        action = (np.abs(obs).sum(1) * 1000).astype(np.int64) % 3 > 0
+        return super().forward(obs, env_id).replace(action=action.astype(np.int64))
+
+
+def assert_own_dynamics(rows: Any) -> int:
+    """Fails unless CartPole itself goes from obs to next_obs by the action; returns how many episodes ended."""
+    cartpole: Any = gymnasium.make('CartPole-v1').unwrapped
+    cartpole.reset()
+    for obs, action, next_obs, terminated in zip(
+        rows['obs'], rows['action'], rows['next_obs'], rows['terminated'], strict=True
+    ):
+        cartpole.state, cartpole.steps_beyond_terminated = tuple(obs.astype(np.float64)), None
+        expected, _, ends, _, _ = cartpole.step(int(action))
+        np.testing.assert_allclose(next_obs, expected, atol=1e-5)
+        assert ends == terminated
+    np.testing.assert_array_equal(rows['told'], rows['obs'])
+    np.testing.assert_array_equal(rows['acted'], rows['env_id'])
+    assert (rows['reward'] == 1).all()
+    return int(rows['terminated'].sum())
+
+
+def assert_chained(rows: Any, env_num: int) -> None:
+    """Fails unless each env's rows follow each other, and begin where episodes begin."""
+    for env in range(env_num):
+        own = rows[rows['env_id'] == env]
+        assert len(own) > 5
+        done = own['terminated'] | own['truncated']
+        same = (own['next_obs'][:-1] == own['obs'][1:]).all(1)
+        np.testing.assert_array_equal(same, ~done[:-1])
+        assert (np.abs(own['obs'][1:][done[:-1]]) <= 0.05).all() and (np.abs(own['obs'][0]) <= 0.05).all()
+
+
+@pytest.mark.parametrize('batch_size', BATCHES)
+def test_transitions_are_those_of_cartpole_and_no_reset_is_one(make: Any, batch_size: int | None) -> None:
+    manager = make(batch_size=batch_size)
+    assert manager.can_hold == (batch_size is None)
+    collector = SampleSerialCollector({}, manager, Swinging().collect_mode)
+    parts = [collector.collect(101) for _ in range(4)]
+    rows = Batch.cat(parts)
+    assert collector.envstep == 404 + collector.carried and collector.discarded == 0
+    assert assert_own_dynamics(rows) > 10
+    assert_chained(rows, 5)
+    if batch_size is None:
+        assert np.bincount(rows['env_id']).max() - np.bincount(rows['env_id']).min() <= 1
+
+
+@pytest.mark.parametrize('batch_size', BATCHES)
+def test_episodes_and_evaluations_count_the_first_of_each_env(make: Any, batch_size: int | None) -> None:
+    collector = EpisodeSerialCollector({}, make(batch_size=batch_size), Swinging().collect_mode)
+    for n_episode in (7, 3):
+        episodes = collector.collect(n_episode)
+        quota = [n_episode // 5 + (env < n_episode % 5) for env in range(5)]
+        assert np.bincount([e['env_id'][0] for e in episodes], minlength=5).tolist() == quota
+        for episode in episodes:
+            done = episode['terminated'] | episode['truncated']
+            assert done[-1] and not done[:-1].any() and (np.abs(episode['obs'][0]) <= 0.05).all()
+            assert (episode['env_id'] == episode['env_id'][0]).all()
+            assert_own_dynamics(episode)
+    evaluator = InteractionSerialEvaluator(
+        {'n_episode': 5}, make(batch_size=batch_size), Swinging().eval_mode
+    )
+    one, two = evaluator.eval()[1], evaluator.eval()[1]
+    assert one == two and len(set(one['eval_episode_return'])) > 1, 'the seeds of its episodes are fixed'
+
+
+def test_blocks_are_ragged_where_a_batch_is_a_part_of_the_envs(make: Any) -> None:
+    policy = Swinging(on_policy=True, n_sample=60)
+    collector = SampleSerialCollector({}, make(batch_size=3), policy.collect_mode)
+    for _ in range(3):
+        rows = collector.collect()
+        assert 60 <= len(rows) < 60 + 3 and collector.carried == 0
+        assert_own_dynamics(rows)
+    assert any('mask' in block for block in policy.blocks)
+    for block in policy.blocks:
+        counts = block['mask'].sum(0) if 'mask' in block else np.full(5, len(block))
+        assert counts.sum() >= 60 and counts.max() == block['reward'].shape[0]
+
+
+def test_a_time_limit_is_a_truncation_and_kwargs_reach_the_task(make: Any) -> None:
+    pytest.importorskip('envpool')
+    factory = GymEnvFactory({'env_id': 'Acrobot-v1', 'kwargs': {'max_episode_steps': 4}})
+    for batch_size in (None, 2):
+        manager = EnvPoolManager.from_factory(factory, 3, {'batch_size': batch_size})
+        assert factory._spec is manager.spec and manager.spec.max_episode_steps == 4
+        collector = SampleSerialCollector({}, manager, ScriptedPolicy().collect_mode)
+        rows = collector.collect(60)
+        for env in range(3):
+            own = rows[rows['env_id'] == env]
+            np.testing.assert_array_equal(own['truncated'], np.arange(len(own)) % 4 == 3)
+        assert not rows['terminated'].any()
+        manager.close()
+
+
+def test_continuous_actions_are_taken_and_wrong_ones_are_refused(make: Any) -> None:
+    manager = make(3, 'Pendulum-v1')
+    manager.reset(seed=[1, 2, 3])
+    step = manager.step(np.array([[-2.0], [0.0], [2.0]]), manager.ready)
+    assert step.env_id is not None and step.obs.dtype == np.float32 and len(set(step.reward.tolist())) == 3
+    manager = make(3)
+    manager.reset()
+    with pytest.raises(ActionError, match=r'7.* for env 1 is not in Discrete\(2\)'):
+        manager.step(np.array([0, 7, 0]), manager.ready)
+    with pytest.raises(ActionError, match='2 actions were given for 3 envs'):
+        manager.step(np.zeros(2, np.int64), manager.ready)
+
+
+def test_nothing_is_waited_for_that_would_never_come(make: Any) -> None:
+    manager = make(4, batch_size=3)
+    manager.reset(seed=[1, 2, 3, 4])
+    assert len(manager.ready) == 3
+    with pytest.raises(ValueError, match='only 2 envs are busy'):
+        manager.step(np.zeros(1, np.int64), manager.ready[:1])
+    manager.reset(seed=[1, 2, 3, 4])
+    busy = np.setdiff1d(np.arange(4), manager.ready)
+    with pytest.raises(ValueError, match='of which only'):
+        manager.step(np.zeros(1, np.int64), busy)
+    with pytest.raises(ValueError, match='in the middle of an episode'):
+        manager.reset(manager.ready[:1])
+
+
+@pytest.mark.parametrize('batch_size', [None, 2])
+def test_a_checkpoint_begins_all_envs_anew_in_both_runs(make: Any, batch_size: int | None) -> None:
+    manager, other = make(3, batch_size=batch_size), make(3, batch_size=batch_size)
+    collectors = [SampleSerialCollector({}, each, Swinging().collect_mode) for each in (manager, other)]
+    collectors[0].collect(20)
+    collectors[0].settle()
+    assert manager.restart_lost().tolist() == [], 'they are at the beginning of an episode already'
+    collectors[1].load_state_dict(collectors[0].state_dict())
+    assert collectors[1].discarded == collectors[0].discarded
+    rows = [collector.collect(60) for collector in collectors]
+    for env in range(3):
+        own = [each['obs'][each['env_id'] == env] for each in rows]
+        shared = min(map(len, own))
+        assert shared > 5
+        np.testing.assert_array_equal(own[0][:shared], own[1][:shared])
+    assert other.load_state_dict(manager.state_dict()).tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize('batch_size', [None, 2])
+def test_training_on_envpool_and_going_on_with_it(
+    batch_size: int | None, tmp_path: Any, monkeypatch: Any
+) -> None:
+    pytest.importorskip('envpool')
+    monkeypatch.chdir(tmp_path)
+    for policy in ('dqn', 'ppo'):
+        pair = config_pair(policy, manager='env_pool', manager_=dict(batch_size=batch_size))
+        with SerialPipeline(config.compile_config(*pair, seed=3)) as pipeline:
+            for _ in range(20):
+                pipeline.step()
+            pipeline.save_checkpoint(tmp_path / policy)
+        with SerialPipeline(config.compile_config(*pair, seed=3)) as pipeline:
+            pipeline.load_checkpoint(tmp_path / policy)
+            before = pipeline.progress.train_iter
+            for _ in range(10):
+                pipeline.step()
+            assert pipeline.progress.train_iter > before > 0
+
+
+def test_what_cannot_be_made_is_refused_by_name(make: Any) -> None:
+    with pytest.raises(EnvError, match=r"EnvPool knows no task 'CartPol-v1'\. Did you mean 'CartPole-v1'\?"):
+        make(2, 'CartPol-v1')
+    with pytest.raises(ConfigError, match='at most 2') as caught:
+        make(2, batch_size=3)
+    assert caught.value.where == 'env.manager.batch_size'
+    for section, where in (
+        ({'env_id': 'CartPole-v1', 'kwargs': {'nonsense': 1}}, 'env.kwargs'),
+        ({'env_id': Steady}, 'env.env_id'),
+        ({'env_id': 'CartPole-v1', 'wrappers': ['FlattenObservation']}, 'env.wrappers'),
+    ):
+        with pytest.raises(EnvError) as refused:
+            EnvPoolManager.from_factory(GymEnvFactory(section), 2)
+        assert refused.value.where == where
+
+
+def test_a_missing_package_is_named_with_its_extra(monkeypatch: Any) -> None:
+    monkeypatch.setitem(sys.modules, 'envpool', None)
+    with pytest.raises(MissingDependencyError, match=r'pip install "rlframe\[envpool\]"'):
+        EnvPoolManager('CartPole-v1', 2)
+
+
+def test_pictures_are_those_of_the_env_asked_for(make: Any) -> None:
+    pytest.importorskip('envpool')
+    manager = EnvPoolManager.from_factory(GymEnvFactory({'env_id': 'CartPole-v1'}), 2, None, 'rgb_array')
+    manager.reset(seed=[1, 2])
+    pictures = [manager.render(env) for env in (0, 1)]
+    assert pictures[0].shape == (400, 600, 3) and not np.array_equal(*pictures)
+    rollout = Rollout(manager, Swinging().collect_mode)
+    rollout.step()
+    assert not np.array_equal(manager.render(0), pictures[0])
+    manager.close()
