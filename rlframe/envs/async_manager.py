@@ -142,7 +142,7 @@ class AsyncSubprocessEnvManager(SubprocessEnvManager):
             self._send_steps(action, env_id)
             self._wait()
             step = self._returned(env_id)
-            contract.check_finite(step, self._group.place)
+            contract.check_values(step, self.spec, self._group.place)
         except Exception:
             self.close()
             raise

@@ -184,7 +184,7 @@ class EnvPoolManager(IEnvManager):
             self._pool.send(ignored, env_id.astype(np.int32))
 
     def _take_first_obs(self, obs: Array, env_id: IntArray) -> None:
-        contract.check_first_obs(obs, env_id, self._place)
+        contract.check_first_obs(obs, env_id, self.spec, self._place)
         self.obs = self.obs.copy()
         self.obs[env_id] = obs
 
@@ -239,7 +239,7 @@ class EnvPoolManager(IEnvManager):
             obs, reward, env_id = obs[stepped], reward[stepped], env_id[stepped]
             terminated, truncated = terminated[stepped], truncated[stepped]
         step = TimeStep(obs, reward, terminated, truncated, infos, env_id)
-        contract.check_finite(step, self._place)
+        contract.check_values(step, self.spec, self._place)
         self.obs = self.obs.copy()
         self.obs[env_id] = obs
         over = env_id[step.done]
