@@ -1,4 +1,4 @@
-"""SAC on Pendulum-v1: not measured yet."""
+"""SAC on Pendulum-v1: seed 0 has -153.8 on 100 new episodes, by its best checkpoint of 17.0k env steps."""
 
 from easydict import EasyDict
 

@@ -81,7 +81,7 @@ class Optimizer:
         """
         for parameter in self._parameters:
             parameter.grad = None
-        loss.backward(inputs=self._parameters)
+        loss.backward(inputs=self._parameters or None)
         trained = self._parameters
         gradients = [parameter.grad for parameter in trained]
         states = self._mean, self._square, self._steps
