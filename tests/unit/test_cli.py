@@ -163,7 +163,7 @@ def test_impossible_keys_are_refused(
         ('replay_buffer.replay_buffer_size=1e12', ('replay_buffer_size', 'GiB', 'free', 'At most')),
         ('env.n_evaluator_episode=0', ('env.n_evaluator_episode', 'got 0', '[1, inf)')),
         ('env.stop_value=high', ('env.stop_value', "'high'", 'float')),
-        ('policy.type=dqnn', ('policy.type', "policy 'dqnn'", "'dqn'?", "['c51', 'dqn', 'ppo', 'qrdqn']", 'import_names')),
+        ('policy.type=dqnn', ('policy.type', "policy 'dqnn'", "'dqn'?", "['c51', 'dqn', 'ppo', 'qrdqn', 'r2d2']", 'import_names')),
         ("policy.learn.learner.hook.x={'type': 'nope'}", ('policy.learn.learner.hook.x', "'nope'", 'log_show')),
         ('nonsense', ("'nonsense'", 'key=value')),
     ],
@@ -265,7 +265,7 @@ def test_policy_for_discrete_actions_refuses_continuous_ones(refused: Refused, p
 
 
 def test_policies_for_continuous_actions_are_not_there_yet(refused: Refused) -> None:
-    assert_says(refused('-c', DQN, 'policy.type=sac'), ("'sac'", "['c51', 'dqn', 'ppo', 'qrdqn']"))
+    assert_says(refused('-c', DQN, 'policy.type=sac'), ("'sac'", "['c51', 'dqn', 'ppo', 'qrdqn', 'r2d2']"))
 
 
 # runs: rows 29, 31, 51
