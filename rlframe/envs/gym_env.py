@@ -180,9 +180,12 @@ def _import_namespace(name: str) -> None:
     module = NAMESPACES.get(namespace) or ('minigrid' if name.startswith('MiniGrid-') else '')
     if module:
         try:
-            importlib.import_module(module)
+            found = importlib.import_module(module)
         except ModuleNotFoundError as error:
             raise _missing(name, f'no module named {error.name!r}') from error
+        is_known = any(known.startswith(f'{namespace}/') for known in gym.registry)
+        if not is_known and hasattr(found, 'register_envs'):
+            found.register_envs()  # minatar does not without being asked
 
 
 def _extra_of(text: str) -> str:

@@ -65,14 +65,24 @@ class QCritics(nn.Module):
         hidden_sizes: Widths of the hidden layers of each.
         activation: Nonlinearity behind each.
         count: Critics.
+        conv_layers: Channels, kernel size and stride of each convolution that reads images.
+        image_layout: Where the channels of images are.
     """
 
-    def __init__(self, spec: EnvSpec, hidden_sizes: Sequence[int], activation: str, count: int) -> None:
+    def __init__(
+        self,
+        spec: EnvSpec,
+        hidden_sizes: Sequence[int],
+        activation: str,
+        count: int,
+        conv_layers: Sequence[Sequence[int]] | None = None,
+        image_layout: str = 'auto',
+    ) -> None:
         super().__init__()
         space = spec.action_space
         self._takes_action = not hasattr(space, 'n')
         in_size, out_size = (math.prod(space.shape), 1) if self._takes_action else (0, int(space.n))
-        self.encoder = MLP(spec.observation_space, [], activation)
+        self.encoder = MLP(spec.observation_space, [], activation, None, conv_layers, image_layout)
         features = gymnasium.spaces.Box(-math.inf, math.inf, (self.encoder.out_size + in_size,))
         self.nets = nn.ModuleList(MLP(features, hidden_sizes, activation, out_size) for _ in range(count))
 
@@ -106,6 +116,8 @@ class QAC(nn.Module):
         encoder_hidden_size_list: Widths of the hidden layers of each.
         activation: Nonlinearity behind each.
         critic_num: Critics.
+        conv_layers: Channels, kernel size and stride of each convolution that reads images.
+        image_layout: Where the channels of images are.
     """
 
     def __init__(
@@ -115,15 +127,18 @@ class QAC(nn.Module):
         encoder_hidden_size_list: Sequence[int] = (256, 256),
         activation: str = 'relu',
         critic_num: int = 2,
+        conv_layers: Sequence[Sequence[int]] | None = None,
+        image_layout: str = 'auto',
     ) -> None:
         super().__init__()
         space, sizes = spec.observation_space, encoder_hidden_size_list
+        images = conv_layers, image_layout
         if actor == 'categorical':
-            self.actor = MLP(space, sizes, activation, int(spec.action_space.n))
+            self.actor = MLP(space, sizes, activation, int(spec.action_space.n), *images)
         else:
             size = math.prod(spec.action_space.shape)
             if actor == 'gaussian':
-                self.actor = GaussianActor(space, sizes, activation, 2 * size)
+                self.actor = GaussianActor(space, sizes, activation, 2 * size, *images)
             else:
-                self.actor = DeterministicActor(space, sizes, activation, size)
-        self.critic = QCritics(spec, sizes, activation, critic_num)
+                self.actor = DeterministicActor(space, sizes, activation, size, *images)
+        self.critic = QCritics(spec, sizes, activation, critic_num, *images)

@@ -27,6 +27,8 @@ class RecurrentQNet(nn.Module):
         lstm_hidden_size: Units of the LSTM.
         dueling: Whether value and advantage have heads of their own.
         noisy: Whether the heads explore by noise in their weights.
+        conv_layers: Channels, kernel size and stride of each convolution that reads images.
+        image_layout: Where the channels of images are.
 
     Source:
         Kapturowski et al., Recurrent Experience Replay in Distributed Reinforcement Learning (2019), section 2.3.
@@ -40,9 +42,12 @@ class RecurrentQNet(nn.Module):
         lstm_hidden_size: int = 64,
         dueling: bool = True,
         noisy: bool = False,
+        conv_layers: Sequence[Sequence[int]] | None = None,
+        image_layout: str = 'auto',
     ) -> None:
         super().__init__()
-        self.encoder = MLP(spec.observation_space, encoder_hidden_size_list, activation)
+        sizes = encoder_hidden_size_list
+        self.encoder = MLP(spec.observation_space, sizes, activation, None, conv_layers, image_layout)
         self.lstm = nn.LSTM(self.encoder.out_size, lstm_hidden_size, batch_first=True)
         output = gymnasium.spaces.Box(-1, 1, (lstm_hidden_size,), np.float32)
         self.head = QNet(

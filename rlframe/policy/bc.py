@@ -16,6 +16,8 @@ from rlframe.model.distributions import ActionDistribution, distribution_for
 from rlframe.policy.actions import ActionMap
 from rlframe.policy.base_policy import Metrics, Policy
 from rlframe.policy.guard import NAN_POLICY
+from rlframe.policy.masks import IMPOSSIBLE, mask_of, masked
+from rlframe.policy.model_options import IMAGE_OPTIONS
 from rlframe.policy.optim import OPTIMIZER, Optimizer
 from rlframe.policy.schedule import check_positive_schedule
 from rlframe.registry import POLICY_REGISTRY
@@ -44,6 +46,7 @@ class BCPolicy(Policy):
         model=dict(
             encoder_hidden_size_list=Field([64, 64], list, '', 'units', 'widths of the hidden layers'),
             activation=Field('relu', str, '', '', 'nonlinearity', choices=('relu', 'tanh', 'gelu', 'silu')),
+            **IMAGE_OPTIONS,
         ),
         learn=dict(
             batch_size=Field(64, int, '[1, inf)', 'transitions', 'of one update', may_change=True),
@@ -65,6 +68,7 @@ class BCPolicy(Policy):
         collect=dict(collector=dict(type='dataset')),
     )
     supported_actions = 'Discrete, Box, MultiDiscrete, MultiBinary'
+    supports_action_mask = True
 
     @classmethod
     def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
@@ -102,7 +106,7 @@ class BCPolicy(Policy):
 
     def _forward_learn(self, data: Batch) -> Metrics:
         action = self._tensor(self._actions.from_env(np.asarray(data['action'])))
-        output = self._model(self._tensor(data['obs']))
+        output = self._output(data['obs'])
         if self._actions.is_continuous:
             loss = torch.nn.functional.mse_loss(output, action)
         else:
@@ -110,9 +114,13 @@ class BCPolicy(Policy):
         self._optimizer.step(loss)
         return {**self._optimizer.metrics(), 'total_loss': loss.detach()}
 
+    def _output(self, obs: Array) -> torch.Tensor:
+        tensor = self._tensor(obs)
+        return masked(self._model(tensor), mask_of(tensor), IMPOSSIBLE)
+
     def _forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         with torch.inference_mode():
-            output = self._model(self._tensor(obs)).cpu().numpy()
+            output = self._output(obs).cpu().numpy()
         return Batch.unchecked({'action': self._actions.to_env(self._distribution.mode(output))}, len(output))
 
     def _forward_collect(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from easydict import EasyDict
 
-from rlframe.data.observation import ACTION_MASK, fields_of, has_mask
+from rlframe.data.observation import ACTION_MASK, fields_of, has_mask, mask_parts
 from rlframe.data.timestep import EnvSpec
 from rlframe.errors import ConfigError, IncompatibleError
 from rlframe.registry import POLICY_REGISTRY
@@ -20,7 +20,7 @@ def misfit(policy: type[Policy], spec: EnvSpec) -> str:
     obs, action = spec.observation_space, spec.action_space
     if type(action).__name__ not in policy.supported_actions.split(', '):
         return f'its action space is {action!r}'
-    if has_mask(obs) and not policy.supports_action_mask:
+    if has_mask(obs) and not (policy.supports_action_mask and mask_parts(action)):
         return 'it forbids actions by an action mask'
     if not has_mask(obs) and type(obs).__name__ not in policy.supported_observations.split(', '):
         return f'its observation space is {obs!r}'

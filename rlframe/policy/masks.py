@@ -16,6 +16,10 @@ else:
     torch = LazyModule('torch')
 
 
+IMPOSSIBLE = -1e8
+"""Logit of a forbidden action: finite, as its probability 0 times an infinite logarithm would make entropies NaN."""
+
+
 def mask_of(obs: Any) -> Any:
     """Returns which actions are allowed, bool [B, A], or None where the observation does not tell.
 

@@ -16,6 +16,7 @@ from rlframe.model.distributions import ActionDistribution, distribution_for
 from rlframe.policy.actions import ActionMap
 from rlframe.policy.base_policy import Metrics, Policy
 from rlframe.policy.guard import NAN_POLICY
+from rlframe.policy.masks import IMPOSSIBLE, mask_of, masked
 from rlframe.policy.model_options import IMAGE_OPTIONS
 from rlframe.policy.normalize import RunningMoments
 from rlframe.policy.optim import OPTIMIZER, Optimizer
@@ -148,6 +149,7 @@ class PPOPolicy(Policy):
         ),
     )
     supported_actions = 'Discrete, Box, MultiDiscrete, MultiBinary'
+    supports_action_mask = True
 
     def default_model(self) -> str:
         return 'actor_critic'
@@ -220,6 +222,7 @@ class PPOPolicy(Policy):
     def _update(self, rows: Rows) -> Metrics:
         cfg = self._cfg.learn
         logit, value = self._model(rows['obs'])
+        logit = masked(logit, mask_of(rows['obs']), IMPOSSIBLE)
         log_prob, entropy = self._distribution.evaluate(logit, rows['action'])
         log_ratio = log_prob - rows['log_prob']
         ratio = log_ratio.exp()
@@ -268,7 +271,9 @@ class PPOPolicy(Policy):
     def _logit(self, obs: Array) -> FloatArray:
         """Returns what the actor says of observations, float32 [n, S]."""
         with torch.inference_mode():
-            return self._model.logit(self._tensor(obs)).cpu().numpy()
+            tensor = self._tensor(obs)
+            logit = masked(self._model.logit(tensor), mask_of(tensor), IMPOSSIBLE)
+            return logit.cpu().numpy()
 
     def _process_transition(self, obs: Array, output: Batch, timestep: TimeStep) -> dict[str, Array]:
         rows = super()._process_transition(obs, output, timestep)

@@ -15,6 +15,7 @@ from rlframe.errors import ConfigError
 from rlframe.policy.base_policy import CollectMode, Metrics, Policy
 from rlframe.policy.bounds import ActionBounds
 from rlframe.policy.guard import NAN_POLICY
+from rlframe.policy.model_options import IMAGE_OPTIONS
 from rlframe.policy.noise import ExplorationNoise
 from rlframe.policy.optim import Optimizer
 from rlframe.policy.schedule import check_positive_schedule
@@ -56,6 +57,7 @@ class QACPolicy(Policy):
             twin_critic=Field(
                 True, bool, '', '', 'whether there are two critics, the smaller of which is believed'
             ),
+            **IMAGE_OPTIONS,
         ),
         learn=dict(
             update_per_collect=Field(
@@ -98,7 +100,6 @@ class QACPolicy(Policy):
         ),
     )
     supported_actions = 'Box'
-    alternatives = 'Discrete actions: dqn, c51, qrdqn, sac_discrete.'
     target_parts: tuple[str, ...] = ('critic',)
     """Parts of the network that have a target network."""
     _noise: ExplorationNoise | None = None

@@ -13,6 +13,7 @@ from rlframe.data.timestep import Array, FloatArray, IntArray, TimeStep
 from rlframe.policy.base_policy import CollectMode, EvalMode, Metrics
 from rlframe.policy.dqn import DQNPolicy
 from rlframe.policy.episode_states import EpisodeStates
+from rlframe.policy.masks import mask_of, masked
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule
@@ -112,7 +113,9 @@ class R2D2Policy(DQNPolicy):
     def _q_value(self, obs: Array) -> torch.Tensor:
         states, env_id, before = self._acting
         with torch.inference_mode():
-            value, after = self._model(self._tensor(obs), self._tensor(before))
+            tensor = self._tensor(obs)
+            value, after = self._model(tensor, self._tensor(before))
+            value = masked(value, mask_of(tensor))
         states.set(env_id, after.cpu().numpy())
         result: torch.Tensor = value.cpu()
         return result
@@ -123,10 +126,11 @@ class R2D2Policy(DQNPolicy):
     def _losses(self, data: Batch) -> tuple[torch.Tensor, torch.Tensor, Metrics]:
         own = {name: data[name][:, self._burn_in :] for name in ('action', 'reward', 'terminated', 'mask')}
         action, reward, terminated, mask = (self._tensor(column) for column in own.values())  # [B, T]
-        online, target = self._values(data)
+        online, target, allowed = self._values(data)
         value = online[:, :-1].gather(2, action.long().unsqueeze(2)).squeeze(2)
         with torch.no_grad():
-            best = (online if self._double else target).argmax(2, keepdim=True)
+            choice = (online if self._double else target).flatten(0, 1)
+            best = masked(choice, allowed).argmax(1).view(len(online), -1, 1)
             reached = target.gather(2, best).squeeze(2)  # [B, T + 1]
             reached = unscale(reached) if self._rescales else reached
             wanted = sequence_targets(reward, terminated, mask, reached, self._discount_factor, self._window)
@@ -141,8 +145,12 @@ class R2D2Policy(DQNPolicy):
         }
         return error.square().sum(1) / steps, priority, metrics
 
-    def _values(self, data: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns what the online and the target network say of each step and of the obs behind the last one, [B, T + 1, A]."""
+    def _values(self, data: Batch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+        """Returns what the networks say of each step and of the obs behind the last one.
+
+        Returns:
+            The online and the target network's values, float32 [B, T + 1, A], and the action masks, bool [B * (T + 1), A].
+        """
         start, mask = self._burn_in, data['mask']
         sequence, first = np.arange(len(mask)), mask.argmax(1)
         stored = self._tensor(data['state'][sequence, first])  # [B, 2, H]
@@ -157,7 +165,7 @@ class R2D2Policy(DQNPolicy):
 
         with torch.no_grad():
             target = values(self._target_model)
-        return values(self._model), target
+        return values(self._model), target, mask_of(obs)
 
     def _steps(self, column: Array) -> Any:
         """Puts the steps of all sequences one behind the other: [B, T, ...] to [B * T, ...]."""

@@ -11,6 +11,7 @@ import numpy as np
 from rlframe.data.batch import Batch
 from rlframe.data.timestep import Array, IntArray, TimeStep
 from rlframe.policy.base_policy import Metrics, Policy, smallest_int
+from rlframe.policy.masks import IMPOSSIBLE, mask_of, masked
 from rlframe.policy.optim import Optimizer
 from rlframe.policy.qac import QACPolicy, learning_rate
 from rlframe.registry import POLICY_REGISTRY
@@ -146,7 +147,7 @@ class SACDiscretePolicy(SACPolicy):
         )
     )
     supported_actions = 'Discrete'
-    alternatives = 'Continuous actions: sac, td3, ddpg.'
+    supports_action_mask = True
 
     def model_kwargs(self) -> dict[str, Any]:
         return super().model_kwargs() | {'actor': 'categorical'}
@@ -158,7 +159,7 @@ class SACDiscretePolicy(SACPolicy):
 
     def _log_probs(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns the probability of each action and its logarithm, [B, A]."""
-        log_prob = torch.log_softmax(self._model.actor(obs), 1)
+        log_prob = torch.log_softmax(self._logit(obs), 1)
         return log_prob.exp(), log_prob
 
     def _value(self, obs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
@@ -184,18 +185,23 @@ class SACDiscretePolicy(SACPolicy):
 
     def _init_eval(self) -> None: ...
 
-    def _logit(self, obs: Array) -> Array:
+    def _logit(self, obs: Any) -> torch.Tensor:
+        """Returns the logit of each action, float32 [B, A]; forbidden ones have none to speak of."""
+        return masked(self._model.actor(obs), mask_of(obs), IMPOSSIBLE)
+
+    def _acting_logit(self, obs: Array) -> Array:
         with torch.inference_mode():
-            return self._model.actor(self._tensor(obs)).cpu().numpy()
+            logit: Array = self._logit(self._tensor(obs)).cpu().numpy()
+        return logit
 
     def _forward_collect(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
-        logit = self._logit(obs)
+        logit = self._acting_logit(obs)
         noise = np.log(self._rng.standard_exponential(logit.shape, np.float32))
         action = (logit - noise).argmax(1)  # the Gumbel-max trick: a draw from softmax(logit)
         return Batch.unchecked({'action': action + self._spec.action_space.start}, len(action))
 
     def _forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
-        action = self._logit(obs).argmax(1)
+        action = self._acting_logit(obs).argmax(1)
         return Batch.unchecked({'action': action + self._spec.action_space.start}, len(action))
 
     def _process_transition(self, obs: Array, output: Batch, timestep: TimeStep) -> dict[str, Array]:

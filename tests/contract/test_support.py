@@ -15,11 +15,14 @@ import pytest
 from space_envs import ACTIONS, OBS, SpaceEnv
 
 from rlframe import config
+from rlframe.data.batch import Batch
+from rlframe.envs.env_manager import BaseEnvManager
 from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.errors import IncompatibleError
 from rlframe.pipeline import SerialPipeline
 from rlframe.policy import create_policy
 from rlframe.policy.compatibility import fitting
+from rlframe.policy.random_policy import random_opponent
 from rlframe.registry import POLICY_REGISTRY, import_modules
 
 PATH = Path(__file__).parents[2] / 'docs' / 'make_support_table.py'
@@ -53,18 +56,38 @@ def test_table_is_up_to_date_and_has_the_same_kinds() -> None:
         assert [type(space) for space, _ in ours.values()] == [type(space) for space in theirs.values()]
 
 
+def recorded(kwargs: dict[str, str]) -> Batch:
+    """Returns what a random player saw and did."""
+    factory = GymEnvFactory({'env_id': SpaceEnv, 'kwargs': kwargs})
+    env, player = BaseEnvManager.from_factory(factory, 4), random_opponent(factory.spec, 0)
+    env.reset(seed=range(4))
+    rows = []
+    for _ in range(8):
+        obs, env_id = env.obs, env.ready
+        action = player.forward(obs, env_id)['action']
+        rows.append(Batch({'obs': obs.copy(), 'action': action}))
+        step = env.step(action, env_id)
+        if step.done.any():
+            env.reset(env_id[step.done])
+    env.close()
+    return Batch.cat(rows)
+
+
 @pytest.mark.parametrize(('policy', 'obs', 'action', 'mask'), MARKED)
 def test_what_has_a_mark_trains(
     policy: str, obs: str, action: str, mask: str, tmp_path: Path, monkeypatch: Any
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    is_on_policy = POLICY_REGISTRY.get(policy).default_config().on_policy
+    cls = POLICY_REGISTRY.get(policy)
+    is_on_policy = cls.default_config().on_policy
+    kwargs = dict(obs=obs, action=action, mask=mask)
+    collect = dict(collector=dict(data=recorded(kwargs))) if policy == 'bc' else dict(n_sample=32)
     main = dict(
         exp_name='toy',
         max_train_iter=6,
         env=dict(
             env_id=SpaceEnv,
-            kwargs=dict(obs=obs, action=action, mask=mask),
+            kwargs=kwargs,
             collector_env_num=2,
             evaluator_env_num=2,
             n_evaluator_episode=2,
@@ -74,12 +97,14 @@ def test_what_has_a_mark_trains(
             cuda=False,
             random_collect_size=0 if is_on_policy else 16,
             learn=dict(batch_size=16),
-            collect=dict(n_sample=32),
+            collect=collect,
             eval=dict(evaluator=dict(eval_freq=3)),
             other={} if is_on_policy else dict(replay_buffer=dict(replay_buffer_size=200)),
         ),
     )
     create = dict(env=dict(type='gym'), env_manager=dict(type='base'), policy=dict(type=policy))
+    if cls.is_recurrent:
+        create |= dict(replay_buffer=dict(type='sequence', unroll_len=3), collector=dict(mark_episodes=True))
     with SerialPipeline(config.compile_config(main, create, seed=0)) as pipeline:
         before = {k: v.clone() for k, v in pipeline.policy.collect_mode.state_dict()['model'].items()}
         pipeline.run()

@@ -48,6 +48,12 @@ def test_a_missing_package_names_the_extra_that_brings_it(env_id: str, extra: st
         assert f'rlframe[{extra}]' in str(caught.value)
 
 
+def test_namespace_of_an_id_is_imported() -> None:
+    pytest.importorskip('minatar')
+    for _ in range(2):
+        assert make('MinAtar/Breakout-v1').observation_space.shape == (10, 10, 4)
+
+
 def test_wrappers_are_put_on_innermost_first() -> None:
     env = make(
         'CartPole-v1',
