@@ -83,15 +83,15 @@ def test_a_resumed_run_is_the_same_as_one_that_was_not_interrupted(manager: str)
     pair[1]['env_manager'] = dict(type=manager)
     cfg = config.compile_config(*pair, seed=3)
     with SerialPipeline(cfg) as whole:
-        for _ in range(30):
+        for _ in range(20):
             whole.step()
         path = whole.save_checkpoint(Path('saved').absolute())
-        for _ in range(30):
+        for _ in range(20):
             whole.step()
         expected = whole.save_checkpoint(Path('whole').absolute())
     with SerialPipeline(cfg) as resumed:
         resumed.load_checkpoint(path)
-        for _ in range(30):
+        for _ in range(20):
             resumed.step()
         assert resumed.exact
         again = resumed.save_checkpoint(Path('again').absolute())
@@ -113,7 +113,7 @@ def tictactoe(**given: Any) -> tuple[SerialPipeline, dict[str, Any]]:
 
 def test_a_real_game_is_played_and_learnt_from() -> None:
     pipeline, info = tictactoe(max_env_step=400, overrides=['env.n_evaluator_episode=20'])
-    assert pipeline.progress.train_iter > 50 and info['seat'].count(0) == info['seat'].count(1) == 10
+    assert pipeline.progress.train_iter > 20 and info['seat'].count(0) == info['seat'].count(1) == 10
     assert pipeline.replay_buffer.count() > 300
     assert all(
         win + draw + loss == 1
