@@ -109,11 +109,7 @@ def test_commands_of_the_readme_work(cwd: Path, capsys: pytest.CaptureFixture[st
     }
 
 
-STRUCTURED = pytest.mark.xfail(strict=True, reason='no policy takes structured observations yet')
-CONFIGS = [
-    pytest.param(file, id=file.stem, marks=[STRUCTURED] if file.stem == 'tictactoe_selfplay_dqn' else [])
-    for file in sorted((ROOT / 'configs').glob('*.py'))
-]
+CONFIGS = [pytest.param(file, id=file.stem) for file in sorted((ROOT / 'configs').glob('*.py'))]
 
 
 @pytest.mark.parametrize('file', CONFIGS)

@@ -6,15 +6,13 @@ every env manager can run it, and shares, checks and saves it as it does any arr
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from rlframe.data.observation import obs_dtype
 from rlframe.data.timestep import Array, BoolArray, EnvSpec, FloatArray
 from rlframe.errors import EnvContractError, NonFiniteError
-
-if TYPE_CHECKING:
-    import gymnasium
 
 FIELDS = (('reward', np.float32), ('active', np.bool_), ('terminated', np.bool_), ('truncated', np.bool_))
 
@@ -49,7 +47,7 @@ class PlayerLayout:
 
     def __init__(self, player: EnvSpec, player_num: int) -> None:
         self._name = player.name
-        dtype, shape = column_type(player.observation_space)
+        dtype, shape = obs_dtype(player.observation_space)
         fields = [
             ('obs', dtype, (player_num, *shape)),
             *((name, kind, (player_num,)) for name, kind in FIELDS),
@@ -100,15 +98,6 @@ class PlayerLayout:
         if values.dtype.kind == 'f' and not np.isfinite(values).all():
             raise NonFiniteError(f'{self._name}: the {place} of player {player} is {values}')
         target[player] = values
-
-
-def column_type(space: gymnasium.Space[Any]) -> tuple[Any, tuple[int, ...]]:
-    """Returns dtype and shape of one observation of a space; Dict and Tuple spaces are structured, by name and by number."""
-    parts: Any = getattr(space, 'spaces', None)
-    if parts is not None:
-        named = parts.items() if hasattr(parts, 'items') else ((str(i), part) for i, part in enumerate(parts))
-        return np.dtype([(name, *column_type(part)) for name, part in named]), ()
-    return np.dtype(space.dtype), tuple(space.shape or ())
 
 
 def outcome(returns: FloatArray) -> tuple[BoolArray, BoolArray]:
