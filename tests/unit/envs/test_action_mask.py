@@ -82,6 +82,28 @@ def test_masks_reach_whoever_acts_and_are_those_of_the_env(
     assert ends >= 6 and len(seen) >= 3
 
 
+class Uneven(SpaceEnv):
+    """Its episodes differ in length, so that some envs end one while others begin one."""
+
+    def reset(self, **kwargs: Any) -> Any:
+        answer = super().reset(**kwargs)
+        self._left = int(self.np_random.integers(1, 5))
+        return answer
+
+
+@pytest.mark.parametrize('manager', MANAGERS, ids=str)
+@pytest.mark.parametrize('where', ['info', 'obs'])
+def test_a_mask_of_an_episode_that_is_over_may_allow_nothing(manager: Any, where: str, made: Any) -> None:
+    envs = make(made, manager, Uneven, kwargs={'mask': where})
+    envs.reset(seed=[1, 2, 3])
+    rollout, apart = Rollout(envs, AnyAllowed(envs.spec.action_space)), 0
+    for _ in range(40):
+        step = rollout.step()
+        assert (step.obs['action_mask'].max(1) == 1).all()
+        apart += 0 < len(step.finished) < len(step.done)
+    assert apart >= 5
+
+
 class NativeMasks(gymnasium.vector.VectorEnv):
     """Three envs in vector form, each allowing one action only: its number, plus 1 after every step; 4 steps an episode."""
 
