@@ -49,7 +49,7 @@ def train(config: str, *words: str) -> Path:
     """Trains a little and returns the run folder."""
     before = set(Path.cwd().iterdir())
     assert main(['-c', config, *QUICK, *words]) == 0
-    (folder,) = set(Path.cwd().iterdir()) - before
+    (folder,) = {path for path in Path.cwd().iterdir() if path.is_dir()} - before
     return folder
 
 
@@ -112,7 +112,8 @@ def test_commands_of_the_readme_work(cwd: Path, capsys: pytest.CaptureFixture[st
 def test_every_config_trains_is_scored_and_can_be_repeated(
     file: Path, cwd: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = train(str(file))
+    quicker = ['policy.learn.epoch_per_collect=1'] if 'ppo' in file.stem else []
+    folder = train(str(file), *quicker)
     assert folder.name == f'{file.stem}_seed0'
     for name in (
         'total_config.py',
