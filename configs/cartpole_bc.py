@@ -1,4 +1,4 @@
-"""Behaviour cloning on CartPole-v1 of a controller written by hand: seeds 0-1 stop at 500 after 64k recorded steps; 500 on 100 episodes."""
+"""Behaviour cloning on CartPole-v1 of a controller written by hand: seeds 0-1 stop after 64k recorded steps (8 s); 500 on 100 episodes."""
 
 from pathlib import Path
 

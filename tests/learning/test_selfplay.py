@@ -103,12 +103,11 @@ def test_a_resumed_run_is_the_same_as_one_that_was_not_interrupted(manager: str)
 
 
 def tictactoe(**given: Any) -> tuple[SerialPipeline, dict[str, Any]]:
-    """Trains as the config says, with a policy that takes masks."""
+    """Trains as the config says."""
     pytest.importorskip('pettingzoo.classic.tictactoe_v3')
-    main_config, create_config = config.read_config(str(ROOT / 'configs' / 'tictactoe_selfplay_dqn.py'))
-    create = {**create_config, 'import_names': ['masked_dqn'], 'policy': {'type': 'masked_dqn'}}
+    pair = config.read_config(str(ROOT / 'configs' / 'tictactoe_selfplay_dqn.py'))
     no_checkpoint = 'policy.learn.learner.hook.save_ckpt_after_run=false'
-    return run((main_config, create), overrides=[no_checkpoint, *given.pop('overrides', [])], **given)
+    return run(pair, overrides=[no_checkpoint, *given.pop('overrides', [])], **given)
 
 
 def test_a_real_game_is_played_and_learnt_from() -> None:

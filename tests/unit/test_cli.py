@@ -256,9 +256,8 @@ def test_name_that_is_registered_twice_names_both_places(
     assert_says(error, ("'twice'", 'cli_one.py:3', 'cli_two.py:3'))
 
 
-@pytest.mark.parametrize('path', [DQN, PPO])
-def test_policy_for_discrete_actions_refuses_continuous_ones(refused: Refused, path: str) -> None:
-    error = refused('-c', path, 'env.env_id=Pendulum-v1')
+def test_policy_for_discrete_actions_refuses_continuous_ones(refused: Refused) -> None:
+    error = refused('-c', DQN, 'env.env_id=Pendulum-v1')
     assert_says(error, ('IncompatibleError', 'Discrete', 'Box(-2.0, 2.0, (1,), float32)', 'fit'))
 
 
