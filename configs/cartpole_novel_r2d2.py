@@ -1,4 +1,4 @@
-"""R2D2 on CartPole without velocities: seed 1 stops at 486 after 72k env steps; 472 on 100 new episodes."""
+"""R2D2 on CartPoleNoVelocity-v1: seed 1 stops at 486 after 72k env steps; 472 on 100 new episodes."""
 
 from easydict import EasyDict
 

@@ -1,4 +1,7 @@
-"""DQN on FrozenLake-v1, slippery 4x4: seed 0 reaches the goal with probability 0.740 after 100k env steps; the best policy 0.744."""
+"""DQN on FrozenLake-v1: seed 0 reaches the goal with probability 0.740 after 100k env steps.
+
+The map of 4 x 4, slippery; the best policy has 0.744.
+"""
 
 from easydict import EasyDict
 

@@ -1,4 +1,7 @@
-"""Rainbow on LunarLander-v3, C51 with noisy, dueling, double, prioritized and 3-step learning: not measured yet."""
+"""Rainbow on LunarLander-v3: not measured yet.
+
+C51 with noisy, dueling, double, prioritized and 3-step learning.
+"""
 
 from easydict import EasyDict
 

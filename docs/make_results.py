@@ -157,8 +157,9 @@ def first_line(old: str, runs: Sequence[Run]) -> str:
     steps, seconds = median(run['env_steps'] for run in runs), median(run['seconds'] for run in runs)
     note = f'; {runs[0]["note"]}' if 'note' in runs[0] else ''
     what = f'seeds {seeds[0]}-{seeds[-1]}' if len(seeds) > 1 else f'seed {seeds[0]}'
+    closing = '"""' if old.endswith('"""') else ''
     worst = f' (worst {_number(min(means))})' if len(seeds) > 1 else ''
-    return f'{old.split(":")[0]}: return {_number(fmean(means))}, {what}{worst}, {steps:,.0f} env steps, {seconds:,.0f} s{note}."""'
+    return f'{old.split(":")[0]}: return {_number(fmean(means))}, {what}{worst}, {steps:,.0f} env steps, {seconds:,.0f} s{note}.{closing}'
 
 
 def _number(value: float, like: float | None = None) -> str:
