@@ -68,6 +68,8 @@ WORKLOADS = {
     'w4': 'PPO, CartPole-v1: 8 envs x 128 steps, 4 epochs of minibatches of 256; actor and critic MLP 64-64 tanh;'
     ' 51,200 env steps.'
     ' Seconds of the training loop alone.',
+    'w7': 'Envs in processes of their own, stepped as fast as they go: no policy, nothing recorded; one process an env.'
+    ' Transitions per second. Where an env is slow, subprocess (rlframe itself) and the others wait for it in every step.',
 }
 """What a workload is, for the report."""
 
@@ -97,6 +99,23 @@ def _replay(capacity: int, goals: tuple[Goal, ...], quick: bool) -> Case:
         goals=goals,
         sizes=(capacity, 300),
         quick_sizes=(capacity, 20) if quick else None,
+    )
+
+
+def _processes(
+    name: str, title: str, sizes: tuple[int, ...], quick_steps: int, goals: tuple[Goal, ...]
+) -> Case:
+    is_uneven = sizes[1] != sizes[2]
+    return Case(
+        name=f'w7-{name}',
+        title=f'W7 envs in processes, {title}',
+        script='w7_processes.py',
+        side='w7_async' if is_uneven else 'w7',
+        measure='env_steps_per_s',
+        peers=('subprocess', 'async_vector', 'sb3') if is_uneven else ('async_vector', 'sb3'),
+        goals=goals,
+        sizes=sizes,
+        quick_sizes=(*sizes[:3], quick_steps),
     )
 
 
@@ -138,5 +157,11 @@ CASES = (
         goals=(Goal('limit', 1.0), Goal('tianshou', 2.0)),
         sizes=(51_200,),
         quick_sizes=(2048,),
+    ),
+    _processes('4', '4 CartPoles', (4, 0, 0, 40_000), 400, (Goal('async_vector', 1.0),)),
+    _processes('8', '8 CartPoles', (8, 0, 0, 40_000), 800, (Goal('async_vector', 1.0),)),
+    _processes('1ms', '4 envs of 1 ms', (4, 1, 1, 8000), 400, (Goal('async_vector', 1.0),)),
+    _processes(
+        'uneven', '3 envs of 2 ms and one of 20 ms', (4, 2, 20, 4000), 100, (Goal('subprocess', 2.5),)
     ),
 )
