@@ -70,6 +70,8 @@ WORKLOADS = {
     ' Seconds of the training loop alone.',
     'w6': 'One update of SAC or TD3 from batches of 256 that lie ready: obs float32 [17], action [6]; actor and two critics'
     ' MLP 256-256 ReLU, fused Adam. Microseconds of an update, metrics included.',
+    'w7': 'Envs in processes of their own, stepped as fast as they go: no policy, nothing recorded; one process an env.'
+    ' Transitions per second. Where an env is slow, subprocess (rlframe itself) and the others wait for it in every step.',
 }
 """What a workload is, for the report."""
 
@@ -116,6 +118,23 @@ def _update(policy: str) -> Case:
     )
 
 
+def _processes(
+    name: str, title: str, sizes: tuple[int, ...], quick_steps: int, goals: tuple[Goal, ...]
+) -> Case:
+    is_uneven = sizes[1] != sizes[2]
+    return Case(
+        name=f'w7-{name}',
+        title=f'W7 envs in processes, {title}',
+        script='w7_processes.py',
+        side='w7_async' if is_uneven else 'w7',
+        measure='env_steps_per_s',
+        peers=('subprocess', 'async_vector', 'sb3') if is_uneven else ('async_vector', 'sb3'),
+        goals=goals,
+        sizes=sizes,
+        quick_sizes=(*sizes[:3], quick_steps),
+    )
+
+
 CASES = (
     Case(
         name='w1',
@@ -157,4 +176,10 @@ CASES = (
     ),
     _update('sac'),
     _update('td3'),
+    _processes('4', '4 CartPoles', (4, 0, 0, 40_000), 400, (Goal('async_vector', 1.0),)),
+    _processes('8', '8 CartPoles', (8, 0, 0, 40_000), 800, (Goal('async_vector', 1.0),)),
+    _processes('1ms', '4 envs of 1 ms', (4, 1, 1, 8000), 400, (Goal('async_vector', 1.0),)),
+    _processes(
+        'uneven', '3 envs of 2 ms and one of 20 ms', (4, 2, 20, 4000), 100, (Goal('subprocess', 2.5),)
+    ),
 )

@@ -1,8 +1,8 @@
 """rlframe's half of every workload, through its public components only. Prints one JSON line.
 
-usage: rlframe_side.py w1|w2|w2_native|w3|w4|w6_sac|w6_td3 [SIZE ...]
+usage: rlframe_side.py w1|w2|w2_native|w3|w4|w6_sac|w6_td3|w7|w7_async [SIZE ...]
     w1 [ENV_STEPS], w2 [ENV_NUM] [ENV_STEPS], w2_native [ENV_NUM] [ENV_STEPS], w3 [CAPACITY] [CYCLES], w4 [ENV_STEPS],
-    w6_sac [UPDATES], w6_td3 [UPDATES]
+    w6_sac [UPDATES], w6_td3 [UPDATES], w7 and w7_async [ENV_NUM] [MILLISECONDS] [SLOW_MILLISECONDS] [ENV_STEPS]
 
 The peers' halves, with the same networks, sizes and counts, are in peers/.
 """
@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Callable
 from functools import partial
 from itertools import cycle
+from pathlib import Path
 from time import perf_counter
 
 import numpy as np
@@ -24,7 +25,7 @@ from rlframe.config import compile_config
 from rlframe.data import Batch, EnvSpec
 from rlframe.pipeline import SerialPipeline
 from rlframe.policy import create_policy
-from rlframe.registry import BUFFER_REGISTRY
+from rlframe.registry import BUFFER_REGISTRY, ENV_MANAGER_REGISTRY
 
 ENV = {'env_id': 'CartPole-v1', 'collector_env_num': 8, 'evaluator_env_num': 1, 'n_evaluator_episode': 1}
 NO_EVALUATION = {'evaluator': {'eval_freq': 10**9}}
@@ -200,6 +201,44 @@ def w6(updates: int = 2000, policy: str = 'sac') -> dict:
     return {'us_cycle': (perf_counter() - start) / updates * 1e6, 'updates': updates}
 
 
+def w7(
+    env_num: int = 4,
+    milliseconds: int = 0,
+    slow: int = 0,
+    env_steps: int = 40_000,
+    manager: str = 'subprocess',
+) -> dict:
+    """Envs in processes of their own, one in each, stepped as fast as they go."""
+    sys.path.append(str(Path(__file__).parent / 'peers'))
+    from sleeping import sleeping_envs
+
+    env_fn = sleeping_envs(env_num, milliseconds, slow)
+    env = ENV_MANAGER_REGISTRY.get(manager)(env_fn, {'worker_num': env_num})
+    env.reset(seed=list(range(env_num)))
+    turn = 0
+
+    def step_until(count: int) -> None:
+        nonlocal turn
+        while count > 0:
+            ready, turn = env.ready, turn + 1
+            timestep = env.step(np.full(len(ready), turn % 2), ready)
+            count -= len(timestep.env_id)
+            if timestep.done.any():
+                env.reset(timestep.env_id[timestep.done])
+
+    step_until(50 * env_num)
+    start = perf_counter()
+    step_until(env_steps)
+    seconds = perf_counter() - start
+    env.close()
+    return {
+        'env_num': env_num,
+        'env_steps': env_steps,
+        'seconds': seconds,
+        'env_steps_per_s': env_steps / seconds,
+    }
+
+
 WORKLOADS = {
     'w1': w1,
     'w2': w2,
@@ -208,6 +247,8 @@ WORKLOADS = {
     'w4': w4,
     'w6_sac': partial(w6, policy='sac'),
     'w6_td3': partial(w6, policy='td3'),
+    'w7': w7,
+    'w7_async': partial(w7, manager='async_subprocess'),
 }
 
 

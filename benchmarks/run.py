@@ -1,6 +1,6 @@
 """Measures rlframe against its peers, side by side, and writes docs/benchmarks.md and benchmarks/results.json.
 
-usage: python benchmarks/run.py [--workloads w1 w2 w3 w4 w6] [--repeats 3] [--peers NAME ...] [--ding-python PATH] [--quick]
+usage: python benchmarks/run.py [--workloads w1 w2 w3 w4 w6 w7] [--repeats 3] [--peers NAME ...] [--ding-python PATH] [--quick]
        [--no-write]
 """
 

@@ -50,7 +50,7 @@ class AsyncWorkerGroup(WorkerGroup):
 
     def begin_steps(self, action: Array, env_id: IntArray) -> None:
         """Has the given envs, [n], stepped once each; none of them may be busy."""
-        messages = self._step_messages(action, env_id)
+        messages = self._step_messages(action, env_id, self._is_whole(env_id))
         self._stepping |= self._by_worker(env_id)
         self._begin(messages, 'step()', self._step_timeout)
 

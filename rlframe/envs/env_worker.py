@@ -40,6 +40,9 @@ def main(index: int, worker_num: int, link: int, memory: int, lifeline: int, par
         parent: Process id of the parent.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(
+        signal.SIGTTOU, signal.SIG_IGN
+    )  # an env may print though it is in the background of a terminal
     for fd in (link, memory, lifeline):
         os.set_inheritable(fd, False)
     die_with_parent(lifeline, parent)

@@ -101,14 +101,15 @@ class WorkerGroup:
     def step(self, action: Array, env_id: IntArray) -> Answers:
         """Steps the given envs, [n], once each; see ``EnvGroup.step``."""
         self._which ^= 1
-        messages = self._step_messages(action, env_id)
+        whole = self._is_whole(env_id)
+        messages = self._step_messages(action, env_id, whole)
         replies, faults = self._pool.exchange(messages, 'step()', self._step_timeout)
         told, more = self._unpacked(replies)
         faults = sorted(faults + more, key=first_env)
         infos = [told.get(env, {}) for env in env_id.tolist()] if told else ()
         arrays = self._arrays
         obs = arrays.obs[self._which]
-        if self._is_whole(env_id):
+        if whole:
             columns = arrays.reward.copy(), arrays.terminated.copy(), arrays.truncated.copy()
             return Answers(obs, *columns, infos, faults)
         columns = arrays.reward[env_id], arrays.terminated[env_id], arrays.truncated[env_id]
@@ -118,7 +119,7 @@ class WorkerGroup:
         """Whether these are all envs in order."""
         return len(env_id) == len(self._everyone) and bool((env_id == self._everyone).all())
 
-    def _step_messages(self, action: Array, env_id: IntArray) -> dict[int, bytes]:
+    def _step_messages(self, action: Array, env_id: IntArray, whole: bool) -> dict[int, bytes]:
         """Puts actions where the workers find them, and returns what the workers are to be sent."""
         arrays = self._arrays
         if (
@@ -128,7 +129,7 @@ class WorkerGroup:
         ):
             action = self._as_declared(action, env_id)
         dtype = action.dtype.char
-        if self._is_whole(env_id):
+        if whole:
             arrays.action(dtype)[:] = action
             return dict.fromkeys(self._pool.running, self._step_message(dtype))
         arrays.action(dtype)[env_id] = action

@@ -56,7 +56,8 @@ class WorkerProcess:
 
     Its connection never blocks: who waits for it, and how long, is the caller's business. It is the leader of a process
     group of its own, and whatever its envs started ends with it. When this process dies, however it dies, the kernel closes
-    the lifeline that both hold, and ends that group.
+    the lifeline that both hold, and ends that group. It stays in this session: Linux shares the cores out by session, and
+    processes that wait for each other must not wait for their session's turn.
 
     Args:
         index: Which of the workers it is.
@@ -84,7 +85,7 @@ class WorkerProcess:
                 [sys.executable, '-c', code],
                 stdin=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(), memory, hanging),
-                start_new_session=True,
+                process_group=0,
                 env={**os.environ, **ONE_THREAD},
             )
         except OSError as error:
@@ -113,8 +114,12 @@ class WorkerProcess:
         Raises:
             OSError: If the worker does not listen any more.
         """
-        self._unsent = memoryview(data)
-        return self.flush()
+        try:
+            sent = self.link.send(data)
+        except BlockingIOError:
+            sent = 0
+        self._unsent = memoryview(data)[sent:]
+        return not self._unsent
 
     def flush(self) -> bool:
         """Sends what is left of a message as far as the connection takes it, and returns whether all of it is sent."""

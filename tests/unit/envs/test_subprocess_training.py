@@ -27,7 +27,7 @@ CONFIG = """
         '''Defined in a config file, which no worker can import.'''
 
     def in_a_worker_only(**kwargs):
-        raise_own() if os.environ.get('OMP_NUM_THREADS') == '1' and os.getsid(0) == os.getpid() else None
+        raise_own() if os.environ.get('OMP_NUM_THREADS') == '1' and os.getpgrp() == os.getpid() else None
         return Steady(**kwargs)
 
     main_config = dict(
