@@ -25,12 +25,11 @@ from typing import Any
 HERE = Path(__file__).parent
 CONFIGS = HERE.parent / 'configs'
 RECORDS, PAGE, PICTURES = HERE / 'results.json', HERE / 'results.md', HERE / 'curves'
-EPISODES = 100
 HEAD = """# Results
 
 What the shipped configs reach. Each row is one run of `python -m rlframe.entry -c CONFIG --seed SEED`; `return` is what
-`python -m rlframe.entry eval RUN_FOLDER` says: mean and standard deviation over {episodes} episodes that training never saw,
-with the best checkpoint of the run. Wall seconds are of the whole process, imports and evaluations included, with one torch
+`python -m rlframe.entry eval RUN_FOLDER` says: mean and standard deviation over 100 episodes that training never saw (1,000 where
+a note says so), with the best checkpoint of the run. Wall seconds are of the whole process, imports and evaluations included, with one torch
 thread; a machine that does other work at the same time makes them longer. Other versions of torch and numpy give other numbers
 for the same seed. `python docs/make_results.py` makes this page from `docs/results.json`, and measures anew when it is given
 a config and seeds.
@@ -48,16 +47,17 @@ def main() -> None:
     parser.add_argument('config', nargs='?', type=Path)
     parser.add_argument('--seeds', nargs='+', type=int, default=[0, 1, 2])
     parser.add_argument('--jobs', type=int, default=1, help='how many seeds are trained at a time')
+    parser.add_argument('--episodes', type=int, default=100, help='to score the best checkpoint by')
     parser.add_argument('--note', default='', help='what readers must know of these runs')
     args = parser.parse_args()
     if args.config:
         with ThreadPoolExecutor(args.jobs) as pool:
-            for run in pool.map(lambda seed: measure(args.config.resolve(), seed), args.seeds):
+            for run in pool.map(lambda seed: measure(args.config.resolve(), seed, args.episodes), args.seeds):
                 record(run | ({'note': args.note} if args.note else {}))
     write(json.loads(RECORDS.read_text(encoding='utf-8')))
 
 
-def measure(config: Path, seed: int) -> dict[str, Any]:
+def measure(config: Path, seed: int, episodes: int = 100) -> dict[str, Any]:
     """Trains a config with a seed and scores its best checkpoint."""
     with tempfile.TemporaryDirectory() as folder:
         words = ['-c', str(config), '--seed', str(seed), '--exp-name', 'run']
@@ -68,7 +68,7 @@ def measure(config: Path, seed: int) -> dict[str, Any]:
         lines = [json.loads(line) for line in records]
         curve = [[x['envstep'], round(x['eval/mean_reward'], 3)] for x in lines if 'eval/mean_reward' in x]
         score = json.loads(
-            _rlframe(folder, 'eval', 'run', '--episodes', str(EPISODES), '--json', '--allow-import')
+            _rlframe(folder, 'eval', 'run', '--episodes', str(episodes), '--json', '--allow-import')
         )
     return {
         'config': config.stem,
@@ -170,7 +170,7 @@ def _number(value: float, like: float | None = None) -> str:
 def page(records: Mapping[str, Any]) -> str:
     """Returns the text of ``docs/results.md``."""
     parts = [
-        HEAD.format(episodes=EPISODES),
+        HEAD,
         '| config | mean of the seeds | worst | published |',
         '|---|---|---|---|',
     ]

@@ -274,7 +274,7 @@ def test_a_mask_that_allows_nothing_names_env_episode_and_step(
         kwargs={'at': at, 'action': action, 'mask': mask},
         action_mask=mask == 'info',
     )
-    words = rfr'env \d, episode 2, step {at}: action_mask is \[0, 0, .*allows no action of .*Discrete'
+    words = rf'env \d, episode 2, step {at}: action_mask is \[0, 0, .*allows no action of .*Discrete'
     with pytest.raises(ActionMaskError, match=words):
         play_on(envs)
 
