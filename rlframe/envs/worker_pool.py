@@ -59,7 +59,8 @@ class WorkerPool:
         self.asked: dict[int, Question] = {}
         """Workers that owe an answer, to what they were asked."""
         self._by_fd: dict[int, WorkerProcess] = {}
-        self._poller = select.poll()
+        self._poller, self._ends = select.poll(), select.poll()  # of everything; of the ends of workers alone
+        self._sending: set[int] = set()  # workers that a part of a message could not be sent to yet
         self._end_all = weakref.finalize(self, _end_all, os.getpid(), self.running, self.memory)
 
     @property
@@ -75,6 +76,8 @@ class WorkerPool:
         for fd in worker.fds:
             self._by_fd[fd] = worker
             self._poller.register(fd, select.POLLIN)
+        if worker.sentinel is not None:
+            self._ends.register(worker.sentinel, select.POLLIN)
 
     def exchange(
         self, messages: Mapping[int, bytes], what: str, limit: float
@@ -126,7 +129,7 @@ class WorkerPool:
         deadline = min((asked.begun + asked.limit for asked in self.asked.values()), default=end)
         while len(self.asked) > left:
             rest = max(min(deadline, end) - time.monotonic(), 0.0)
-            events = self._poller.poll(math.ceil(1000 * min(rest, LOOK_SECONDS)))
+            events, is_quiet = self._poll(math.ceil(1000 * min(rest, LOOK_SECONDS)), waits_for_all=left == 0)
             for fd, event in events:
                 if fd not in self._by_fd:  # lost by an event of this very round
                     continue
@@ -137,23 +140,40 @@ class WorkerPool:
                 elif received is not None:
                     replies[index] = received[1]
             now = time.monotonic()
-            if now >= deadline or not events:
+            if now >= deadline or is_quiet:
                 deadline = self._lose_silent(faults)
-            if now >= end and not events:
+            if now >= end and is_quiet:
                 break
         if errors:
             raise errors[min(errors)]
         return replies, faults
 
+    def _poll(self, milliseconds: int, waits_for_all: bool) -> tuple[list[tuple[int, int]], bool]:
+        """Returns where there may be something to hear, and whether nothing happened for so long.
+
+        Where all answers are waited for, the last one wakes this process up, not each of them.
+        """
+        if not waits_for_all or self._sending:
+            events = self._poller.poll(milliseconds)
+            return events, not events
+        links = [self.running[index].fds[0] for index in self.asked]
+        self._ends.register(links[-1], select.POLLIN)
+        events = self._ends.poll(milliseconds)
+        self._ends.unregister(links[-1])
+        noticed = {fd for fd, _ in events}
+        return events + [(fd, select.POLLIN) for fd in links if fd not in noticed], not events
+
     def _send(self, worker: WorkerProcess, data: bytes) -> None:
         with contextlib.suppress(OSError):  # that it is gone is noticed when it is to answer
             if not worker.send(data):
+                self._sending.add(worker.index)
                 self._poller.modify(worker.link, select.POLLIN | select.POLLOUT)
 
     def _hear(
         self, worker: WorkerProcess, fd: int, event: int, faults: list[Fault]
     ) -> tuple[int, bytes] | None:
         """Returns the kind and the body of an answer if it is whole; a worker that is gone becomes a fault."""
+        before = worker.unread_num
         try:
             received = self._receive(worker, fd, event)
         except (EOFError, OSError):
@@ -161,12 +181,13 @@ class WorkerPool:
             return None
         if received is not None:
             del self.asked[worker.index]
-        elif worker.index in self.asked:  # it is on the way, however long nobody listened
+        elif worker.unread_num > before:  # it is on the way, however long nobody listened
             self.asked[worker.index] = self.asked[worker.index]._replace(begun=time.monotonic())
         return received
 
     def _receive(self, worker: WorkerProcess, fd: int, event: int) -> tuple[int, bytes] | None:
         if event & select.POLLOUT and worker.flush():
+            self._sending.discard(worker.index)
             self._poller.modify(worker.link, select.POLLIN)
         received = worker.receive()
         if received is None and fd == worker.sentinel:
@@ -194,6 +215,9 @@ class WorkerPool:
         for fd in worker.fds:
             del self._by_fd[fd]
             self._poller.unregister(fd)
+        self._sending.discard(worker.index)
+        if worker.sentinel is not None:
+            self._ends.unregister(worker.sentinel)
         env = int(self._watch.env[worker.index])
         ending = worker.end(0.0 if is_late else EXIT_SECONDS)
         if env == IDLE:

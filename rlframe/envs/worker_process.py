@@ -101,7 +101,7 @@ class WorkerProcess:
         self.sentinel = os.pidfd_open(self.pid) if hasattr(os, 'pidfd_open') else None
         """File descriptor that becomes readable when it ends; None where the system has no such thing."""
         self.fds = [fd for fd in (self.link.fileno(), self.sentinel) if fd is not None]
-        """File descriptors that become readable when there is something to notice."""
+        """File descriptors that become readable when there is something to notice, the connection first."""
         self._unsent, self._unread = memoryview(b''), bytearray()
         self._ending = ''
 
@@ -127,6 +127,11 @@ class WorkerProcess:
             while self._unsent:
                 self._unsent = self._unsent[self.link.send(self._unsent) :]
         return not self._unsent
+
+    @property
+    def unread_num(self) -> int:
+        """Bytes that came of a message that is not complete."""
+        return len(self._unread)
 
     def receive(self) -> tuple[int, bytes] | None:
         """Returns the kind and the body of a message, or None while it is not complete.
