@@ -73,7 +73,10 @@ def recorded(kwargs: dict[str, str]) -> Batch:
     return Batch.cat(rows)
 
 
-@pytest.mark.parametrize(('policy', 'obs', 'action', 'mask'), MARKED)
+@pytest.mark.parametrize(
+    ('policy', 'obs', 'action', 'mask'),
+    [pytest.param(*cell, marks=[] if cell[1] in ('Box', 'Dict') else [pytest.mark.slow]) for cell in MARKED],
+)
 def test_what_has_a_mark_trains(
     policy: str, obs: str, action: str, mask: str, tmp_path: Path, monkeypatch: Any
 ) -> None:

@@ -60,6 +60,7 @@ def test_dqn_learns_to_win_a_game_from_both_seats() -> None:
     assert info['win_mean'] >= 0.85 and sorted(set(info['seat'])) == [0, 1]
 
 
+@pytest.mark.slow
 def test_an_on_policy_policy_learns_from_whole_games() -> None:
     collector = dict(type='episode_1v1', get_train_sample=True)
     pair = nim(

@@ -111,7 +111,13 @@ TOYS = {
 }
 
 
-@pytest.mark.parametrize('name', TOYS)
+OFTEN = {'dqn', 'qrdqn', 'r2d2', 'ppo', 'a2c', 'td3 advanced', 'sac', 'sac_discrete'}
+"""Toys that are tried every time."""
+
+
+@pytest.mark.parametrize(
+    'name', [pytest.param(name, marks=[] if name in OFTEN else [pytest.mark.slow]) for name in TOYS]
+)
 def test_policy_learns_to_name_the_class_it_sees(name: str) -> None:
     options = dict(env_id='fakes:IdentityEnv', env=dict(stop_value=7.9, n_evaluator_episode=10)) | TOYS[name]
     pipeline = run(evaluator=dict(eval_freq=100), max_env_step=12_000, **options)
@@ -127,6 +133,7 @@ def expected_value(nstep: int) -> float:
     return float(np.mean(rewards)) / (1 - goes_on * 0.9**nstep)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(('ending', 'value'), [('truncated', 10.0), ('terminated', None)])
 @pytest.mark.parametrize('nstep', [1, 3])
 @pytest.mark.parametrize(
@@ -153,7 +160,10 @@ def test_value_of_endless_reward_1_is_10_behind_a_time_limit_and_less_before_an_
 
 @pytest.mark.parametrize(('ending', 'value'), [('truncated', 10.0), ('terminated', None)])
 @pytest.mark.parametrize('nstep', [1, 3])
-@pytest.mark.parametrize('policy', ['ddpg', 'td3', 'sac', 'sac_discrete'])
+@pytest.mark.parametrize(
+    'policy',
+    ['sac', *(pytest.param(name, marks=pytest.mark.slow) for name in ('ddpg', 'td3', 'sac_discrete'))],
+)
 def test_critics_say_so_too(ending: str, value: float | None, nstep: int, policy: str) -> None:
     is_discrete = policy == 'sac_discrete'
     pipeline = run(
@@ -176,6 +186,7 @@ def test_critics_say_so_too(ending: str, value: float | None, nstep: int, policy
     np.testing.assert_allclose(q, expected_value(nstep) if value is None else value, atol=0.5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('policy', ['r2d2', 'dqn'])
 def test_memory_names_the_class_that_was_seen_five_steps_ago(policy: str) -> None:
     pipeline = run(
@@ -189,6 +200,7 @@ def test_memory_names_the_class_that_was_seen_five_steps_ago(policy: str) -> Non
     assert pipeline.evaluator.best >= 0.99 or pipeline.evaluator.best < 0.7, 'by chance it is 1/3'
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('ending', ['truncated', 'terminated'])
 @pytest.mark.parametrize(('nstep', 'scaled'), [(1, False), (3, True)])
 def test_recurrent_value_of_endless_reward_1_is_10_behind_a_time_limit_and_what_is_left_before_an_end(
