@@ -22,6 +22,7 @@ else:
 
 LOG_STD_RANGE = -20.0, 2.0
 """Logarithms of standard deviations are kept in here, so that neither they nor log-probabilities overflow."""
+SMALLEST = np.finfo(np.float32).tiny
 HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
 
 
@@ -72,8 +73,7 @@ class Categorical(ActionDistribution):
 
     def sample(self, logit: FloatArray, rng: np.random.Generator) -> Array:
         """Draws by the Gumbel-max trick: int64 [n]."""
-        noise = np.log(rng.standard_exponential(logit.shape, np.float32))
-        return (logit - noise).argmax(1)
+        return perturbed(logit, rng).argmax(1)
 
     def mode(self, logit: FloatArray) -> Array:
         return logit.argmax(1)
@@ -101,7 +101,7 @@ class MultiCategorical(ActionDistribution):
         self._cuts = np.cumsum(counts)[:-1]
 
     def sample(self, logit: FloatArray, rng: np.random.Generator) -> Array:
-        return self.mode(logit - np.log(rng.standard_exponential(logit.shape, np.float32)))
+        return self.mode(perturbed(logit, rng))
 
     def mode(self, logit: FloatArray) -> Array:
         return np.stack([part.argmax(1) for part in np.split(logit, self._cuts, axis=1)], axis=1)
@@ -163,6 +163,20 @@ class DiagonalGaussian(ActionDistribution):
         distance = (action - mean) * (-log_std).exp()
         log_prob = -(0.5 * distance.square() + log_std + HALF_LOG_TAU).sum(1)
         return log_prob, (log_std + 0.5 + HALF_LOG_TAU).sum(1)
+
+
+def perturbed(logit: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """Adds Gumbel noise to logits [n, S]: the largest of a row is then a draw from the softmax of the row.
+
+    Source:
+        Gumbel, Statistical Theory of Extreme Values and Some Practical Applications (1954), the Gumbel-max trick.
+    """
+    noise = rng.standard_exponential(logit.shape, np.float32)
+    np.maximum(
+        noise, SMALLEST, out=noise
+    )  # once in millions of draws it is 0, which would pick what is impossible
+    noisy: FloatArray = logit - np.log(noise, out=noise)
+    return noisy
 
 
 def distribution_for(space: Any) -> ActionDistribution:

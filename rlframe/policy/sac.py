@@ -10,6 +10,7 @@ import numpy as np
 
 from rlframe.data.batch import Batch
 from rlframe.data.timestep import Array, IntArray, TimeStep
+from rlframe.model.distributions import perturbed
 from rlframe.policy.base_policy import Metrics, Policy, smallest_int
 from rlframe.policy.masks import IMPOSSIBLE, mask_of, masked
 from rlframe.policy.optim import Optimizer
@@ -196,8 +197,7 @@ class SACDiscretePolicy(SACPolicy):
 
     def _forward_collect(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         logit = self._acting_logit(obs)
-        noise = np.log(self._rng.standard_exponential(logit.shape, np.float32))
-        action = (logit - noise).argmax(1)  # the Gumbel-max trick: a draw from softmax(logit)
+        action = perturbed(logit, self._rng).argmax(1)
         return Batch.unchecked({'action': action + self._spec.action_space.start}, len(action))
 
     def _forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:

@@ -181,7 +181,7 @@ ERRORS: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.parametrize('at', [3, 20])
+@pytest.mark.parametrize('at', [pytest.param(3, marks=pytest.mark.slow), 20])
 @pytest.mark.parametrize('wrong', ERRORS)
 def test_what_is_wrong_with_a_field_names_the_field(wrong: str, at: int) -> None:
     for name, options in MANAGERS:

@@ -66,6 +66,7 @@ def test_however_the_replay_buffer_is_saved_the_bits_are_the_same(how: str, tmp_
     assert_same_end(*killed_and_straight(tmp_path, *words))
 
 
+@pytest.mark.slow
 def test_env_without_a_state_begins_anew_at_checkpoints_in_both_runs(tmp_path: Path) -> None:
     words = (*DQN, *LENGTH, every(51), 'env.env_id=closed_env:ClosedCartPole')
     straight, resumed = killed_and_straight(tmp_path, *words)

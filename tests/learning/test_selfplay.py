@@ -78,7 +78,7 @@ def test_an_on_policy_policy_learns_from_whole_games() -> None:
     assert info['win_mean'] >= max(0.75, start + 0.15)
 
 
-@pytest.mark.parametrize('manager', ['base', 'subprocess'])
+@pytest.mark.parametrize('manager', ['base', pytest.param('subprocess', marks=pytest.mark.slow)])
 def test_a_resumed_run_is_the_same_as_one_that_was_not_interrupted(manager: str) -> None:
     pair = nim(**{**DQN, 'evaluator': dict(eval_freq=40), 'policy_': dict(discount_factor=0.9, nstep=2)})
     pair[1]['env_manager'] = dict(type=manager)

@@ -24,6 +24,7 @@ def wait_for(condition: object, seconds: float = 60) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.slow
 def test_evaluation_is_given_up_at_a_signal_and_repeated_on_resume(tmp_path: Path) -> None:
     one, other = tmp_path / 'straight', tmp_path / 'stopped'
     one.mkdir(), other.mkdir()

@@ -350,6 +350,7 @@ def test_an_info_that_cannot_be_handed_over_is_named(make: Any) -> None:
 # nothing is left behind
 
 
+@pytest.mark.slow
 def test_many_builds_in_one_process_leave_nothing(make: Any, kind: Any) -> None:
     for k in range(30):
         manager = kind([partial(Steady, 0)] * 2, {'worker_num': 1})

@@ -13,7 +13,7 @@ from torch import distributions as reference
 from rlframe.data import EnvSpec
 from rlframe.errors import IncompatibleError
 from rlframe.model.actor_critic import Actor, ActorCritic
-from rlframe.model.distributions import distribution_for
+from rlframe.model.distributions import distribution_for, perturbed
 
 SPACES = {
     'Discrete': gymnasium.spaces.Discrete(5, start=2),
@@ -119,3 +119,15 @@ def test_networks_have_as_many_outputs_as_the_distribution_needs(name: str, shar
 def test_another_space_is_refused_by_name() -> None:
     with pytest.raises(IncompatibleError, match='Text'):
         distribution_for(gymnasium.spaces.Text(3))
+
+
+class Zeros:
+    """A generator that draws the rarest number of all."""
+
+    def standard_exponential(self, shape: Any, dtype: Any) -> Any:
+        return np.zeros(shape, dtype)
+
+
+def test_the_rarest_draw_does_not_make_the_impossible_possible() -> None:
+    logit = np.array([[0.0, -1e8], [-1e8, 0.0]], np.float32)
+    assert np.array_equal(perturbed(logit, Zeros()).argmax(1), [0, 1])

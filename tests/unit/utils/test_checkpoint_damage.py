@@ -85,6 +85,7 @@ def test_a_damaged_member_is_named_and_the_checkpoint_before_takes_over(
     assert load_checkpoint(path)[0]['progress'] == {'train_iter': 1}
 
 
+@pytest.mark.slow
 def test_every_single_bit_of_the_manifest_is_guarded(run: Path) -> None:
     member = run / 'iteration_2' / 'manifest.json'
     content = member.read_bytes()
