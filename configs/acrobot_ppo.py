@@ -1,4 +1,4 @@
-"""PPO on Acrobot-v1: seed 0 reaches -78 after 102k env steps (40 s); -87 on 100 new episodes."""
+"""PPO on Acrobot-v1: return -84.5, seeds 0-2 (worst -87.3), 184,320 env steps, 39 s."""
 
 from easydict import EasyDict
 

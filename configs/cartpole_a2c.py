@@ -1,4 +1,4 @@
-"""A2C on CartPole-v1: seed 0 stops at 500 after 20k env steps (13 s); 500 on 100 new episodes."""
+"""A2C on CartPole-v1: return 500.0, seeds 0-2 (worst 500.0), 40,000 env steps, 9 s."""
 
 from easydict import EasyDict
 

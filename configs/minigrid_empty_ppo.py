@@ -1,4 +1,4 @@
-"""PPO on MiniGrid-Empty-Random-5x5-v0: seed 0 stops after 10k env steps (17 s); 0.97 on 100 new episodes."""
+"""PPO on MiniGrid-Empty-Random-5x5-v0: return 0.962, seeds 0-2 (worst 0.960), 10,240 env steps, 7 s."""
 
 from easydict import EasyDict
 

@@ -1,4 +1,4 @@
-"""PPO on Pendulum-v1: seed 0 stops at -124 after 33k env steps (46 s); -191 on 100 new episodes."""
+"""PPO on Pendulum-v1: return -186.6, seeds 0-2 (worst -195.8), 40,960 env steps, 56 s."""
 
 from easydict import EasyDict
 
