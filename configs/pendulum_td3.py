@@ -1,4 +1,4 @@
-"""TD3 on Pendulum-v1: seed 0 has -154.4 on 100 new episodes, by its best checkpoint of 14.5k env steps."""
+"""TD3 on Pendulum-v1: return -154.7, seed 0, 20,000 env steps, 232 s."""
 
 from easydict import EasyDict
 
