@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from easydict import EasyDict
 
 from rlframe.data.batch import Batch
-from rlframe.data.timestep import Array, EnvSpec, IntArray
+from rlframe.data.timestep import Array, IntArray
 from rlframe.errors import ConfigError
-from rlframe.model.distributions import ActionDistribution, distribution_for
-from rlframe.policy.actions import ActionMap
-from rlframe.policy.base_policy import Metrics, Policy
-from rlframe.policy.guard import NAN_POLICY
+from rlframe.policy.actor import ActorPolicy
+from rlframe.policy.base_policy import Metrics
 from rlframe.policy.masks import IMPOSSIBLE, mask_of, masked
 from rlframe.policy.model_options import IMAGE_OPTIONS
-from rlframe.policy.optim import OPTIMIZER, Optimizer
 from rlframe.policy.schedule import check_positive_schedule
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import Field
@@ -31,7 +26,7 @@ else:
 
 
 @POLICY_REGISTRY.register('bc')
-class BCPolicy(Policy):
+class BCPolicy(ActorPolicy):
     """Behaviour cloning.
 
     Of discrete actions it makes the recorded ones probable, to continuous ones it keeps the squared distance small, in units of
@@ -59,16 +54,9 @@ class BCPolicy(Policy):
                 check=check_positive_schedule,
                 may_change=True,
             ),
-            grad_clip_norm=Field(
-                None, float, '(0, inf)', '', 'largest norm of the gradient; None: unlimited', may_change=True
-            ),
-            optimizer=OPTIMIZER,
-            nan_policy=NAN_POLICY,
         ),
         collect=dict(collector=dict(type='dataset')),
     )
-    supported_actions = 'Discrete, Box, MultiDiscrete, MultiBinary'
-    supports_action_mask = True
 
     @classmethod
     def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
@@ -85,24 +73,8 @@ class BCPolicy(Policy):
             )
         return errors
 
-    @classmethod
-    def check_spec(cls, spec: EnvSpec, cfg: EasyDict) -> None:
-        super().check_spec(spec, cfg)
-        ActionMap(spec)
-
-    @cached_property
-    def _distribution(self) -> ActionDistribution:
-        return distribution_for(self._spec.action_space)
-
-    @cached_property
-    def _actions(self) -> ActionMap:
-        return ActionMap(self._spec)
-
     def default_model(self) -> str:
         return 'actor'
-
-    def _init_learn(self) -> None:
-        self._optimizer = Optimizer(self._model, self._cfg.learn)
 
     def _forward_learn(self, data: Batch) -> Metrics:
         action = self._tensor(self._actions.from_env(np.asarray(data['action'])))
@@ -129,14 +101,3 @@ class BCPolicy(Policy):
     def _get_train_sample(self, block: Batch) -> Batch:
         real = block['mask'] if 'mask' in block else np.ones(np.shape(block['action'])[:2], bool)
         return Batch({name: block[name][real] for name in ('obs', 'action', 'collect_iter')})
-
-    def get_setting_learn(self, info: Mapping[str, Any]) -> dict[str, Any]:
-        self._optimizer.set_envstep(info['envstep'])
-        return {}
-
-    def _state_dict_learn(self) -> dict[str, Any]:
-        return super()._state_dict_learn() | {'optimizer': self._optimizer.state_dict()}
-
-    def _load_state_dict_learn(self, state: Mapping[str, Any]) -> None:
-        super()._load_state_dict_learn(state)
-        self._optimizer.load_state_dict(state['optimizer'])

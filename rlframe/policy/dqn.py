@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +12,12 @@ from easydict import EasyDict
 from rlframe.data.batch import Batch
 from rlframe.data.timestep import Array, IntArray, TimeStep
 from rlframe.errors import ConfigError
-from rlframe.policy.base_policy import Metrics, Policy, smallest_int
-from rlframe.policy.guard import NAN_POLICY
+from rlframe.policy.base_policy import Metrics, smallest_int
 from rlframe.policy.masks import mask_of, masked, random_allowed
 from rlframe.policy.model_options import IMAGE_OPTIONS
 from rlframe.policy.optim import Optimizer
 from rlframe.policy.schedule import check_positive_schedule, check_schedule, value_at
+from rlframe.policy.td import TDPolicy
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule
@@ -28,7 +29,7 @@ else:
 
 
 @POLICY_REGISTRY.register('dqn')
-class DQNPolicy(Policy):
+class DQNPolicy(TDPolicy):
     """Deep Q-network.
 
     Source:
@@ -40,12 +41,7 @@ class DQNPolicy(Policy):
         double=Field(
             True, bool, '', '', 'whether the online network picks the action that the target network values'
         ),
-        priority=Field(
-            False, bool, '', '', 'whether TD errors are given back to the replay buffer as priorities'
-        ),
-        priority_IS_weight=Field(False, bool, '', '', 'whether losses are weighted by importance sampling'),
-        discount_factor=Field(0.97, float, '[0, 1]', 'per env step', 'weight of the next reward'),
-        nstep=Field(1, int, '[1, inf)', 'env steps', 'rewards summed before bootstrapping'),
+        discount_factor=0.97,
         model=dict(
             encoder_hidden_size_list=Field([128, 128, 64], list, '', 'units', 'widths of the hidden layers'),
             activation=Field('relu', str, '', '', 'nonlinearity', choices=('relu', 'tanh', 'gelu', 'silu')),
@@ -85,7 +81,6 @@ class DQNPolicy(Policy):
                 'share of a soft update after each iteration, instead',
                 may_change=True,
             ),
-            nan_policy=NAN_POLICY,
             grad_clip_norm=Field(
                 None, float, '(0, inf)', '', 'largest norm of the gradient; None: unlimited', may_change=True
             ),
@@ -117,45 +112,25 @@ class DQNPolicy(Policy):
                     where='learn.target_theta',
                 )
             )
-        if cfg.priority_IS_weight and not cfg.priority:
-            errors.append(
-                ConfigError(
-                    'needs policy.priority=True',
-                    where='priority_IS_weight',
-                    got=True,
-                    expected='False',
-                )
-            )
         return errors
 
     def default_model(self) -> str:
         return 'q_net'
 
     def _init_learn(self) -> None:
-        import copy
-
-        self._target_model = copy.deepcopy(self._model).requires_grad_(False)
-        self._weights = (
-            [p.detach() for p in self._target_model.parameters()],
-            [p.detach() for p in self._model.parameters()],
-        )
-        self._states = list(self._target_model.state_dict().values()), list(self._model.state_dict().values())
+        super()._init_learn()
+        self._set_target(copy.deepcopy(self._model), [self._model])
         self._optimizer = Optimizer(self._model, self._cfg.learn)
         self._target_update_freq = self._cfg.learn.target_update_freq
         self._target_theta = self._cfg.learn.target_theta
-        self._double, self._discount_factor = self._cfg.double, self._cfg.discount_factor
-        self._priority, self._weighted = self._cfg.priority, self._cfg.priority_IS_weight
-        self._skips = (
-            self._cfg.learn.nan_policy == 'skip'
-        )  # what spoils an update is then best not drawn again
-        self._updates = 0
+        self._double = self._cfg.double
 
     def _init_eval(self) -> None:
         self._noisy = bool(self._cfg.model.get('noisy'))
 
     def _init_collect(self) -> None:
         space = self._spec.action_space
-        self._action_num, self._first_action = int(space.n), int(space.start)  # type: ignore[attr-defined]
+        self._action_num, self._first_action = int(space.n), int(space.start)
         self._action_dtype = smallest_int(self._action_num)
 
     def _forward_learn(self, data: Batch) -> Metrics:
@@ -167,9 +142,7 @@ class DQNPolicy(Policy):
         self._updates += 1
         self._update_target()
         metrics |= {**self._optimizer.metrics(), 'total_loss': loss.detach()}
-        if not self._priority:
-            return metrics
-        return {**metrics, 'priority': priority.nan_to_num(0.0, 0.0, 0.0) if self._skips else priority}
+        return self._with_priority(metrics, priority)
 
     def _losses(self, data: Batch) -> tuple[torch.Tensor, torch.Tensor, Metrics]:
         """Returns the loss of each transition and its priority, float32 [B], and what is to be logged."""
@@ -207,13 +180,6 @@ class DQNPolicy(Policy):
         best = (masked(value, mask_of(next_obs)) if self._has_mask else value).argmax(1)
         return output[self._rows(best), best] if output.dim() > 2 else output.gather(1, best[:, None])[:, 0]
 
-    def _discount(self, data: Batch) -> torch.Tensor:
-        """Returns the weight of what follows each transition, float32 [B]: 0 where the episode ended in a terminal state."""
-        terminated = self._tensor(data['terminated'])
-        if 'value_gamma' in data:
-            return self._tensor(data['value_gamma']).masked_fill(terminated, 0.0)
-        return torch.where(terminated, 0.0, self._discount_factor)
-
     def _expected(self, output: torch.Tensor) -> torch.Tensor:
         """Turns what the network says into values of actions, float32 [B, A]."""
         return output
@@ -224,9 +190,6 @@ class DQNPolicy(Policy):
             torch._foreach_lerp_(target, online, self._target_theta)
         elif self._updates % self._target_update_freq == 0:
             self.reset_targets()
-
-    def reset_targets(self) -> None:
-        torch._foreach_copy_(*self._states)
 
     def _q_value(self, obs: Array) -> torch.Tensor:
         """Returns the value of each action, -inf where a mask forbids it, float32 [n, A]."""
@@ -253,7 +216,7 @@ class DQNPolicy(Policy):
     def _forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         if self._noisy:
             self._model.eval()
-        action = self._q_value(obs).argmax(1).numpy() + int(self._spec.action_space.start)  # type: ignore[attr-defined]
+        action = self._q_value(obs).argmax(1).numpy() + int(self._spec.action_space.start)
         if self._noisy:
             self._model.train()
         return Batch.unchecked({'action': action}, len(action))
@@ -275,14 +238,8 @@ class DQNPolicy(Policy):
         return [*super()._monitor_vars(), 'q_value', 'target_q_value']
 
     def _state_dict_learn(self) -> dict[str, Any]:
-        return super()._state_dict_learn() | {
-            'target_model': self._target_model.state_dict(),
-            'optimizer': self._optimizer.state_dict(),
-            'updates': self._updates,
-        }
+        return super()._state_dict_learn() | {'optimizer': self._optimizer.state_dict()}
 
     def _load_state_dict_learn(self, state: Mapping[str, Any]) -> None:
         super()._load_state_dict_learn(state)
-        self._target_model.load_state_dict(state['target_model'])
         self._optimizer.load_state_dict(state['optimizer'])
-        self._updates = state['updates']

@@ -7,19 +7,15 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from easydict import EasyDict
 
 from rlframe.data.batch import Batch
 from rlframe.data.returns import gae
-from rlframe.data.timestep import Array, EnvSpec, FloatArray, IntArray, TimeStep
-from rlframe.model.distributions import ActionDistribution, distribution_for
-from rlframe.policy.actions import ActionMap
-from rlframe.policy.base_policy import Metrics, Policy
-from rlframe.policy.guard import NAN_POLICY
+from rlframe.data.timestep import Array, FloatArray, IntArray, TimeStep
+from rlframe.policy.actor import ActorPolicy
+from rlframe.policy.base_policy import Metrics
 from rlframe.policy.masks import IMPOSSIBLE, mask_of, masked
 from rlframe.policy.model_options import IMAGE_OPTIONS
 from rlframe.policy.normalize import RunningMoments
-from rlframe.policy.optim import OPTIMIZER, Optimizer
 from rlframe.policy.schedule import check_positive_schedule, check_schedule, value_at
 from rlframe.policy.tensors import take
 from rlframe.registry import POLICY_REGISTRY
@@ -36,7 +32,7 @@ Rows = dict[str, Any]
 
 
 @POLICY_REGISTRY.register('ppo')
-class PPOPolicy(Policy):
+class PPOPolicy(ActorPolicy):
     """Proximal policy optimisation with the clipped objective.
 
     Source:
@@ -130,16 +126,7 @@ class PPOPolicy(Policy):
                 check=check_schedule,
                 may_change=True,
             ),
-            grad_clip_norm=Field(
-                0.5,
-                (float, type(None)),
-                '(0, inf)',
-                '',
-                'largest norm of the gradient; None: unlimited',
-                may_change=True,
-            ),
-            optimizer=OPTIMIZER,
-            nan_policy=NAN_POLICY,
+            grad_clip_norm=0.5,
             adam_eps=Field(1e-5, float, '(0, inf)', '', "the optimizer's epsilon"),
         ),
         collect=dict(
@@ -148,24 +135,9 @@ class PPOPolicy(Policy):
             gae_lambda=Field(0.95, float, '[0, 1]', '', 'how far advantages look ahead'),
         ),
     )
-    supported_actions = 'Discrete, Box, MultiDiscrete, MultiBinary'
-    supports_action_mask = True
 
     def default_model(self) -> str:
         return 'actor_critic'
-
-    @classmethod
-    def check_spec(cls, spec: EnvSpec, cfg: EasyDict) -> None:
-        super().check_spec(spec, cfg)
-        ActionMap(spec)
-
-    @cached_property
-    def _distribution(self) -> ActionDistribution:
-        return distribution_for(self._spec.action_space)
-
-    @cached_property
-    def _actions(self) -> ActionMap:
-        return ActionMap(self._spec)
 
     @cached_property
     def _returns(self) -> RunningMoments | None:
@@ -173,7 +145,7 @@ class PPOPolicy(Policy):
         return RunningMoments() if self._cfg.learn.value_norm else None
 
     def _init_learn(self) -> None:
-        self._optimizer = Optimizer(self._model, self._cfg.learn)
+        super()._init_learn()
         self._divergences: list[torch.Tensor] = []  # of the updates of the running epoch
         self._follow_schedules(0)
 
@@ -314,9 +286,8 @@ class PPOPolicy(Policy):
         return (value * self._returns.std + self._returns.mean).astype(np.float32)
 
     def get_setting_learn(self, info: Mapping[str, Any]) -> dict[str, Any]:
-        self._optimizer.set_envstep(info['envstep'])
         self._follow_schedules(info['envstep'])
-        return {}
+        return super().get_setting_learn(info)
 
     def _monitor_vars(self) -> list[str]:
         return [
@@ -336,13 +307,6 @@ class PPOPolicy(Policy):
         super()._load_model(state)
         if self._returns is not None and 'returns' in state:
             self._returns.load_state_dict(state['returns'])
-
-    def _state_dict_learn(self) -> dict[str, Any]:
-        return super()._state_dict_learn() | {'optimizer': self._optimizer.state_dict()}
-
-    def _load_state_dict_learn(self, state: Mapping[str, Any]) -> None:
-        super()._load_state_dict_learn(state)
-        self._optimizer.load_state_dict(state['optimizer'])
 
 
 def standardised(advantage: torch.Tensor) -> torch.Tensor:

@@ -11,14 +11,13 @@ from easydict import EasyDict
 
 from rlframe.data.batch import Batch
 from rlframe.data.timestep import Array, EnvSpec, IntArray, TimeStep
-from rlframe.errors import ConfigError
-from rlframe.policy.base_policy import CollectMode, Metrics, Policy
+from rlframe.policy.base_policy import CollectMode, Metrics
 from rlframe.policy.bounds import ActionBounds
-from rlframe.policy.guard import NAN_POLICY
 from rlframe.policy.model_options import IMAGE_OPTIONS
 from rlframe.policy.noise import ExplorationNoise
 from rlframe.policy.optim import Optimizer
 from rlframe.policy.schedule import check_positive_schedule
+from rlframe.policy.td import TDPolicy
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule
 
@@ -34,7 +33,7 @@ def learning_rate(default: float, of: str) -> Field:
     return Field(default, (float, dict), doc=doc, check=check_positive_schedule, may_change=True)
 
 
-class QACPolicy(Policy):
+class QACPolicy(TDPolicy):
     """Body of policies with an actor and Q-critics.
 
     A subclass names its kind of actor (``model_kwargs``), what follows a transition (``_next_value``), what the actor is to make
@@ -43,12 +42,6 @@ class QACPolicy(Policy):
     """
 
     config = dict(
-        priority=Field(
-            False, bool, '', '', 'whether TD errors are given back to the replay buffer as priorities'
-        ),
-        priority_IS_weight=Field(False, bool, '', '', 'whether losses are weighted by importance sampling'),
-        discount_factor=Field(0.99, float, '[0, 1]', 'per env step', 'weight of the next reward'),
-        nstep=Field(1, int, '[1, inf)', 'env steps', 'rewards summed before bootstrapping'),
         model=dict(
             encoder_hidden_size_list=Field(
                 [256, 256], list, '', 'units', 'widths of the hidden layers of actor and critics'
@@ -77,7 +70,6 @@ class QACPolicy(Policy):
             actor_update_freq=Field(
                 1, int, '[1, inf)', 'train iterations', 'between two updates of the actor', may_change=True
             ),
-            nan_policy=NAN_POLICY,
             grad_clip_norm=Field(
                 None,
                 float,
@@ -104,15 +96,6 @@ class QACPolicy(Policy):
     """Parts of the network that have a target network."""
     _noise: ExplorationNoise | None = None
 
-    @classmethod
-    def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
-        """Refuses importance weights where there are no priorities."""
-        errors = super().check_config(cfg)
-        if cfg.priority_IS_weight and not cfg.priority:
-            message, where = 'needs policy.priority=True', 'priority_IS_weight'
-            errors.append(ConfigError(message, where=where, got=True, expected='False'))
-        return errors
-
     def default_model(self) -> str:
         return 'qac'
 
@@ -123,27 +106,15 @@ class QACPolicy(Policy):
     # learning
 
     def _init_learn(self) -> None:
+        super()._init_learn()
         cfg = self._cfg.learn
-        parts = {name: copy.deepcopy(getattr(self._model, name)) for name in self.target_parts}
-        self._target_model = torch.nn.ModuleDict(parts).requires_grad_(False)
-        online = [getattr(self._model, name) for name in self.target_parts]
-        self._weights = (
-            [p.detach() for p in self._target_model.parameters()],
-            [p.detach() for part in online for p in part.parameters()],
-        )
-        self._states = (
-            list(self._target_model.state_dict().values()),
-            [value for part in online for value in part.state_dict().values()],
-        )
+        online = {name: getattr(self._model, name) for name in self.target_parts}
+        self._set_target(torch.nn.ModuleDict(copy.deepcopy(online)), list(online.values()))
         self._optimizers = {
             'critic': Optimizer(self._model.critic, cfg, 'learning_rate_critic'),
             'actor': Optimizer(self._model.actor, cfg, 'learning_rate_actor'),
         }
         self._target_theta, self._actor_update_freq = cfg.target_theta, cfg.actor_update_freq
-        self._discount_factor = self._cfg.discount_factor
-        self._priority, self._weighted = self._cfg.priority, self._cfg.priority_IS_weight
-        self._skips = cfg.nan_policy == 'skip'
-        self._updates = 0
 
     def _next_value(self, next_obs: torch.Tensor) -> torch.Tensor:
         """Returns what the target networks say that a state is worth, float32 [B]; no gradient is wanted."""
@@ -180,20 +151,10 @@ class QACPolicy(Policy):
             torch._foreach_lerp_(*self._weights, self._target_theta)
         self._updates += 1
         metrics |= {'total_loss': total_loss, 'q_value': value.detach().mean(), **self._optimizer_metrics()}
-        if self._priority:
-            priority = error.detach().abs().mean(0)
-            metrics['priority'] = priority.nan_to_num(0.0, 0.0, 0.0) if self._skips else priority
-        return metrics
+        return self._with_priority(metrics, error.detach().abs().mean(0))
 
     def _after_actor(self, metrics: Metrics) -> None:
         """Updates what follows the actor, from what is to be logged of it."""
-
-    def _discount(self, data: Batch) -> torch.Tensor:
-        """Returns the weight of what follows each transition, float32 [B]: 0 where the episode ended in a terminal state."""
-        terminated = self._tensor(data['terminated'])
-        if 'value_gamma' in data:
-            return self._tensor(data['value_gamma']).masked_fill(terminated, 0.0)
-        return torch.where(terminated, 0.0, self._discount_factor)
 
     def _optimizer_metrics(self) -> Metrics:
         metrics = self._optimizers['critic'].metrics()
@@ -201,9 +162,6 @@ class QACPolicy(Policy):
             shares = [optimizer.metrics()['skipped_share'] for optimizer in self._optimizers.values()]
             metrics['skipped_share'] = torch.stack(shares).amax()
         return metrics
-
-    def reset_targets(self) -> None:
-        torch._foreach_copy_(*self._states)
 
     # acting
 
@@ -274,18 +232,11 @@ class QACPolicy(Policy):
     def _state_dict_learn(self) -> dict[str, Any]:
         optimizers = {name: optimizer.state_dict() for name, optimizer in self._optimizers.items()}
         noise = {} if self._noise is None else {'noise': self._noise.state_dict()}
-        return super()._state_dict_learn() | {
-            'target_model': self._target_model.state_dict(),
-            'optimizers': optimizers,
-            'updates': self._updates,
-            **noise,
-        }
+        return super()._state_dict_learn() | {'optimizers': optimizers, **noise}
 
     def _load_state_dict_learn(self, state: Mapping[str, Any]) -> None:
         super()._load_state_dict_learn(state)
-        self._target_model.load_state_dict(state['target_model'])
         for name, optimizer in self._optimizers.items():
             optimizer.load_state_dict(state['optimizers'][name])
-        self._updates = state['updates']
         if self._noise is not None:
             self._noise.load_state_dict(state['noise'])

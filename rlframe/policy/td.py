@@ -1,0 +1,96 @@
+"""TDPolicy: what policies share that learn values from a replay buffer by temporal differences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from easydict import EasyDict
+
+from rlframe.data.batch import Batch
+from rlframe.errors import ConfigError
+from rlframe.policy.base_policy import Metrics, Policy
+from rlframe.policy.guard import NAN_POLICY
+from rlframe.utils.field import Field
+from rlframe.utils.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = LazyModule('torch')
+
+
+class TDPolicy(Policy):
+    """Body of policies with a target network that are taught by one-step or n-step targets.
+
+    A subclass makes its target network known in ``_init_learn`` (``_set_target``), and hands each update's TD errors to
+    ``_with_priority``.
+
+    Source:
+        Sutton & Barto, Reinforcement Learning (2018), section 6.1; target networks: Mnih et al. (2015).
+    """
+
+    config = dict(
+        priority=Field(
+            False, bool, '', '', 'whether TD errors are given back to the replay buffer as priorities'
+        ),
+        priority_IS_weight=Field(False, bool, '', '', 'whether losses are weighted by importance sampling'),
+        discount_factor=Field(0.99, float, '[0, 1]', 'per env step', 'weight of the next reward'),
+        nstep=Field(1, int, '[1, inf)', 'env steps', 'rewards summed before bootstrapping'),
+        learn=dict(nan_policy=NAN_POLICY),
+    )
+
+    @classmethod
+    def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
+        """Refuses importance weights where there are no priorities."""
+        errors = super().check_config(cfg)
+        if cfg.priority_IS_weight and not cfg.priority:
+            message, where = 'needs policy.priority=True', 'priority_IS_weight'
+            errors.append(ConfigError(message, where=where, got=True, expected='False'))
+        return errors
+
+    def _init_learn(self) -> None:
+        self._discount_factor = self._cfg.discount_factor
+        self._priority, self._weighted = self._cfg.priority, self._cfg.priority_IS_weight
+        self._skips = self._cfg.learn.nan_policy == 'skip'
+        self._updates = 0
+
+    def _set_target(self, target: torch.nn.Module, online: Sequence[torch.nn.Module]) -> None:
+        """Takes a copy of some modules as the target network that follows them."""
+        self._target_model: Any = target.requires_grad_(False)
+        self._weights = (
+            [p.detach() for p in target.parameters()],
+            [p.detach() for part in online for p in part.parameters()],
+        )
+        self._states = (
+            list(target.state_dict().values()),
+            [value for part in online for value in part.state_dict().values()],
+        )
+
+    def reset_targets(self) -> None:
+        torch._foreach_copy_(*self._states)
+
+    def _discount(self, data: Batch) -> torch.Tensor:
+        """Returns the weight of what follows each transition, float32 [B]: 0 where the episode ended in a terminal state."""
+        terminated = self._tensor(data['terminated'])
+        if 'value_gamma' in data:
+            return self._tensor(data['value_gamma']).masked_fill(terminated, 0.0)
+        return torch.where(terminated, 0.0, self._discount_factor)
+
+    def _with_priority(self, metrics: Metrics, priority: torch.Tensor) -> Metrics:
+        """Adds the priority of each transition, float32 [B], where there are priorities."""
+        if not self._priority:
+            return metrics
+        # what spoilt an update that was skipped is best not drawn again
+        return metrics | {'priority': priority.nan_to_num(0.0, 0.0, 0.0) if self._skips else priority}
+
+    def _state_dict_learn(self) -> dict[str, Any]:
+        return super()._state_dict_learn() | {
+            'target_model': self._target_model.state_dict(),
+            'updates': self._updates,
+        }
+
+    def _load_state_dict_learn(self, state: Mapping[str, Any]) -> None:
+        super()._load_state_dict_learn(state)
+        self._target_model.load_state_dict(state['target_model'])
+        self._updates = state['updates']
