@@ -13,6 +13,7 @@ import numpy as np
 from rlframe.data.observation import obs_dtype
 from rlframe.data.timestep import Array, BoolArray, EnvSpec, FloatArray
 from rlframe.errors import EnvContractError, NonFiniteError
+from rlframe.utils.finite import is_finite
 
 FIELDS = (('reward', np.float32), ('active', np.bool_), ('terminated', np.bool_), ('truncated', np.bool_))
 
@@ -95,7 +96,7 @@ class PlayerLayout:
                 f'{self._name}: the {place} of player {player} is of shape {values.shape} and dtype {values.dtype},'
                 f' declared is {target.shape[1:]} and {target.dtype}'
             )
-        if values.dtype.kind == 'f' and not np.isfinite(values).all():
+        if not is_finite(values):
             raise NonFiniteError(f'{self._name}: the {place} of player {player} is {values}')
         target[player] = values
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import numbers
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +20,7 @@ from rlframe.errors import (
     IncompatibleError,
     NonFiniteError,
 )
+from rlframe.utils.finite import is_finite
 from rlframe.utils.lazy import LazyModule
 from rlframe.utils.struct_array import field_path, leaves
 
@@ -111,7 +111,7 @@ def first_obs(answer: Any, spec: EnvSpec, env: int, episode: int, remarks: Remar
     what = f'reset() of env {env}, episode {episode},'
     parts = _declared_parts(answer[0], spec, what)
     for name, values, space in parts:
-        if not _is_finite(values):
+        if not is_finite(values):
             raise _non_finite(name, values, env, (episode, 0))
         if episode <= CHECKED_STEPS:
             _remark_obs(name, values, space, spec, what, remarks)
@@ -132,7 +132,7 @@ def _is_usual_first(answer: Any, spec: EnvSpec) -> bool:
         isinstance(obs, np.ndarray)
         and obs.shape == space.shape
         and obs.dtype == space.dtype
-        and math.isfinite(np.vdot(obs, obs))
+        and is_finite(obs)
     )
 
 
@@ -163,7 +163,7 @@ def check_step(answer: Any, spec: EnvSpec, env: int, episode: int, step: int, re
     if not isinstance(info, dict):
         raise EnvContractError(f'{spec.name}: {place} gave the info {_describe(info)}, expected a dict')
     for name, values, space in parts:
-        if _is_finite(values):
+        if is_finite(values):
             _remark_obs(name, values, space, spec, place, remarks)
         elif np.dtype(space.dtype).kind != 'f':  # or else check_values sees it
             raise _non_finite(name, values, env, (episode, step))
@@ -184,7 +184,7 @@ def check_rows(obs: Array, spec: EnvSpec, env_num: int, what: str, remarks: Rema
     """
     parts = _declared_parts(obs, spec, what, (env_num,))
     for name, values, space in parts:
-        if remarks is not None and np.isfinite(values).all():
+        if remarks is not None and is_finite(values):
             _remark_obs(name, values, space, spec, what, remarks)
     if not fields_of(spec.observation_space):
         return parts[0][1].astype(spec.observation_space.dtype, copy=False)
@@ -221,7 +221,7 @@ def check_values(step: TimeStep, spec: EnvSpec, place: Place) -> None:
         ActionMaskError: If a mask allows no action and the episode goes on.
     """
     for name, values in (('reward', step.reward), ('obs', step.obs)):
-        if not _is_finite(values):
+        if not is_finite(values):
             _check_each(name, values, step.env_id, place)
     if step.obs.dtype.names:
         _check_fields(step.obs, step.env_id, place)
@@ -239,21 +239,14 @@ def check_first_obs(obs: Array, env_id: IntArray, spec: EnvSpec, place: Place) -
 
 def _check_fields(obs: Array, env_id: IntArray, place: Place) -> None:
     for name, values in leaves(obs, 'obs'):
-        if not _is_finite(values):
+        if not is_finite(values):
             _check_each(name, values, env_id, place)
-
-
-def _is_finite(values: Array) -> bool:
-    """Whether there is no NaN and no infinity; one dot product where numbers are of usual size."""
-    return (
-        values.dtype.kind != 'f' or math.isfinite(np.vdot(values, values)) or bool(np.isfinite(values).all())
-    )
 
 
 def _check_each(name: str, values: Array, env_id: IntArray, place: Place) -> None:
     """Raises the error about the first row that is not finite; large finite numbers may have none."""
     for env, row in zip(env_id.tolist(), values, strict=True):
-        if not np.isfinite(row).all():
+        if not is_finite(np.asarray(row)):
             raise _non_finite(name, row, env, place(env))
 
 

@@ -12,6 +12,7 @@ from gymnasium.vector.utils import batch_space
 from rlframe.data.players import PlayerLayout
 from rlframe.data.timestep import Array, EnvSpec
 from rlframe.errors import EnvContractError, IncompatibleError, NonFiniteError
+from rlframe.utils.finite import is_finite
 
 if TYPE_CHECKING:
     Env = gymnasium.Env[Any, Any]
@@ -79,7 +80,7 @@ class PlayerEnv(Env):
     def _move(self, action: Array) -> None:
         self._record['reward'], self._record['active'] = 0.0, False
         self._play(action)
-        if not np.isfinite(self._record['reward']).all():
+        if not is_finite(self._record['reward']):
             raise NonFiniteError(
                 f'{self.player.name}: the rewards of its players are {self._record["reward"][0]}'
             )

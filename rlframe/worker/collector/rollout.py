@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -11,6 +10,7 @@ import numpy as np
 from rlframe.data.batch import Batch
 from rlframe.data.timestep import NO_INFO, Array, BoolArray, EnvSpec, IntArray, TimeStep
 from rlframe.errors import IncompatibleError, NonFiniteError
+from rlframe.utils.finite import is_finite
 
 
 class Env(Protocol):
@@ -150,9 +150,7 @@ class Rollout:
 def _check_finite(output: Batch, env_id: IntArray) -> None:
     """Checks what a policy handed out, [n]; only its actions must be finite: a masked one may have the logit -inf."""
     for name, column in output.items():
-        if not isinstance(column, np.ndarray) or column.dtype.kind != 'f':
-            continue
-        if math.isfinite(np.vdot(column, column)):
+        if not isinstance(column, np.ndarray) or is_finite(column):
             continue
         bad = np.isnan(column) if name != 'action' else ~np.isfinite(column)
         rows = np.flatnonzero(bad.reshape(len(column), -1).any(1))
