@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 from typing import Any
@@ -20,10 +20,11 @@ from rlframe.utils.metrics import ScalarWriter, write_record
 from rlframe.utils.progress import Progress
 from rlframe.utils.seed import COLLECT, env_seed
 from rlframe.worker.collector.episode_log import EpisodeLog, too_long
+from rlframe.worker.collector.resettable import Resettable
 from rlframe.worker.collector.rollout import Rollout, Step
 
 
-class ISerialCollector(Configurable, ABC):
+class ISerialCollector(Configurable, Resettable):
     """Turns env steps into training samples, one call at a time."""
 
     config: dict[str, Any] = {}
@@ -32,18 +33,6 @@ class ISerialCollector(Configurable, ABC):
     def open_data(cls, cfg: Mapping[str, Any]) -> Any:
         """Returns the data that its own config names, for a collector that steps no env; None where it steps envs."""
         return None
-
-    @abstractmethod
-    def reset_env(self, _env: Any = None) -> None:
-        """Takes over other envs, or begins new episodes in the present ones."""
-
-    @abstractmethod
-    def reset_policy(self, _policy: Any = None) -> None:
-        """Takes over another policy, or resets the present one."""
-
-    @abstractmethod
-    def reset(self, _policy: Any = None, _env: Any = None) -> None:
-        """Does ``reset_env`` and ``reset_policy``; counters go on."""
 
     @abstractmethod
     def collect(self, per_collect_target: Any) -> Any:
@@ -160,19 +149,11 @@ class SerialCollector(ISerialCollector):
         self._begin()
 
     def reset_policy(self, _policy: Any = None) -> None:
-        if _policy is not None:
-            self._policy = _policy
-        if self._policy is None:
-            raise ValueError('reset_policy needs a policy: the collect_mode of one')
-        self._policy.reset(None)
+        super().reset_policy(_policy)
         if self._rollout is None:
             self._begin()
         else:
             self._rollout.policy = self._policy
-
-    def reset(self, _policy: Any = None, _env: Any = None) -> None:
-        self.reset_env(_env)
-        self.reset_policy(_policy)
 
     def reset_counters(self) -> None:
         """Sets every counter back to 0, which ``reset`` does not."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ from rlframe.registry import SERIAL_EVALUATOR_REGISTRY
 from rlframe.utils.field import Configurable, Field
 from rlframe.utils.metrics import ScalarWriter
 from rlframe.utils.seed import EVALUATE
+from rlframe.worker.collector.resettable import Resettable
 
 SaveCheckpoint = Callable[[str], Any]
 
@@ -30,7 +31,7 @@ class EvalResult(NamedTuple):
     envstep: int
 
 
-class ISerialEvaluator(Configurable, ABC):
+class ISerialEvaluator(Configurable, Resettable):
     """Measures a policy now and then, keeps the best score and says when it is good enough.
 
     ``submit`` and ``poll`` are ``eval`` in two halves, for evaluators that answer later; here the answer is there at once.
@@ -46,6 +47,7 @@ class ISerialEvaluator(Configurable, ABC):
         purpose: What the episodes are for; episodes of another purpose have other seeds.
     """
 
+    policy_face = 'eval_mode'
     config: dict[str, Any] = dict(
         eval_freq=Field(
             1000, int, '[1, inf)', 'train iterations', 'between two evaluations', may_change=True
@@ -105,23 +107,6 @@ class ISerialEvaluator(Configurable, ABC):
         if policy is not None:
             self.reset_policy(policy)
 
-    @abstractmethod
-    def reset_env(self, _env: Any = None) -> None:
-        """Takes over another env."""
-
-    def reset_policy(self, _policy: Any = None) -> None:
-        """Takes over another policy, or resets the present one."""
-        if _policy is not None:
-            self._policy = _policy
-        if self._policy is None:
-            raise ValueError('reset_policy needs a policy: the eval_mode of one')
-        self._policy.reset(None)
-
-    def reset(self, _policy: Any = None, _env: Any = None) -> None:
-        """Does ``reset_env`` and ``reset_policy``; the best score stays."""
-        self.reset_env(_env)
-        self.reset_policy(_policy)
-
     def should_eval(self, train_iter: int) -> bool:
         """Whether an evaluation is due at this iteration: the first time, then every ``eval_freq`` iterations."""
         if train_iter == self._last_eval_iter:
@@ -139,7 +124,7 @@ class ISerialEvaluator(Configurable, ABC):
         envstep: int = -1,
         n_episode: int | None = None,
     ) -> tuple[bool, dict[str, Any]]:
-        """Measures the policy and returns whether to stop, and what was measured."""
+        """Measures the policy and returns whether to stop, and what was measured. (The name is that of DI-engine.)"""
 
     def submit(
         self,

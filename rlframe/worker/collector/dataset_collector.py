@@ -90,17 +90,6 @@ class DatasetSerialCollector(ISerialCollector):
             self._source = open_data(_env)
         self._begin_pass()
 
-    def reset_policy(self, _policy: Any = None) -> None:
-        if _policy is not None:
-            self._policy = _policy
-        if self._policy is None:
-            raise ValueError('reset_policy needs a policy: the collect_mode of one')
-        self._policy.reset(None)
-
-    def reset(self, _policy: Any = None, _env: Any = None) -> None:
-        self.reset_env(_env)
-        self.reset_policy(_policy)
-
     def _begin_pass(self) -> None:
         """Notes where the generators are, from which the order of a pass follows."""
         self._rng_state = copy.deepcopy(self._rng.bit_generator.state)
