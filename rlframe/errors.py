@@ -47,7 +47,7 @@ class ConfigError(RLFrameError, ValueError):
     exit_code = 2
 
 
-class ConfigErrors(ConfigError):  # noqa: N818  it is several
+class ConfigErrors(ConfigError):  # noqa: N818  the plural is its name: it holds several ConfigErrors
     """Several independent mistakes of one config, reported together."""
 
     def __init__(self, errors: list[ConfigError], where: str = '') -> None:

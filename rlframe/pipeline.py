@@ -27,7 +27,7 @@ MAX_IDLE_ROUNDS = 10_000
 """Rounds of collection in a row without enough data for an update, after which training stops with an error."""
 
 
-class _EvaluationGivenUp(Exception):  # noqa: N818  it is no error
+class _EvaluationGivenUp(Exception):  # noqa: N818  a signal to the loop, which no user sees
     """Ends an evaluation because the run is to stop."""
 
 

@@ -128,7 +128,7 @@ def _read_python(file: Path) -> dict[str, Any]:
     module.__file__ = str(file)
     with _importable(file.parent, module) as keep:
         try:
-            exec(code, module.__dict__)
+            exec(code, module.__dict__)  # a config is a Python file, which its user names to have it run
         except (Exception, SystemExit) as error:
             lines = [
                 frame.lineno

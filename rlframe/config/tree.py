@@ -257,7 +257,7 @@ def _override(tree: Tree, text: str, errors: list[ConfigError]) -> None:
 def _laid_over(section: Mapping[str, Any], value: Tree) -> Tree:
     merged = _clean(section, '', [])
     _merge(merged, value)
-    return merged  # type: ignore[no-any-return]
+    return merged
 
 
 def parse_value(text: str) -> Any:

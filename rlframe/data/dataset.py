@@ -31,7 +31,7 @@ class DataSource(ABC):
             skip: Batches to leave out at the beginning, as they were read before.
         """
 
-    def close(self) -> None:  # noqa: B027  a source may override it
+    def close(self) -> None:  # noqa: B027  a source without anything to close is whole, too
         """Does nothing: the data stay their maker's to close."""
 
 

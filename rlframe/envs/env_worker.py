@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import pickle
 import random
 import signal
 import socket
@@ -22,7 +21,7 @@ from rlframe.envs.faults import Fault
 from rlframe.envs.shared_arrays import IDLE, SharedArrays, WatchArray
 from rlframe.envs.worker_process import CHUNK, ERROR, HEADER, REPLY, STEP, message
 from rlframe.errors import EnvCrashedError, RLFrameError
-from rlframe.utils.serialize import plain_to_bytes
+from rlframe.utils.serialize import from_bytes, plain_to_bytes
 
 PARENT_CHECK_SECONDS = 0.5
 """Between two looks at whether the parent is still there."""
@@ -113,7 +112,7 @@ class EnvWorker:
         return HEADER.unpack_from(data)[1], bytes(data[HEADER.size :])
 
     def _call(self, body: bytes) -> bytes:
-        method, args = pickle.loads(body)
+        method, args = from_bytes(body)
         return plain_to_bytes(getattr(self, method)(*args), method)
 
     def _at(self, env: int) -> None:
@@ -130,7 +129,7 @@ class EnvWorker:
 
     def take(self, make: bytes, env_id: Sequence[int]) -> None:
         """Takes over what makes the envs; those that are missing are made when they are reset."""
-        functions = pickle.loads(make)
+        functions = from_bytes(make)
         self._group = EnvGroup({env: functions[env] for env in env_id}, self._at, in_worker=True)
         self._own, self._whole = np.array(env_id, np.int64), slice(env_id[0], env_id[-1] + 1)
 
@@ -160,7 +159,7 @@ class EnvWorker:
         ):  # for envs that draw from the global generators
             self._seeded = True
             random.seed(seeds[0])
-            np.random.seed(seeds[0])  # noqa: NPY002
+            np.random.seed(seeds[0])  # noqa: NPY002  the global generator is what is to be seeded
         faults: list[Fault] = self._group.reset(env_id, seeds, self._arrays.first_obs)
         return faults
 
@@ -206,5 +205,6 @@ def _portable(error: Exception) -> bytes:
     text = ''.join(traceback.format_exception(error)).rstrip()
     if type(error).__module__ == RLFrameError.__module__:  # an env's own kinds may hold anything
         error.add_note(f'In the worker process:\n{text}')
-        return pickle.dumps(error)
-    return pickle.dumps(EnvCrashedError(f'a worker of envs raised {type(error).__name__}: {error}\n{text}'))
+        return plain_to_bytes(error, 'error')
+    told = EnvCrashedError(f'a worker of envs raised {type(error).__name__}: {error}\n{text}')
+    return plain_to_bytes(told, 'error')

@@ -29,8 +29,8 @@ class CartPoleNoVelocity(CartPoleEnv):
         obs, info = super().reset(**kwargs)
         return obs[SEEN], info
 
-    def step(self, action: int) -> tuple[FloatArray, float, bool, bool, dict[str, Any]]:  # type: ignore[override]
-        obs, reward, terminated, truncated, info = super().step(action)  # type: ignore[no-untyped-call]
+    def step(self, action: int) -> tuple[FloatArray, float, bool, bool, dict[str, Any]]:  # type: ignore[override]  # Gymnasium's own class names narrower types than its interface
+        obs, reward, terminated, truncated, info = super().step(action)  # type: ignore[no-untyped-call]  # Gymnasium's
         return obs[SEEN], float(reward), terminated, truncated, info
 
 

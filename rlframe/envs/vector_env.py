@@ -65,7 +65,7 @@ class GymVectorEnvManager(IEnvManager):
         self, env: gym.vector.VectorEnv[Any, Any, Any] | Callable[[], Any], cfg: EasyDict | None = None
     ) -> None:
         self._cfg = self.resolve_config(cfg)
-        self._make: Callable[[], Any] = env if callable(env) else lambda: env  # type: ignore[assignment]
+        self._make: Callable[[], Any] = env if callable(env) else lambda: env
         self._env: Any = None
         self.launch()
 

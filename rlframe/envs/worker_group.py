@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -16,7 +15,7 @@ from rlframe.envs.shared_arrays import SharedArrays
 from rlframe.envs.worker_pool import WorkerPool
 from rlframe.envs.worker_process import STEP, call, message
 from rlframe.errors import EnvCrashedError, EnvStartError, EnvTimeoutError, IncompatibleError
-from rlframe.utils.serialize import to_bytes
+from rlframe.utils.serialize import from_bytes, to_bytes
 
 Make = Sequence[Callable[[], Any]]
 
@@ -141,7 +140,7 @@ class WorkerGroup:
         faults: list[Fault] = []
         for body in replies.values():
             if body:
-                told.update(pickle.loads(body))
+                told.update(from_bytes(body))
                 faults += told.pop('faults')
                 for kind, text in told.pop('remarks'):
                     self._remarks.tell(kind, text)
@@ -204,7 +203,7 @@ class WorkerGroup:
         replies, faults = self._pool.exchange(ask, 'saving', self._reset_timeout)
         states: States = {}
         for index in sorted(replies):
-            states.update(pickle.loads(replies[index]))
+            states.update(from_bytes(replies[index]))
         return states, faults
 
     def restore(self, states: Mapping[int, Any]) -> None:
@@ -232,7 +231,7 @@ class WorkerGroup:
         """Returns the workers' answers, and raises what went wrong."""
         replies, faults = self._pool.exchange(messages, what, limit)
         self._must_be_none(faults)
-        return {index: pickle.loads(body) for index, body in replies.items()}
+        return {index: from_bytes(body) for index, body in replies.items()}
 
     def _must_be_none(self, faults: Sequence[Fault]) -> None:
         """Raises what went wrong where no fault can be outlived."""
@@ -243,7 +242,7 @@ class WorkerGroup:
 
 def failed_resets(replies: Iterable[bytes]) -> list[Fault]:
     """Returns the envs that failed, of what workers answered to resets."""
-    return [fault for body in replies for fault in pickle.loads(body)]
+    return [fault for body in replies for fault in from_bytes(body)]
 
 
 def first_env(fault: Fault) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import pickle
 import select
 import socket
 import time
@@ -18,6 +17,7 @@ from rlframe.envs.faults import Fault
 from rlframe.envs.shared_arrays import IDLE, WatchArray, new_memory
 from rlframe.envs.worker_process import ERROR, WorkerProcess, wait_for_exits
 from rlframe.errors import EnvCrashedError, EnvTimeoutError
+from rlframe.utils.serialize import from_bytes
 
 CLOSE_SECONDS = 2.0
 """What workers are given to close their envs before they are killed."""
@@ -136,7 +136,7 @@ class WorkerPool:
                 index = self._by_fd[fd].index
                 received = self._hear(self._by_fd[fd], fd, event, faults)
                 if received is not None and received[0] == ERROR:
-                    errors[index] = pickle.loads(received[1])
+                    errors[index] = from_bytes(received[1])
                 elif received is not None:
                     replies[index] = received[1]
             now = time.monotonic()

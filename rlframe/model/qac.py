@@ -28,7 +28,7 @@ class DeterministicActor(MLP):
 class GaussianActor(MLP):
     """Maps observations [B, ...] to the mean and the log standard deviation of a Gaussian, float32 [B, A] each."""
 
-    def forward(self, obs: Obs) -> tuple[torch.Tensor, torch.Tensor]:  # type: ignore[override]
+    def forward(self, obs: Obs) -> tuple[torch.Tensor, torch.Tensor]:  # type: ignore[override]  # two heads, where an MLP has one
         mean, log_std = super().forward(obs).chunk(2, 1)
         return mean, log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
 

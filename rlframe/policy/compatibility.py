@@ -71,8 +71,8 @@ def check_sizes(spec: EnvSpec, model: EasyDict) -> None:
 
 
 def _class(name: str) -> type[Policy]:
-    found: Any = POLICY_REGISTRY.get(name)
-    return found  # type: ignore[no-any-return]
+    found: type[Policy] = POLICY_REGISTRY.get(name)
+    return found
 
 
 def _is_moved(spec: EnvSpec) -> bool:

@@ -88,7 +88,7 @@ class Optimizer:
         if any(gradient is None for gradient in gradients):  # parameters that the loss does not depend on
             used = [i for i, gradient in enumerate(gradients) if gradient is not None]
             trained, gradients = [trained[i] for i in used], [gradients[i] for i in used]
-            states = tuple([part[i] for i in used] for part in states)  # type: ignore[assignment]
+            states = tuple([part[i] for i in used] for part in states)  # type: ignore[assignment]  # three again, as before
         mean, square, steps = states
         if self._guard is not None and (bad := self._guard.look(loss, gradients)):
             self._refuse(bad, {'total_loss': loss, **parts}, gradients)

@@ -148,7 +148,7 @@ def merge_fields(base: Options, over: Options) -> Options:
     for name, value in over.items():
         old = merged.get(name)
         if isinstance(old, dict) and isinstance(value, Mapping):
-            merged[name] = merge_fields(old, value)  # type: ignore[arg-type]
+            merged[name] = merge_fields(old, value)  # type: ignore[arg-type]  # a section of options, as the one that it is laid over
         elif (
             isinstance(old, Field)
             and (dict in old.types or not isinstance(value, Mapping))

@@ -25,7 +25,7 @@ FACTORY = 'Use a module-level factory: a function or class that makes such parts
 
 
 def to_bytes(value: Any, name: str, remedy: str = FACTORY) -> bytes:
-    """Returns a value as bytes for ``pickle.loads`` in another process of this run; lambdas and local classes work.
+    """Returns a value as bytes for ``from_bytes`` in another process of this run; lambdas and local classes work.
 
     Args:
         value: What to hand over.
@@ -60,6 +60,15 @@ def plain_to_bytes(value: Any, name: str, remedy: str = '') -> bytes:
         return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
     except Exception:  # whatever an object's own methods raise
         return to_bytes(value, name, remedy)
+
+
+def from_bytes(data: bytes | memoryview) -> Any:
+    """Returns what ``to_bytes`` or ``plain_to_bytes`` was given.
+
+    It runs whatever the bytes say, so they may come only from another process of this run, through a pipe that nobody
+    else can write to: never from a file, and never over a network.
+    """
+    return pickle.loads(data)
 
 
 def _problem(value: Any) -> Exception | None:

@@ -28,7 +28,7 @@ PAIRS, TUPLE, FLOAT, FIELDS = '__pairs__', '__tuple__', '__float__', '__fields__
 MARKS = frozenset((ARRAY, TENSOR, ROWS, PAIRS, TUPLE, FLOAT, FIELDS))
 """Keys of the dicts that stand for what JSON has no word for. A user's dict that has one of them is written as pairs."""
 NATIVE = frozenset(
-    'bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64'.split()  # noqa: SIM905
+    'bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64'.split()  # noqa: SIM905  a line of names reads better than a list of strings
 )
 """Types of arrays that every reader of safetensors knows."""
 BAD_TREE = (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RuntimeError)

@@ -312,8 +312,9 @@ class BaseLearner(Configurable):
     def close(self) -> None:
         """Ends ``start`` after the running iteration; may be called twice."""
         self._closed = True
-        if hasattr(self._loader, 'close'):
-            self._loader.close()  # type: ignore[union-attr]
+        close = getattr(self._loader, 'close', None)  # a plain iterator has none
+        if close is not None:
+            close()
         self._loader = None
 
 

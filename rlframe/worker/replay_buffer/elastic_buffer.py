@@ -103,4 +103,4 @@ def _function(value: Any) -> Callable[[int], Any] | None:
         raise ConfigError(
             f'there is no function {value!r}: {error}', where=f'policy.other.replay_buffer.{KEY}'
         ) from error
-    return named  # type: ignore[no-any-return]
+    return named

@@ -39,7 +39,7 @@ def save_state(state: Mapping[str, Any], file_name: str | Path) -> None:
     handle, temporary = tempfile.mkstemp(prefix=os.path.basename(file_name) + '.', suffix='.part', dir=folder)
     try:
         with os.fdopen(handle, 'wb') as file:
-            np.savez(file, tree=np.array(tree.decode('ascii')), **encoder.arrays)  # type: ignore[arg-type]
+            np.savez(file, tree=np.array(tree.decode('ascii')), **encoder.arrays)  # type: ignore[arg-type]  # NumPy's stub takes the arrays for its option allow_pickle
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, file_name)
