@@ -124,7 +124,7 @@ class ISerialEvaluator(Configurable, Resettable):
         envstep: int = -1,
         n_episode: int | None = None,
     ) -> tuple[bool, dict[str, Any]]:
-        """Measures the policy and returns whether to stop, and what was measured. (The name is that of DI-engine.)"""
+        """Measures the policy and returns whether to stop, and what was measured; the name is that of DI-engine."""
 
     def submit(
         self,
