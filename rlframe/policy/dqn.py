@@ -200,15 +200,17 @@ class DQNPolicy(TDPolicy):
             return value if self._on_cpu else value.cpu()
 
     def _forward_collect(self, obs: Array, env_id: IntArray, eps: float = 0.0, **settings: Any) -> Batch:
-        action = self._q_value(obs).argmax(1).numpy()
+        action = self._q_value(obs).numpy().argmax(1)
         if eps > 0 and self._has_mask:
             draw = self._rng.random(len(action)) / eps
             action = np.where(draw < 1, random_allowed(mask_of(obs), draw % 1), action)
-        elif (
-            eps > 0
-        ):  # a number below eps is, divided by it, again uniform in [0, 1): it picks the random action too
-            draw = self._rng.random(len(action)) * (self._action_num / eps)
-            action = np.where(draw < self._action_num, draw.astype(np.int64), action)
+        elif eps > 0:
+            # A number below eps is, divided by it, again uniform in [0, 1): it picks the random action too. Few of them are,
+            # and behind a network's forward each NumPy call costs several times what a turn of this loop does.
+            scale = self._action_num / eps
+            for i, draw in enumerate(self._rng.random(len(action)).tolist()):
+                if draw * scale < self._action_num:
+                    action[i] = draw * scale
         if self._first_action:
             action += self._first_action
         return Batch.unchecked({'action': action}, len(action))
@@ -216,7 +218,7 @@ class DQNPolicy(TDPolicy):
     def _forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         if self._noisy:
             self._model.eval()
-        action = self._q_value(obs).argmax(1).numpy() + int(self._spec.action_space.start)
+        action = self._q_value(obs).numpy().argmax(1) + int(self._spec.action_space.start)
         if self._noisy:
             self._model.train()
         return Batch.unchecked({'action': action}, len(action))
