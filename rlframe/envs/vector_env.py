@@ -194,9 +194,9 @@ class GymVectorEnvManager(IEnvManager):
         step = TimeStep(obs, reward, terminated, truncated, infos or (NO_INFO,) * len(env_id), env_id)
         contract.check_values(step, self.spec, self._place)
         if not whole:
-            others = (
-                np.setdiff1d(self._all, env_id[step.done]) if self._autoreset != 'SameStep' else self._all
-            )
+            waited = np.ones(self.env_num, bool)
+            waited[env_id] = False
+            others = np.flatnonzero(waited)  # they begin an episode, instead of a step
             contract.check_first_obs(self.obs[others], others, self.spec, self._place)
         return step
 
