@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from statistics import fmean, median
@@ -49,20 +50,24 @@ def main() -> None:
     parser.add_argument('--jobs', type=int, default=1, help='how many seeds are trained at a time')
     parser.add_argument('--episodes', type=int, default=100, help='to score the best checkpoint by')
     parser.add_argument('--note', default='', help='what readers must know of these runs')
+    parser.add_argument(
+        '--minutes', type=float, help='after which a run is stopped and scored as far as it came'
+    )
     args = parser.parse_args()
     if args.config:
         with ThreadPoolExecutor(args.jobs) as pool:
-            for run in pool.map(lambda seed: measure(args.config.resolve(), seed, args.episodes), args.seeds):
+            one = partial(measure, args.config.resolve(), episodes=args.episodes, minutes=args.minutes)
+            for run in pool.map(one, args.seeds):
                 record(run | ({'note': args.note} if args.note else {}))
     write(json.loads(RECORDS.read_text(encoding='utf-8')))
 
 
-def measure(config: Path, seed: int, episodes: int = 100) -> dict[str, Any]:
-    """Trains a config with a seed and scores its best checkpoint."""
+def measure(config: Path, seed: int, episodes: int = 100, minutes: float | None = None) -> dict[str, Any]:
+    """Trains a config with a seed, for some minutes at most, and scores its best checkpoint."""
     with tempfile.TemporaryDirectory() as folder:
         words = ['-c', str(config), '--seed', str(seed), '--exp-name', 'run']
         began = time.monotonic()
-        _rlframe(folder, *words)
+        was_stopped = _train(folder, words, minutes)
         seconds = time.monotonic() - began
         records = (Path(folder) / 'run' / 'metrics.jsonl').read_text(encoding='utf-8').splitlines()
         lines = [json.loads(line) for line in records]
@@ -83,7 +88,22 @@ def measure(config: Path, seed: int, episodes: int = 100) -> dict[str, Any]:
         'where': f'{_cpu()}; Python {platform.python_version()}, '
         + ', '.join(f'{name} {version(name)}' for name in ('torch', 'numpy', 'gymnasium'))
         + f'; {datetime.date.today()}',
-    }
+    } | ({'note': f'not run to the end: stopped after {minutes:g} minutes'} if was_stopped else {})
+
+
+def _train(folder: str, words: Sequence[str], minutes: float | None) -> bool:
+    """Trains, and returns whether that was stopped because the time was up."""
+    with subprocess.Popen(
+        [sys.executable, '-m', 'rlframe.entry', *words], cwd=folder, stdout=subprocess.DEVNULL
+    ) as run:
+        try:
+            run.wait(None if minutes is None else 60 * minutes)
+        except subprocess.TimeoutExpired:
+            run.terminate()  # it saves, and exits with 143
+            return run.wait() == 143
+    if run.returncode:
+        raise subprocess.CalledProcessError(run.returncode, run.args)
+    return False
 
 
 def _rlframe(folder: str, *words: str) -> str:

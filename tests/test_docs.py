@@ -109,7 +109,15 @@ def test_commands_of_the_readme_work(cwd: Path, capsys: pytest.CaptureFixture[st
     }
 
 
-NEEDED = {'lunarlander': 'Box2D', 'minatar': 'minatar', 'minigrid': 'minigrid', 'tictactoe': 'pettingzoo'}
+NEEDED = {
+    'lunarlander': 'Box2D',
+    'minatar': 'minatar',
+    'minigrid': 'minigrid',
+    'tictactoe': 'pettingzoo',
+    'halfcheetah': 'mujoco',
+    'hopper': 'mujoco',
+    'pong': 'envpool',
+}
 """What must be installed for configs whose names begin so."""
 OFTEN = {'cartpole_dqn', 'cartpole_ppo', 'cartpole_bc', 'cartpole_novel_r2d2', 'pendulum_sac'}
 """The configs that are tried every time."""
