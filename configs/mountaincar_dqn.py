@@ -16,6 +16,7 @@ main_config = EasyDict(
         policy=dict(
             cuda=False,
             discount_factor=0.98,
+            nstep=3,
             double=False,
             model=dict(encoder_hidden_size_list=[128, 128], dueling=False),
             learn=dict(

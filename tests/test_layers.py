@@ -74,7 +74,8 @@ RUNS_CODE = {
     'exec': ('config/reader.py',),
     'os.system': (),
     'pickle.load': (),
-    'pickle.loads': ('envs/env_worker.py', 'envs/worker_group.py', 'envs/worker_pool.py'),
+    'pickle.loads': ('utils/serialize.py',),
+    'from_bytes': ('envs/env_worker.py', 'envs/worker_group.py', 'envs/worker_pool.py'),
     'torch.load': (),
     'yaml.load': (),
 }
