@@ -132,6 +132,10 @@ class ObsNormalizer:
             for path, m in self._moments.items()
         }
 
+    def in_use(self, path: tuple[str, ...] = ()) -> tuple[FloatArray, FloatArray]:
+        """Returns what is subtracted from a part of the observations and what it is then multiplied by, float32 [...]."""
+        return self._in_use[path]
+
     def __call__(self, obs: Array) -> Array:
         """Normalises observations with any number of leading axes; those that are normalised become float32."""
         return self._normalized(obs, ())
@@ -253,6 +257,11 @@ class Normalizer:
         self._reward = RewardNormalizer(_discount_factor(cfg)) if cfg['normalize_reward'] else None
         self._on_policy = bool(cfg['on_policy'])
         self._is_on = self._obs is not None or self._reward is not None
+
+    @property
+    def obs(self) -> ObsNormalizer | None:
+        """What normalises observations; None where nothing does."""
+        return self._obs
 
     def learn_mode(self, mode: LearnMode) -> LearnMode:
         """Returns a face that learns from normalised data."""
