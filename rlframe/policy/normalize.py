@@ -17,6 +17,7 @@ from rlframe.data.timestep import Array, BoolArray, EnvSpec, FloatArray, IntArra
 from rlframe.errors import CheckpointMismatchError, IncompatibleError
 from rlframe.utils.checkpoint import compare_states
 from rlframe.utils.field import Field
+from rlframe.utils.struct_array import struct_dtype
 
 if TYPE_CHECKING:
     from rlframe.policy.base_policy import CollectMode, EvalMode, LearnMode
@@ -143,8 +144,8 @@ class ObsNormalizer:
     def _normalized(self, obs: Array, path: tuple[str, ...]) -> Array:
         if obs.dtype.names is not None:
             parts = {name: self._normalized(obs[name], (*path, name)) for name in obs.dtype.names}
-            fields: Any = [(name, part.dtype, part.shape[obs.ndim :]) for name, part in parts.items()]
-            result = np.empty(obs.shape, fields)
+            fields = {name: (part.dtype, part.shape[obs.ndim :]) for name, part in parts.items()}
+            result = np.empty(obs.shape, struct_dtype(fields))
             for name, part in parts.items():
                 result[name] = part
             return result
