@@ -17,7 +17,7 @@ from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.pipeline import SerialPipeline
 from rlframe.policy import Policy
 from rlframe.policy.random_policy import random_opponent
-from rlframe.registry import POLICY_REGISTRY
+from rlframe.registry import POLICY_REGISTRY, import_modules
 from rlframe.utils.checkpoint import find_checkpoint, load_checkpoint
 
 
@@ -58,8 +58,11 @@ class WideEnv(gymnasium.Env):
         return self.observation_space.sample(), float(self.np_random.random()), self._left == 0, False, {}
 
 
-def trained(policy: str, env: dict[str, Any], options: dict[str, Any] | None = None, name: str = 'toy') -> Path:
+def trained(
+    policy: str, env: dict[str, Any], options: dict[str, Any] | None = None, imports: list[str] | None = None
+) -> Path:
     """Trains a policy for a few updates in the working directory and returns its last checkpoint."""
+    import_modules(imports or [])
     cls: Any = POLICY_REGISTRY.get(policy)
     is_on_policy = cls.default_config().on_policy
     collect = dict(collector=dict(data=_recorded(env))) if policy == 'bc' else dict(n_sample=32)
@@ -72,8 +75,13 @@ def trained(policy: str, env: dict[str, Any], options: dict[str, Any] | None = N
         other={} if is_on_policy else dict(replay_buffer=dict(replay_buffer_size=200)),
     )
     envs = dict(collector_env_num=2, evaluator_env_num=2, n_evaluator_episode=2, stop_value=1e9)
-    main = dict(exp_name=name, max_train_iter=6, env=envs | env, policy=section | (options or {}))
-    create = dict(env=dict(type='gym'), env_manager=dict(type='base'), policy=dict(type=policy))
+    main = dict(exp_name='toy', max_train_iter=6, env=envs | env, policy=section | (options or {}))
+    create = dict(
+        import_names=imports or [],
+        env=dict(type='gym'),
+        env_manager=dict(type='base'),
+        policy=dict(type=policy),
+    )
     if cls.is_recurrent:
         create |= dict(replay_buffer=dict(type='sequence', unroll_len=3), collector=dict(mark_episodes=True))
     with SerialPipeline(config.compile_config(main, create, seed=0)) as pipeline:

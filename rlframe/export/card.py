@@ -19,8 +19,13 @@ Row = tuple[str, Any]
 ABSENT = object()
 
 
-def card(source: Source) -> str:
-    """Returns the text of the model card, Markdown."""
+def card(source: Source, imports_code: bool) -> str:
+    """Returns the text of the model card, Markdown.
+
+    Args:
+        source: What is exported.
+        imports_code: Whether loading it imports modules of its own.
+    """
     kind, env = source.cfg.policy.type, source.spec.name
     return '\n'.join(
         [
@@ -33,7 +38,7 @@ def card(source: Source) -> str:
             '## Use',
             '',
             '```python',
-            *_usage(source),
+            *_usage(source, imports_code),
             '```',
             '',
             'An observation is what the env gives, of one env or, with a leading axis, of several. Nothing in this folder is code, and',
@@ -73,8 +78,8 @@ def _facts(source: Source) -> list[Row]:
     ]
 
 
-def _usage(source: Source) -> list[str]:
-    allow = ', allow_import=True' if source.cfg.policy.import_names else ''
+def _usage(source: Source, imports_code: bool) -> list[str]:
+    allow = ', allow_import=True' if imports_code else ''
     lines = ['import rlframe', '', f"policy = rlframe.load('path/of/this/folder'{allow})"]
     if source.policy.is_recurrent or source.frame_stack > 1:
         lines.append('policy.reset()  # wherever an episode begins')

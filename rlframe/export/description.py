@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -43,7 +43,7 @@ def describe(
         'env': spec.name,
         'policy': {
             'type': cfg['type'],
-            'import_names': list(cfg['import_names']),
+            'import_names': _modules(policy),
             'options': _acting(policy, cfg),
         },
         'observation_space': space_to_json(spec.observation_space),
@@ -69,6 +69,11 @@ CHOICES = {
 """What the best action is of what a network says, by the kind of the action space."""
 
 
+def code_in(description: Mapping[str, Any]) -> list[str]:
+    """Returns ``key=value`` of all in a description that names something to import."""
+    return config.named_code({'policy': description['policy']})
+
+
 def postprocessing(space: Any, is_masked: bool = False) -> list[dict[str, Any]]:
     """Returns what is done, in this order, to what the network says, so that it becomes an action that the env takes.
 
@@ -92,9 +97,17 @@ def postprocessing(space: Any, is_masked: bool = False) -> list[dict[str, Any]]:
     return steps
 
 
-def restore(
-    artifact: Artifact, device: str | None = None, allow_import: bool = False
-) -> tuple[Policy, EnvSpec]:
+class Restored(NamedTuple):
+    """What an artifact is made into."""
+
+    policy: Policy
+    spec: EnvSpec
+    """Spaces of the env, as the policy sees them."""
+    frame_stack: int
+    """Observations that the policy sees at a time."""
+
+
+def restore(artifact: Artifact, device: str | None = None, allow_import: bool = False) -> Restored:
     """Makes the policy of an artifact, with its weights.
 
     Args:
@@ -107,41 +120,41 @@ def restore(
         CheckpointCorruptError: If the description is not what rlframe writes.
         CheckpointMismatchError: If the weights are of another network.
     """
-    said = artifact.description
     try:
-        obs, action = (space_from_json(said[name]) for name in ('observation_space', 'action_space'))
-        spec = EnvSpec(obs, action, name=str(said['env']))
-        kind, modules = said['policy']['type'], list(said['policy']['import_names'])
-        options = dict(said['policy']['options'])
-        statistics = said['preprocessing']['statistics']
-        state = dict(said['state'])
+        spec, options, state, frame_stack = _read(artifact.description)
+        code = code_in(artifact.description)
     except BAD_TREE as error:
         raise CheckpointCorruptError(
             f'this is not what rlframe wrote: {type(error).__name__}: {error}',
             where=str(artifact.path / DESCRIPTION),
         ) from error
-    code = config.named_code({'policy': {'import_names': modules, 'options': options}})
     if code and not allow_import:
         raise UnsafeCheckpointError(
             f'it would import code: {", ".join(code)}',
             where=str(artifact.path),
             remedy='If you trust it: rlframe.load(path, allow_import=True).',
         )
-    if device is not None:
-        options['device'] = device
-    if statistics:
-        state['normalizer'] = {name: np.asarray(value) for name, value in statistics.items()}
-    policy = _created({'type': kind, 'import_names': modules, **options}, spec)
+    policy = _created(options if device is None else {**options, 'device': device}, spec)
     policy.collect_mode.load_state_dict(state)
-    return policy, spec
+    return Restored(policy, spec, frame_stack)
+
+
+def _read(said: Mapping[str, Any]) -> tuple[EnvSpec, dict[str, Any], dict[str, Any], int]:
+    """Returns the spec, the policy's options and state, and the size of a stack of frames."""
+    obs, action = (space_from_json(said[name]) for name in ('observation_space', 'action_space'))
+    policy, before, state = said['policy'], said['preprocessing'], dict(said['state'])
+    options = {**policy['options'], 'type': policy['type'], 'import_names': list(policy['import_names'])}
+    statistics = {name: np.asarray(value) for name, value in before['statistics'].items()}
+    if statistics:
+        state['normalizer'] = statistics
+    return EnvSpec(obs, action, name=str(said['env'])), options, state, int(before['frame_stack'])
 
 
 def _created(options: dict[str, Any], spec: EnvSpec) -> Policy:
+    """Makes a policy; as its first weights are of no use, nothing else is to notice that they were drawn."""
     from rlframe.policy import create_policy
 
-    with torch.random.fork_rng(
-        devices=[]
-    ):  # the weights that it begins with are of no use: nothing else is to notice
+    with torch.random.fork_rng(devices=[]):
         return create_policy(options, spec, enable_field=('eval',))  # type: ignore[arg-type]  # any mapping serves
 
 
@@ -151,6 +164,12 @@ def _acting(policy: Policy, cfg: Mapping[str, Any]) -> dict[str, Any]:
     options = _declared(cfg, policy.config_fields())
     data: dict[str, Any] = config.config_data(options, {})['main_config']
     return data | {'device': 'cpu' if is_on_cpu else 'auto', 'cuda': None, 'init_from': None}
+
+
+def _modules(policy: Policy) -> list[str]:
+    """Returns the modules, other than rlframe's, that have the classes of a policy and its network."""
+    found = {type(part).__module__ for part in (policy, policy._model)}
+    return sorted(name for name in found if name.partition('.')[0] not in ('rlframe', '__main__'))
 
 
 def _declared(values: Mapping[str, Any], options: Options) -> dict[str, Any]:

@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlframe.data.observation import ACTION_MASK, fields_of, obs_dtype
-from rlframe.data.timestep import Array, EnvSpec
+from rlframe.data.timestep import Array
 from rlframe.errors import ObservationError
 from rlframe.export.artifact import Artifact, read_artifact
-from rlframe.export.description import restore
+from rlframe.export.description import Restored, restore
 from rlframe.export.observations import FrameStacks, Kind, to_rows
+from rlframe.utils.struct_array import struct_dtype
 
 if TYPE_CHECKING:
     import gymnasium
-
-    from rlframe.policy import Policy
 
 MASK_FIELDS = {'observation', ACTION_MASK}
 """Parts of an observation whose mask stands beside what the env gives."""
@@ -29,8 +28,8 @@ def load_policy(
 ) -> LoadedPolicy:
     """Loads an exported policy; see ``rlframe.load``."""
     artifact = read_artifact(path)
-    policy, spec = restore(artifact, device, allow_import)
-    return LoadedPolicy(policy, spec, artifact, stack_frames=stack_frames)
+    restored = restore(artifact, device, allow_import)
+    return LoadedPolicy(restored, artifact, stack_frames=stack_frames)
 
 
 class LoadedPolicy:
@@ -40,15 +39,13 @@ class LoadedPolicy:
     called where an episode begins.
 
     Args:
-        policy: The policy, with its weights.
-        spec: Spaces of the env, as the policy sees them.
-        artifact: What was loaded.
+        restored: The policy, with its weights.
+        artifact: What it was loaded from.
         stack_frames: Whether frames are stacked here, if the policy sees several; else observations come stacked.
     """
 
-    def __init__(
-        self, policy: Policy, spec: EnvSpec, artifact: Artifact, *, stack_frames: bool = True
-    ) -> None:
+    def __init__(self, restored: Restored, artifact: Artifact, *, stack_frames: bool = True) -> None:
+        policy, spec, frames = restored
         self._mode, self._policy = policy.eval_mode, policy
         self.observation_space: gymnasium.Space[Any] = spec.observation_space
         """What the policy sees: with its action mask, and with the frames of a stack as its first axis."""
@@ -59,13 +56,10 @@ class LoadedPolicy:
         self.path = artifact.path
         """Where it was loaded from."""
         self._kind: Kind = obs_dtype(spec.observation_space)
-        self._parts = tuple(fields_of(spec.observation_space))
+        self._parts = fields_of(spec.observation_space)
         self._is_beside = set(self._parts) == MASK_FIELDS
-        frames = int(self.description['preprocessing']['frame_stack'])
-        seen: Kind = (
-            obs_dtype(fields_of(spec.observation_space)['observation']) if self._is_beside else self._kind
-        )
-        self._stacks = FrameStacks(seen) if stack_frames and frames > 1 else None
+        self._stacks = self._make_stacks() if stack_frames and frames > 1 else None
+        self._given = self._given_kind()
         self.is_stateful = policy.is_recurrent or self._stacks is not None
         """Whether an action depends on the steps before it, so that ``reset`` has to be called."""
         self._env_num: int | None = None
@@ -88,8 +82,6 @@ class LoadedPolicy:
             NonFiniteError: If there is a NaN or an infinity in it.
         """
         rows, is_one = self._rows(obs, action_mask)
-        if self.is_stateful:
-            self._check_count(len(rows))
         action: Array = self._mode.forward(rows, np.arange(len(rows)))['action']
         if not is_one:
             return action
@@ -110,23 +102,30 @@ class LoadedPolicy:
         if self._stacks is not None:
             self._stacks.reset(env_id)
 
+    def _make_stacks(self) -> FrameStacks:
+        return FrameStacks(obs_dtype(self._parts['observation']) if self._is_beside else self._kind)
+
+    def _given_kind(self) -> Kind:
+        """Returns what a user's observation is as an array, with its mask."""
+        if self._stacks is None:
+            return self._kind
+        if not self._is_beside:
+            return self._stacks.frame
+        mask = obs_dtype(self._parts[ACTION_MASK])
+        return struct_dtype(
+            {name: mask if name == ACTION_MASK else self._stacks.frame for name in self._parts}
+        ), ()
+
     def _rows(self, obs: Any, action_mask: Any) -> tuple[Array, bool]:
         """Returns observations as the policy takes them, [n, ...], and whether it is a single one."""
-        obs = self._with_mask(obs, action_mask)
+        given, is_one = to_rows(self._with_mask(obs, action_mask), self._given)
+        self._check_count(len(given))
         if self._stacks is None:
-            return to_rows(obs, self._kind)
+            return given, is_one
         if not self._is_beside:
-            frames, is_one = to_rows(obs, self._stacks.frame)
-            return self._stacks.push(frames), is_one
-        frames, is_one = to_rows(obs['observation'], self._stacks.frame)
-        dtype = self._kind[0]
-        masks, is_one_mask = to_rows(obs[ACTION_MASK], (dtype[ACTION_MASK].base, dtype[ACTION_MASK].shape))
-        if len(masks) != len(frames) or is_one != is_one_mask:
-            raise ObservationError(
-                f'there are masks of {len(masks)} envs and observations of {len(frames)}', where=ACTION_MASK
-            )
-        rows = np.zeros(len(frames), dtype)
-        rows['observation'], rows[ACTION_MASK] = self._stacks.push(frames), masks
+            return self._stacks.push(given), is_one
+        rows = np.zeros(len(given), self._kind[0])
+        rows['observation'], rows[ACTION_MASK] = self._stacks.push(given['observation']), given[ACTION_MASK]
         return rows, is_one
 
     def _with_mask(self, obs: Any, action_mask: Any) -> Any:
@@ -156,7 +155,7 @@ class LoadedPolicy:
         return {**dict(obs), ACTION_MASK: mask}
 
     def _check_count(self, count: int) -> None:
-        if self._env_num not in (None, count):
+        if self.is_stateful and self._env_num not in (None, count):
             raise ObservationError(
                 'the number of envs changed in the middle of their episodes',
                 where='obs',

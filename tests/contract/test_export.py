@@ -58,7 +58,9 @@ def test_the_same_actions_as_in_an_evaluation(run: Path) -> None:
         same(got, expected)
         assert all(loaded.action_space.contains(np.asarray(one, loaded.action_space.dtype)) for one in got)
         seen.append(got)
-    assert len({one.tobytes() for got in seen for one in got}) > 1, 'actions that are all the same show nothing'
+    assert len({one.tobytes() for got in seen for one in got}) > 1, (
+        'actions that are all the same show nothing'
+    )
     loaded.reset(), policy.eval_mode.reset(None)
     for one in obs[:10]:
         same(loaded.act(one), policy.eval_mode.forward(one[None], np.arange(1))['action'][0])
@@ -105,9 +107,7 @@ def test_an_exported_function_gives_the_same_actions_without_rlframe(run: Path, 
         return
     (file,) = export_policy(run, ['torch_export'], tmp_path / 'out', allow_import=True).values()
     obs = observations(policy._spec.observation_space, 100)
-    expected = [
-        policy.eval_mode.forward(rows, np.arange(len(rows)))['action'] for rows in (obs, obs[:1])
-    ]
+    expected = [policy.eval_mode.forward(rows, np.arange(len(rows)))['action'] for rows in (obs, obs[:1])]
     assert len({one.tobytes() for one in expected[0]}) > 1
     for got, wanted in zip(elsewhere(ALONE, file, obs, tmp_path), expected, strict=True):
         same(got, wanted)
