@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import logging
-import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,9 +15,10 @@ from rlframe.errors import ConfigError, MissingDependencyError
 from rlframe.export.artifact import NAME, check_place, not_written, write_artifact
 from rlframe.export.card import card
 from rlframe.export.description import code_in, describe
-from rlframe.export.function import ActionFunction, check_function, example
+from rlframe.export.function import ActionFunction, check_agreement, example
 from rlframe.export.source import Source
 from rlframe.registry import nearest
+from rlframe.utils.checkpoint.files import replace_file
 from rlframe.utils.checkpoint.tree import Encoder
 from rlframe.utils.lazy import LazyModule
 
@@ -41,24 +42,11 @@ class Format(NamedTuple):
     """How it is used, with ``{path}`` in it."""
 
 
-def write_file(path: Path, write: Callable[[Path], Any]) -> None:
-    """Writes a file beside its place and renames it there.
-
-    Args:
-        path: The file to be.
-        write: Writes it at the path that it is given.
-
-    Raises:
-        CheckpointWriteError: If the disk refuses.
-    """
-    draft = path.with_name(f'.{os.getpid()}.{path.name}')
+def _replace(path: Path, data: bytes) -> None:
     try:
-        write(draft)
-        draft.replace(path)
+        replace_file(path, data)
     except OSError as error:
         raise not_written(path, error) from error
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def _check_file(source: Source, path: Path) -> None:
@@ -69,8 +57,7 @@ def _check_file(source: Source, path: Path) -> None:
 def _write_state_dict(source: Source, path: Path) -> None:
     encoder = Encoder()
     encoder.tree(dict(source.policy.collect_mode.state_dict()['model']))
-    data = safetensors_numpy.save(encoder.arrays)
-    write_file(path, lambda draft: draft.write_bytes(data))
+    _replace(path, safetensors_numpy.save(encoder.arrays))
 
 
 def _write_artifact(source: Source, path: Path) -> None:
@@ -81,21 +68,26 @@ def _write_artifact(source: Source, path: Path) -> None:
 
 def _check_torch_export(source: Source, path: Path) -> None:
     _check_file(source, path)
-    check_function(source.policy, source.spec)
+    check_agreement(_function(source), source.policy, source.spec)
+
+
+def _function(source: Source) -> ActionFunction:
+    return ActionFunction(source.fresh_policy(), source.spec).eval()
 
 
 def _program(source: Source) -> Any:
     """Returns the policy as a program of torch, for any number of observations."""
-    function = ActionFunction(source.fresh_policy(), source.spec).eval()
     batch = torch.export.Dim('batch', min=1)
     with torch.no_grad(), _quiet():
-        return torch.export.export(function, (example(source.spec),), dynamic_shapes=({0: batch},))
+        return torch.export.export(_function(source), (example(source.spec),), dynamic_shapes=({0: batch},))
 
 
 def _write_torch_export(source: Source, path: Path) -> None:
     program = _program(source)
+    file = io.BytesIO()
     with _quiet():
-        write_file(path, lambda draft: torch.export.save(program, str(draft)))
+        torch.export.save(program, file)
+    _replace(path, file.getvalue())
 
 
 def _check_onnx(source: Source, path: Path) -> None:
@@ -114,7 +106,7 @@ def _write_onnx(source: Source, path: Path) -> None:
     names = {'input_names': ['obs'], 'output_names': ['action']}
     with _quiet():
         exported = torch.onnx.export(program, (), dynamo=True, verbose=False, external_data=False, **names)
-        write_file(path, lambda draft: exported.save(str(draft), external_data=False))
+    _replace(path, exported.model_proto.SerializeToString())
 
 
 @contextmanager

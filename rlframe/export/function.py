@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any, Protocol
 
 import numpy as np
@@ -114,6 +115,29 @@ def check_function(policy: Policy, spec: EnvSpec) -> None:
             f'{reason}; torch_export and onnx are for functions from one tensor (Box or Discrete) to an action',
             where='--format',
             remedy='The formats artifact and state_dict take every policy.',
+        )
+
+
+def check_agreement(function: ActionFunction, policy: Policy, spec: EnvSpec, count: int = 32) -> None:
+    """Makes sure that a function gives the actions that its policy gives, on random observations.
+
+    A policy of one's own may act by other rules than those of the ``best_action`` that it inherited.
+
+    Raises:
+        IncompatibleError: If it does not.
+    """
+    space = copy.deepcopy(spec.observation_space)
+    space.seed(0)
+    obs = np.stack([space.sample() for _ in range(count)])
+    wanted = np.asarray(policy.eval_mode.forward(obs, np.arange(count))['action'])
+    got = function(torch.from_numpy(obs)).numpy()
+    is_same = got.shape == wanted.shape and np.isclose(got, wanted, 1e-4, 1e-5).reshape(count, -1).all(1)
+    if not np.all(is_same):
+        raise IncompatibleError(
+            f'{type(policy).__name__}.best_action gives other actions than evaluations do, for'
+            f' {count - np.sum(is_same)} of {count} random observations',
+            where='--format',
+            remedy='Override best_action(obs), from a tensor [B, ...] to one, beside _forward_eval.',
         )
 
 

@@ -13,11 +13,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from exported import WideEnv, as_eval_builds_it, observations, same, trained
 
 import rlframe
 from rlframe.errors import IncompatibleError
 from rlframe.export import export_policy
+from rlframe.export.function import ActionFunction
 from rlframe.registry import POLICY_REGISTRY, import_modules
 
 ROOT = Path(__file__).parents[2]
@@ -35,13 +37,14 @@ def quick(*cases: str) -> list[Any]:
     return [pytest.param(case, marks=[] if case in cases else pytest.mark.slow) for case in [*FIRST, *OTHERS]]
 
 
-@pytest.fixture
-def run(request: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture(scope='module')
+def run(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of the policy and the kind of actions that are asked for, with normalised observations."""
-    monkeypatch.chdir(tmp_path)
     policy, kind = request.param.split()
     env = dict(env_id=WideEnv, kwargs=dict(action=kind))
-    return trained(policy, env, dict(normalize_obs=True))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp('run'))
+        return trained(policy, env, dict(normalize_obs=True))
 
 
 @pytest.mark.parametrize('run', quick(*FIRST), indirect=True)
@@ -64,6 +67,19 @@ def test_the_same_actions_as_in_an_evaluation(run: Path) -> None:
     loaded.reset(), policy.eval_mode.reset(None)
     for one in obs[:10]:
         same(loaded.act(one), policy.eval_mode.forward(one[None], np.arange(1))['action'][0])
+
+
+@pytest.mark.parametrize('run', quick(*FIRST), indirect=True)
+def test_the_function_of_tensors_gives_the_same_actions(run: Path) -> None:
+    policy = as_eval_builds_it(run)
+    if policy.is_recurrent or not hasattr(policy, 'best_action'):
+        with pytest.raises(IncompatibleError, match='artifact and state_dict take every policy'):
+            ActionFunction(policy, policy._spec)
+        return
+    obs = observations(policy._spec.observation_space, 100)
+    expected = policy.eval_mode.forward(obs, np.arange(100))['action']
+    function = ActionFunction(as_eval_builds_it(run), policy._spec)
+    same(function(torch.from_numpy(obs)).numpy(), expected)
 
 
 ALONE = """
@@ -97,7 +113,8 @@ def elsewhere(code: str, file: Path, obs: np.ndarray, folder: Path) -> tuple[np.
     return np.load(folder / 'action.npy'), np.load(folder / 'action1.npy')
 
 
-@pytest.mark.parametrize('run', quick('sac Box'), indirect=True)
+@pytest.mark.slow
+@pytest.mark.parametrize('run', [*FIRST, *OTHERS], indirect=True)
 def test_an_exported_function_gives_the_same_actions_without_rlframe(run: Path, tmp_path: Path) -> None:
     policy = as_eval_builds_it(run)
     if policy.is_recurrent:

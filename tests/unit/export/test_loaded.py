@@ -16,7 +16,13 @@ from gymnasium.wrappers import FrameStackObservation
 
 import rlframe
 from rlframe.data.observation import pack
-from rlframe.errors import DeviceError, NonFiniteError, ObservationError, UnsafeCheckpointError
+from rlframe.errors import (
+    DeviceError,
+    IncompatibleError,
+    NonFiniteError,
+    ObservationError,
+    UnsafeCheckpointError,
+)
 from rlframe.export import LoadedPolicy, export_policy
 from rlframe.policy import Policy
 from rlframe.registry import POLICY_REGISTRY
@@ -176,6 +182,7 @@ assert not {'torch', 'gymnasium'} & set(sys.modules)
 policy = rlframe.load(sys.argv[1])
 action = policy.act([0.5, 1.0, 20.0, 3.5])
 assert policy.action_space.contains(action), action
+assert not [name for name in sys.modules if name.startswith('rlframe.envs')]
 assert not {'space_envs', 'exported', 'Box2D', 'pygame', 'ray'} & set(sys.modules)
 print(action)
 """
@@ -194,6 +201,7 @@ def test_neither_the_env_nor_the_run_is_needed(tmp_path: Path) -> None:
 
 
 OWN = """
+from rlframe.data import Batch
 from rlframe.policy.dqn import DQNPolicy
 from rlframe.registry import POLICY_REGISTRY
 
@@ -202,8 +210,9 @@ from rlframe.registry import POLICY_REGISTRY
 class ContraryDQNPolicy(DQNPolicy):
     config = dict(other=dict(sign=-1.0))
 
-    def _expected(self, output):
-        return output * self._cfg.other.sign
+    def _forward_eval(self, obs, env_id, **settings):
+        action = (self._q_value(obs) * self._cfg.other.sign).argmax(1).numpy()
+        return Batch(action=action + self._spec.action_space.start)
 """
 
 
@@ -215,6 +224,9 @@ def test_a_policy_of_ones_own_is_imported_only_where_that_is_allowed(
     try:
         run = trained('contrary_dqn', dict(env_id=WideEnv), imports=['contrary_dqn'])
         path = export_policy(run, allow_import=True)['artifact']
+        with pytest.raises(IncompatibleError, match=r'best_action gives other actions.* of 32.*Override'):
+            export_policy(run, ['torch_export'], allow_import=True)
+        assert not (path.parent / 'policy.pt2').exists()
         rows = observations(WideEnv.OBS['Box'], 30)
         expected = answer(as_eval_builds_it(run), rows)
     finally:
