@@ -26,6 +26,7 @@ from rlframe.errors import (
 from rlframe.export import LoadedPolicy, export_policy
 from rlframe.policy import Policy
 from rlframe.registry import POLICY_REGISTRY
+from rlframe.utils.struct_array import leaves
 
 ROOT = Path(__file__).parents[3]
 Pair = tuple[LoadedPolicy, Policy]
@@ -117,6 +118,13 @@ def test_frames_are_stacked_as_the_wrapper_stacks_them(kwargs: dict[str, str]) -
     loaded, policy = pair('dqn', given, dict(model=dict(encoder_hidden_size_list=[16])))
     wrapped, seen = FrameStackObservation(SpaceEnv(**kwargs), 3), set()
     plain = SpaceEnv(**kwargs)
+    forward, taken = loaded._mode.forward, list[np.ndarray]()
+
+    def watched(rows: np.ndarray, env_id: np.ndarray) -> Any:
+        taken.append(rows.copy())
+        return forward(rows, env_id)
+
+    loaded._mode = loaded._mode._replace(forward=watched)
     for seed in range(4):
         loaded.reset()
         obs, info = plain.reset(seed=seed)
@@ -128,6 +136,9 @@ def test_frames_are_stacked_as_the_wrapper_stacks_them(kwargs: dict[str, str]) -
             row = np.stack([pack(loaded.observation_space, whole)])
             action = loaded.act(obs) if mask is None else loaded.act(obs, mask)
             assert action == answer(policy, row)[0]
+            assert taken[-1].dtype == row.dtype and taken[-1].shape == row.shape
+            for (_, got), (_, wanted) in zip(leaves(taken[-1]), leaves(row), strict=True):
+                assert np.array_equal(got, wanted)
             seen.add(row.tobytes())
             obs, _, done, _, info = plain.step(action)
             stacked, *_ = wrapped.step(action)
