@@ -89,7 +89,9 @@ def test_the_description_is_all_that_a_reader_needs_to_act_as_the_policy_does(ar
     assert np.ptp(value, 0).min() > 1e-3 and mean.max() > 10
 
 
-def test_the_card_says_what_it_is_what_it_reached_and_how_to_use_it(run: Path, artifact: Path) -> None:
+def test_the_card_says_what_it_is_what_it_reached_and_how_to_use_it(
+    made: Path, run: Path, artifact: Path
+) -> None:
     card = (artifact / 'README.md').read_text(encoding='utf-8')
     _, manifest = load_checkpoint(run / 'ckpt' / 'latest', buffer=False)
     assert card.startswith('# ppo on WideEnv\n') and manifest['score'] > 0
@@ -104,7 +106,7 @@ def test_the_card_says_what_it_is_what_it_reached_and_how_to_use_it(run: Path, a
         "| `env.env_id` | `'exported:WideEnv'` |",
     ):
         assert text in card, text
-    assert 'reset' not in card and '/tmp' not in card
+    assert 'reset' not in card and str(made) not in card
 
 
 def test_the_card_of_a_policy_with_a_memory_says_when_to_reset_and_what_is_masked(
