@@ -20,7 +20,7 @@ EXTRAS = {
     'http': ['flask'],
     'video': ['moviepy'],
     'tune': ['ray[tune] >= 2.52'],
-    'onnx': ['onnx'],
+    'onnx': ['onnx', 'onnxscript'],
     'wandb': ['wandb'],
     'mlflow': ['mlflow'],
     'docs': ['matplotlib'],

@@ -3,6 +3,41 @@
 ``import rlframe`` is light: torch, gymnasium and ray are imported by the parts that use them.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rlframe.export import LoadedPolicy
+
 __version__ = '0.1.0'
 
-__all__ = ['__version__']
+__all__ = ['__version__', 'load']
+
+
+def load(
+    path: str | Path, *, device: str | None = None, stack_frames: bool = True, allow_import: bool = False
+) -> LoadedPolicy:
+    """Loads a policy that was exported, to act with: ``rlframe.load(path).act(obs)``.
+
+    Neither the training config nor the env is needed.
+
+    Args:
+        path: The exported folder, what it was exported to, or the run folder that has an export.
+        device: ``'cpu'``, ``'cuda'``, ``'cuda:i'`` or ``'auto'``; None: the CPU if the policy was trained to be there, else CUDA
+            where there is one.
+        stack_frames: Whether to stack frames for a policy that sees several; False: observations come stacked, as a wrapper
+            does it.
+        allow_import: Whether the policy's own modules may be imported, where it has any; only for folders that you trust.
+
+    Raises:
+        CheckpointNotFoundError: If there is none.
+        CheckpointCorruptError: If a file is not what the manifest says; it is named.
+        CheckpointVersionError: If a newer rlframe wrote it.
+        UnsafeCheckpointError: If it would run code.
+    """
+    from rlframe.export.loaded import load_policy
+
+    return load_policy(path, device=device, stack_frames=stack_frames, allow_import=allow_import)

@@ -165,6 +165,10 @@ class NonFiniteError(RLFrameError, FloatingPointError):
     """A NaN or an infinity where a number must be."""
 
 
+class ObservationError(RLFrameError, ValueError):
+    """An observation that is not of the space that a policy was trained on."""
+
+
 class ActionError(RLFrameError, ValueError):
     """A policy handed out an action that the env's action space does not contain."""
 

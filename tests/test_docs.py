@@ -197,8 +197,21 @@ def test_example_from_python_trains(cwd: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_no_example_is_left_out() -> None:
-    tested = {'boltzmann_dqn', 'stop_on_divergence', 'recent_buffer', 'cartpole_extended', 'from_python'}
+    tested = {
+        'boltzmann_dqn',
+        'stop_on_divergence',
+        'recent_buffer',
+        'cartpole_extended',
+        'from_python',
+        'act',
+    }
     assert {file.stem for file in EXAMPLES.glob('*.py')} == tested
+
+
+def test_example_acts_with_an_exported_policy(cwd: Path) -> None:
+    folder = train('configs/cartpole_dqn.py')
+    assert main(['export', folder.name]) == 0
+    assert runpy.run_path(str(EXAMPLES / 'act.py'))['return_'] > 0
 
 
 def docs_script(name: str) -> Any:

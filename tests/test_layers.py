@@ -19,6 +19,7 @@ MAY_IMPORT = {
     'model': {'model', 'data', 'utils', 'errors', 'registry'},
     'envs': {'envs', 'data', 'utils', 'errors', 'registry'},
     'policy': {'policy', 'model', 'data', 'utils', 'errors', 'registry'},
+    'export': {'export', 'build', 'config', 'policy', 'model', 'data', 'utils', 'errors', 'registry'},
     'worker.collector': {'worker.collector', 'data', 'utils', 'errors', 'registry'},
     'worker.learner': {'worker.learner', 'data', 'utils', 'errors', 'registry'},
     'worker.replay_buffer': {'worker.replay_buffer', 'data', 'utils', 'errors', 'registry'},

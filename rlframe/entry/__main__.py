@@ -13,7 +13,7 @@ from rlframe import __version__
 from rlframe.errors import RLFrameError
 from rlframe.registry import nearest
 
-VERBS = ('train', 'eval', 'list')
+VERBS = ('train', 'eval', 'export', 'list')
 COMPONENTS = (
     'env',
     'env_manager',
@@ -40,9 +40,10 @@ def make_parser() -> argparse.ArgumentParser:
         epilog='Without a verb: train. Example: python -m rlframe.entry -c configs/cartpole_dqn.py',
     )
     parser.add_argument('--version', action='version', version=f'rlframe {__version__}')
-    verbs = parser.add_subparsers(dest='verb', metavar='{train,eval,list}', required=True)
+    verbs = parser.add_subparsers(dest='verb', metavar='{train,eval,export,list}', required=True)
     _add_train(verbs, common)
     _add_eval(verbs, common)
+    _add_export(verbs, common)
     listing = verbs.add_parser(
         'list', parents=[common], help='show the registered components, or the options of one'
     )
@@ -115,6 +116,29 @@ def _add_eval(verbs: Verbs, common: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_export(verbs: Verbs, common: argparse.ArgumentParser) -> None:
+    export = verbs.add_parser(
+        'export',
+        parents=[common],
+        help='write a trained policy for use elsewhere, without its config and env',
+    )
+    export.add_argument(
+        'checkpoint', metavar='RUN', help='a run folder (its best checkpoint), or a checkpoint'
+    )
+    export.add_argument(
+        '--format',
+        nargs='+',
+        default=['artifact'],
+        metavar='FORMAT',
+        help='artifact (the default): a folder for rlframe.load; state_dict: weights alone; torch_export, onnx: a function'
+        ' from observations to actions that needs no rlframe',
+    )
+    export.add_argument(
+        '--out', metavar='DIR', help='the folder to write to (default: the folder export of the run)'
+    )
+    _add_allow_import(export)
+
+
 def parse(words: list[str]) -> argparse.Namespace:
     """Reads a command line; overrides may stand anywhere behind the verb."""
     parser = make_parser()
@@ -157,6 +181,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             from rlframe.entry.evaluate import evaluate
 
             return evaluate(args)
+        if args.verb == 'export':
+            from rlframe.entry.export import export
+
+            return export(args)
         from rlframe.entry.listing import show
 
         return show(args)

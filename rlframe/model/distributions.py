@@ -46,6 +46,10 @@ class ActionDistribution(ABC):
     def mode(self, logit: FloatArray) -> Array:
         """Returns the most probable action of each row: [n, S] to [n, ...]."""
 
+    @abstractmethod
+    def mode_tensor(self, logit: torch.Tensor) -> torch.Tensor:
+        """Does what ``mode`` does, as a part of a torch graph: [B, S] to [B, ...]."""
+
     def log_prob(self, logit: FloatArray, action: Array) -> FloatArray:
         """Returns the log-probability (or log-density) of each row's action, float32 [n]."""
         with torch.inference_mode():
@@ -78,6 +82,9 @@ class Categorical(ActionDistribution):
     def mode(self, logit: FloatArray) -> Array:
         return logit.argmax(1)
 
+    def mode_tensor(self, logit: torch.Tensor) -> torch.Tensor:
+        return logit.argmax(1)
+
     def log_prob(self, logit: FloatArray, action: Array) -> FloatArray:
         logit = logit - logit.max(1, keepdims=True)
         log_probs = logit - np.log(np.exp(logit).sum(1, keepdims=True))
@@ -106,6 +113,9 @@ class MultiCategorical(ActionDistribution):
     def mode(self, logit: FloatArray) -> Array:
         return np.stack([part.argmax(1) for part in np.split(logit, self._cuts, axis=1)], axis=1)
 
+    def mode_tensor(self, logit: torch.Tensor) -> torch.Tensor:
+        return torch.stack([part.argmax(1) for part in logit.split(self._counts, 1)], 1)
+
     def evaluate(self, logit: torch.Tensor, action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         parts = [torch.log_softmax(part, 1) for part in logit.split(self._counts, 1)]
         log_prob = [part.gather(1, action[:, k : k + 1]).squeeze(1) for k, part in enumerate(parts)]
@@ -131,6 +141,9 @@ class Bernoulli(ActionDistribution):
     def mode(self, logit: FloatArray) -> Array:
         return (logit > 0).astype(np.int8)
 
+    def mode_tensor(self, logit: torch.Tensor) -> torch.Tensor:
+        return (logit > 0).to(torch.int8)
+
     def evaluate(self, logit: torch.Tensor, action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         log_on, log_off = torch.nn.functional.logsigmoid(logit), torch.nn.functional.logsigmoid(-logit)
         log_prob = torch.where(action > 0, log_on, log_off).sum(1)
@@ -155,6 +168,9 @@ class DiagonalGaussian(ActionDistribution):
         return logit[:, : self.size] + np.exp(logit[:, self.size :].clip(*LOG_STD_RANGE)) * noise
 
     def mode(self, logit: FloatArray) -> Array:
+        return logit[:, : self.size]
+
+    def mode_tensor(self, logit: torch.Tensor) -> torch.Tensor:
         return logit[:, : self.size]
 
     def evaluate(self, logit: torch.Tensor, action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

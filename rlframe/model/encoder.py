@@ -49,7 +49,7 @@ class Flatten:
         self.size = int(np.prod(space.shape or (1,)))
 
     def __call__(self, obs: torch.Tensor) -> torch.Tensor:
-        return obs if obs.dim() == 2 and obs.dtype is torch.float32 else obs.reshape(len(obs), -1).float()
+        return obs if obs.dim() == 2 and obs.dtype is torch.float32 else obs.reshape(obs.shape[0], -1).float()
 
 
 class OneHot(nn.Module):
@@ -70,7 +70,7 @@ class OneHot(nn.Module):
         self.register_buffer('_value', torch.from_numpy(np.concatenate(values)), persistent=False)
 
     def forward(self, obs: torch.Tensor) -> torch.Tensor:
-        return (obs.reshape(len(obs), -1)[:, self._which] == self._value).float()
+        return (obs.reshape(obs.shape[0], -1)[:, self._which] == self._value).float()
 
 
 class ImageEncoder(nn.Module):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -11,6 +11,16 @@ import torch
 from torch import nn
 
 from rlframe.model.encoder import ACTIVATIONS, Obs, make_reader
+
+
+class _Live:
+    """Weights and biases of layers as they are when they are gone through."""
+
+    def __init__(self, layers: nn.ModuleList) -> None:
+        self._layers = layers
+
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        return ((layer.weight, layer.bias) for layer in self._layers)
 
 
 class MLP(nn.Module):
@@ -31,6 +41,8 @@ class MLP(nn.Module):
         IncompatibleError: If the convolutions do not fit the space.
     """
 
+    _steps: Iterable[tuple[Any, Any]]
+
     def __init__(
         self,
         space: gymnasium.Space[Any],
@@ -48,6 +60,10 @@ class MLP(nn.Module):
         """Width of the output."""
         self._activation, self._activated = ACTIVATIONS[activation], len(hidden_sizes)
         self._parameters_of_layers()
+
+    def trace_layers(self) -> None:
+        """Prepares for being exported: the parameters of the layers are asked for anew in each pass."""
+        self._steps = _Live(self.layers)
 
     def _parameters_of_layers(self) -> None:
         """Lists the very parameters of the layers: a small network spends a fifth of its time on calls of modules."""

@@ -90,6 +90,10 @@ class BCPolicy(ActorPolicy):
         tensor = self._tensor(obs)
         return masked(self._model(tensor), mask_of(tensor), IMPOSSIBLE)
 
+    def best_action(self, obs: torch.Tensor) -> torch.Tensor:
+        """Returns the most probable action as the network means it, [B, ...], as a part of a torch graph."""
+        return self._distribution.mode_tensor(self._model(obs))
+
     def _forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         with torch.inference_mode():
             output = self._output(obs).cpu().numpy()

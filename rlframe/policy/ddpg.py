@@ -81,7 +81,7 @@ class DDPGPolicy(QACPolicy):
     ) -> torch.Tensor:
         return self._model.actor(obs).add_(noise, alpha=noise_sigma).clamp_(-1, 1)
 
-    def _best(self, obs: torch.Tensor) -> torch.Tensor:
+    def best_action(self, obs: torch.Tensor) -> torch.Tensor:
         return self._model.actor(obs)
 
     def get_setting_collect(self, info: Mapping[str, Any]) -> dict[str, Any]:

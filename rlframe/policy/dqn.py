@@ -191,6 +191,10 @@ class DQNPolicy(TDPolicy):
         elif self._updates % self._target_update_freq == 0:
             self.reset_targets()
 
+    def best_action(self, obs: torch.Tensor) -> torch.Tensor:
+        """Returns the action of the highest value, counted from 0, int64 [B], as a part of a torch graph."""
+        return self._expected(self._model(obs)).argmax(1)
+
     def _q_value(self, obs: Array) -> torch.Tensor:
         """Returns the value of each action, -inf where a mask forbids it, float32 [n, A]."""
         with torch.inference_mode():

@@ -17,6 +17,7 @@ from rlframe.data.timestep import Array, BoolArray, EnvSpec, FloatArray, IntArra
 from rlframe.errors import CheckpointMismatchError, IncompatibleError
 from rlframe.utils.checkpoint import compare_states
 from rlframe.utils.field import Field
+from rlframe.utils.struct_array import struct_dtype
 
 if TYPE_CHECKING:
     from rlframe.policy.base_policy import CollectMode, EvalMode, LearnMode
@@ -132,6 +133,10 @@ class ObsNormalizer:
             for path, m in self._moments.items()
         }
 
+    def in_use(self, path: tuple[str, ...] = ()) -> tuple[FloatArray, FloatArray]:
+        """Returns what is subtracted from a part of the observations and what it is then multiplied by, float32 [...]."""
+        return self._in_use[path]
+
     def __call__(self, obs: Array) -> Array:
         """Normalises observations with any number of leading axes; those that are normalised become float32."""
         return self._normalized(obs, ())
@@ -139,8 +144,8 @@ class ObsNormalizer:
     def _normalized(self, obs: Array, path: tuple[str, ...]) -> Array:
         if obs.dtype.names is not None:
             parts = {name: self._normalized(obs[name], (*path, name)) for name in obs.dtype.names}
-            fields: Any = [(name, part.dtype, part.shape[obs.ndim :]) for name, part in parts.items()]
-            result = np.empty(obs.shape, fields)
+            fields = {name: (part.dtype, part.shape[obs.ndim :]) for name, part in parts.items()}
+            result = np.empty(obs.shape, struct_dtype(fields))
             for name, part in parts.items():
                 result[name] = part
             return result
@@ -253,6 +258,11 @@ class Normalizer:
         self._reward = RewardNormalizer(_discount_factor(cfg)) if cfg['normalize_reward'] else None
         self._on_policy = bool(cfg['on_policy'])
         self._is_on = self._obs is not None or self._reward is not None
+
+    @property
+    def obs(self) -> ObsNormalizer | None:
+        """What normalises observations; None where nothing does."""
+        return self._obs
 
     def learn_mode(self, mode: LearnMode) -> LearnMode:
         """Returns a face that learns from normalised data."""

@@ -240,6 +240,10 @@ class PPOPolicy(ActorPolicy):
         action = self._actions.to_env(self._distribution.mode(self._logit(obs)))
         return Batch.unchecked({'action': action}, len(action))
 
+    def best_action(self, obs: torch.Tensor) -> torch.Tensor:
+        """Returns the most probable action as the network means it, [B, ...], as a part of a torch graph."""
+        return self._distribution.mode_tensor(self._model.logit(obs))
+
     def _logit(self, obs: Array) -> FloatArray:
         """Returns what the actor says of observations, float32 [n, S]."""
         with torch.inference_mode():

@@ -37,7 +37,7 @@ class QACPolicy(TDPolicy):
     """Body of policies with an actor and Q-critics.
 
     A subclass names its kind of actor (``model_kwargs``), what follows a transition (``_next_value``), what the actor is to make
-    small (``_actor_loss``) and how it acts (``_explore``, ``_best``). Inside, actions are float32 [n, A] in [-1, 1]; so they are
+    small (``_actor_loss``) and how it acts (``_explore``, ``best_action``). Inside, actions are float32 [n, A] in [-1, 1]; so they are
     recorded.
     """
 
@@ -183,7 +183,7 @@ class QACPolicy(TDPolicy):
         """Returns actions to collect with, float32 [n, A]; ``noise`` are standard normal numbers of that shape."""
         raise NotImplementedError
 
-    def _best(self, obs: torch.Tensor) -> torch.Tensor:
+    def best_action(self, obs: torch.Tensor) -> torch.Tensor:
         """Returns the actions that the actor thinks best, float32 [n, A]."""
         raise NotImplementedError
 
@@ -195,7 +195,7 @@ class QACPolicy(TDPolicy):
 
     def _forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         with torch.inference_mode():
-            return self._output(self._best(self._tensor(obs)))
+            return self._output(self.best_action(self._tensor(obs)))
 
     def _output(self, action: torch.Tensor) -> Batch:
         """Returns actions in [-1, 1] as the env takes them and, beside, as the network gave them."""

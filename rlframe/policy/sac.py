@@ -114,7 +114,7 @@ class SACPolicy(QACPolicy):
         mean, log_std = self._model.actor(obs)
         return torch.addcmul(mean, log_std.exp(), noise).tanh_()
 
-    def _best(self, obs: torch.Tensor) -> torch.Tensor:
+    def best_action(self, obs: torch.Tensor) -> torch.Tensor:
         return self._model.actor(obs)[0].tanh()
 
     def _monitor_vars(self) -> list[str]:
@@ -189,6 +189,9 @@ class SACDiscretePolicy(SACPolicy):
     def _logit(self, obs: Any) -> torch.Tensor:
         """Returns the logit of each action, float32 [B, A]; forbidden ones have none to speak of."""
         return masked(self._model.actor(obs), mask_of(obs), IMPOSSIBLE)
+
+    def best_action(self, obs: torch.Tensor) -> torch.Tensor:
+        return self._logit(obs).argmax(1)
 
     def _acting_logit(self, obs: Array) -> Array:
         with torch.inference_mode():

@@ -5,12 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Set
 from pathlib import Path
 from typing import Any
 
 from rlframe import __version__
-from rlframe.errors import CheckpointCorruptError, CheckpointError, CheckpointVersionError
+from rlframe.errors import (
+    CheckpointCorruptError,
+    CheckpointError,
+    CheckpointMismatchError,
+    CheckpointVersionError,
+)
 from rlframe.utils.checkpoint.files import MANIFEST, check_file, open_regular, refusal
 from rlframe.utils.checkpoint.rows import parse_segment
 from rlframe.utils.checkpoint.tree import BAD_TREE, Encoder, decode, to_json
@@ -24,6 +29,9 @@ STATE, TENSORS = 'state.json', 'tensors.safetensors'
 BUFFER, BUFFER_TENSORS = 'replay_buffer.json', 'replay_buffer.safetensors'
 SAVED, NOT_SAVED, STRIPPED = 'saved', 'none', 'stripped'
 """What a manifest says of the replay buffer: that it is there, never was, or was taken out for a newer one."""
+ARTIFACT = 'policy'
+"""What the manifest of an exported policy has as its ``kind``; a checkpoint's has none."""
+UNSEALED = 'the manifest was changed: it is not sealed as its format version is'
 MAX_BYTES = 64 * 2**20
 """Size above which nothing is taken for a manifest."""
 
@@ -31,15 +39,19 @@ _SEAL = re.compile(rb'(?s)(.*),"sha256":"([0-9a-f]{64})"\}\n')
 _SHA256 = re.compile(r'[0-9a-f]{64}')
 
 
-def write_text(facts: Mapping[str, Any]) -> bytes:
+def write_text(facts: Mapping[str, Any], version: int = FORMAT_VERSION) -> bytes:
     """Returns the bytes of a manifest file.
+
+    Args:
+        facts: What it says.
+        version: Version of the format that the folder has.
 
     Raises:
         CheckpointError: If a fact is no plain value.
     """
     encoder = Encoder('facts')
-    known = {'format_version': FORMAT_VERSION, 'rlframe': __version__, 'torch': torch.__version__}
-    body = to_json(encoder.tree({**known, **facts, 'format_version': FORMAT_VERSION}))[:-1]
+    known = {'format_version': version, 'rlframe': __version__, 'torch': torch.__version__}
+    body = to_json(encoder.tree({**known, **facts, 'format_version': version}))[:-1]
     if encoder.arrays or encoder.rows:
         raise CheckpointError('the facts of a manifest hold no arrays', where=', '.join(encoder.arrays))
     return body + b',"sha256":"' + hashlib.sha256(body).hexdigest().encode('ascii') + b'"}\n'
@@ -51,9 +63,36 @@ def read_manifest(path: Path) -> dict[str, Any]:
     Raises:
         CheckpointCorruptError: If it is missing, was changed, or says something impossible.
         CheckpointVersionError: If a newer rlframe wrote it.
+        CheckpointMismatchError: If the folder is an exported policy.
         UnsafeCheckpointError: If a pickle took its place.
     """
-    file = path / MANIFEST
+    manifest, is_sealed = read_sealed(path / MANIFEST)
+    if manifest.get('kind') == ARTIFACT:
+        raise CheckpointMismatchError(
+            'this is an exported policy, not a checkpoint',
+            where=str(path),
+            remedy=f'rlframe.load({str(path)!r}) acts with it.',
+        )
+    version = manifest['format_version']
+    if is_sealed != (version > 1):
+        raise refusal(path / MANIFEST, UNSEALED)
+    check_version(path, manifest, FORMAT_VERSION)
+    check_listed(path, manifest['files'], {STATE, TENSORS}, _is_part)
+    if version == 1:
+        manifest.setdefault('replay_buffer', SAVED)
+    return manifest
+
+
+def read_sealed(file: Path) -> tuple[dict[str, Any], bool]:
+    """Reads a manifest file of any kind.
+
+    Returns:
+        What it says, a ``format_version`` and ``files`` among it, and whether it ends with the SHA-256 of itself.
+
+    Raises:
+        CheckpointCorruptError: If it is missing, was changed, or is something else.
+        UnsafeCheckpointError: If a pickle took its place.
+    """
     with open_regular(file) as opened:
         data = opened.read(MAX_BYTES)
     seal = _SEAL.fullmatch(data)
@@ -61,23 +100,27 @@ def read_manifest(path: Path) -> dict[str, Any]:
         raise refusal(file, 'the manifest was changed: its SHA-256 is not the one that it ends with')
     try:
         manifest = decode(json.loads(data), {})
-        version, files = manifest['format_version'], manifest['files']
+        version, _ = manifest['format_version'], manifest['files']
     except BAD_TREE as error:
         raise refusal(file, f'the manifest cannot be read: {type(error).__name__}') from error
-    is_plain = isinstance(version, int) and not isinstance(version, bool) and version >= 1
-    if not is_plain or bool(seal) != (version > 1):
-        raise refusal(file, 'the manifest was changed: it is not sealed as its format version is')
-    if version > FORMAT_VERSION:
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise refusal(file, UNSEALED)
+    return dict(manifest), bool(seal)
+
+
+def check_version(path: Path, manifest: Mapping[str, Any], newest: int) -> None:
+    """Refuses a folder whose format is newer than what is known.
+
+    Raises:
+        CheckpointVersionError: With both versions.
+    """
+    if manifest['format_version'] > newest:
         raise CheckpointVersionError(
-            f'it has the format version {version}, written by rlframe {manifest.get("rlframe")};'
-            f' rlframe {__version__} reads up to {FORMAT_VERSION}',
+            f'it has the format version {manifest["format_version"]}, written by rlframe {manifest.get("rlframe")};'
+            f' rlframe {__version__} reads up to {newest}',
             where=str(path),
             remedy='Upgrade rlframe: pip install --upgrade rlframe.',
         )
-    _check_files(path, files)
-    if version == 1:
-        manifest.setdefault('replay_buffer', SAVED)
-    return dict(manifest)
 
 
 def check_files(path: Path, manifest: Mapping[str, Any], linked: bool = True) -> None:
@@ -97,12 +140,23 @@ def check_files(path: Path, manifest: Mapping[str, Any], linked: bool = True) ->
             check_file(file, expected)
 
 
-def _check_files(path: Path, files: Any) -> None:
-    """Refuses a list of files that no rlframe wrote: foreign names, names of other folders, impossible sizes."""
-    if not isinstance(files, dict) or not {STATE, TENSORS} <= files.keys():
+def check_listed(path: Path, files: Any, required: Set[str], is_part: Callable[[Any], bool]) -> None:
+    """Refuses a list of files that no rlframe wrote: foreign names, names of other folders, impossible sizes.
+
+    Args:
+        path: The folder.
+        files: The list, as its manifest has it.
+        required: What must be in it.
+        is_part: Tells whether something is the name of a file that may be in it.
+
+    Raises:
+        CheckpointCorruptError: Naming what is wrong with it.
+        UnsafeCheckpointError: If it names a file that holds a pickle.
+    """
+    if not isinstance(files, dict) or not required <= files.keys():
         raise CheckpointCorruptError('the manifest lists no files', where=str(path / MANIFEST))
     for name, facts in files.items():
-        if not _is_part(name):
+        if not is_part(name):
             message = f'{name!r} is no part of a checkpoint'
             if isinstance(name, str) and name and Path(name).name == name and (path / name).is_file():
                 raise refusal(path / name, message)

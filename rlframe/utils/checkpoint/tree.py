@@ -124,14 +124,15 @@ class Encoder:
         return name
 
 
-def to_json(tree: Any) -> bytes:
-    """Returns an encoded tree as JSON of ASCII characters.
+def to_json(tree: Any, indent: int | None = None) -> bytes:
+    """Returns an encoded tree as JSON of ASCII characters, on one line unless it is to be indented.
 
     Raises:
         CheckpointError: If it is nested too deeply, or an int has thousands of digits.
     """
     try:
-        return json.dumps(tree, allow_nan=False, separators=(',', ':')).encode('ascii')
+        separators = (',', ':') if indent is None else None
+        return json.dumps(tree, allow_nan=False, separators=separators, indent=indent).encode('ascii')
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f'the state cannot be written as JSON: {error}') from error
 

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlframe.data import Batch, EnvSpec, TimeStep
+from rlframe.data.observation import zero_obs
 from rlframe.errors import CheckpointMismatchError, IncompatibleError
 from rlframe.policy import create_policy
 from rlframe.policy.normalize import ObsNormalizer, RewardNormalizer, RunningMoments
@@ -55,6 +56,14 @@ def test_obs_are_normalised_by_what_was_taken_into_use_and_clipped() -> None:
     assert got.dtype == np.float32 and got.shape == (5, 100, 3)
     np.testing.assert_allclose(got.reshape(-1, 3), (rows - rows.mean(0)) / rows.std(0), rtol=1e-3, atol=1e-3)
     assert normalizer(np.full((1, 3), 1e9, np.float32)).tolist() == [[10, 10, 10]]
+
+
+def test_structured_obs_of_any_types_can_be_acted_on() -> None:
+    parts = dict(bit=gymnasium.spaces.MultiBinary(1), kind=gymnasium.spaces.Discrete(3), size=BOX)
+    spec = EnvSpec(gymnasium.spaces.Dict(parts), gymnasium.spaces.Discrete(2), name='Toy')
+    policy = create_policy({'type': 'dqn', 'device': 'cpu', 'normalize_obs': True}, spec)
+    action = policy.eval_mode.forward(zero_obs(spec.observation_space, 3), np.arange(3))['action']
+    assert action.shape == (3,)
 
 
 def test_of_structured_obs_only_real_numbers_are_normalised() -> None:

@@ -1,0 +1,85 @@
+"""Observation and action spaces as plain values that JSON can hold, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlframe.data.observation import fields_of
+from rlframe.data.timestep import Array
+from rlframe.errors import IncompatibleError
+from rlframe.utils.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import gymnasium
+else:
+    gymnasium = LazyModule('gymnasium')
+
+Space = Mapping[str, Any]
+"""A space as plain values: its ``type`` and what its constructor takes."""
+
+
+def space_to_json(space: gymnasium.Space[Any]) -> dict[str, Any]:
+    """Returns a space as plain values, from which ``space_from_json`` makes an equal one.
+
+    Bounds that are the same for all numbers of a Box are one number. Floats may be infinite.
+
+    Raises:
+        IncompatibleError: If the space is of another kind than those that observations and actions have.
+    """
+    kinds = gymnasium.spaces
+    if isinstance(space, kinds.Box):
+        bounds = {name: _shortest(getattr(space, name)) for name in ('low', 'high')}
+        return {'type': 'Box', 'shape': list(space.shape), 'dtype': space.dtype.name, **bounds}
+    if isinstance(space, kinds.Discrete):
+        return {'type': 'Discrete', 'n': int(space.n), 'start': int(space.start), 'dtype': space.dtype.name}
+    if isinstance(space, kinds.MultiDiscrete):
+        counts = {'nvec': space.nvec.tolist(), 'start': space.start.tolist()}
+        return {'type': 'MultiDiscrete', **counts, 'dtype': space.dtype.name}
+    if isinstance(space, kinds.MultiBinary):
+        return {'type': 'MultiBinary', 'shape': list(space.shape)}
+    if isinstance(space, kinds.Dict | kinds.Tuple):
+        parts = {name: space_to_json(part) for name, part in fields_of(space).items()}
+        return {'type': type(space).__name__, 'spaces': parts}
+    raise IncompatibleError(
+        f'the space {space!r} cannot be written down',
+        got=type(space).__name__,
+        expected='Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple',
+    )
+
+
+def space_from_json(data: Space) -> gymnasium.Space[Any]:
+    """Returns the space that ``space_to_json`` wrote down.
+
+    Raises:
+        ValueError, KeyError, TypeError: If it is something else.
+    """
+    kinds, kind = gymnasium.spaces, data['type']
+    if kind == 'Box':
+        shape, dtype = tuple(data['shape']), np.dtype(data['dtype'])
+        low, high = (np.broadcast_to(np.asarray(data[name], dtype), shape) for name in ('low', 'high'))
+        return kinds.Box(low.copy(), high.copy(), dtype=dtype.type)
+    if kind == 'Discrete':
+        integer: Any = np.dtype(data['dtype']).type
+        return kinds.Discrete(data['n'], start=data['start'], dtype=integer)
+    if kind == 'MultiDiscrete':
+        whole: Any = np.dtype(data['dtype'])
+        nvec, start = (np.asarray(data[name], whole) for name in ('nvec', 'start'))
+        return kinds.MultiDiscrete(nvec, dtype=whole.type, start=start)
+    if kind == 'MultiBinary':
+        shape = data['shape']
+        return kinds.MultiBinary(shape[0] if len(shape) == 1 else shape)
+    if kind == 'Dict':
+        parts = [(name, space_from_json(part)) for name, part in data['spaces'].items()]
+        return kinds.Dict(parts, sort_keys=False)
+    if kind == 'Tuple':
+        return kinds.Tuple(space_from_json(part) for part in data['spaces'].values())
+    raise ValueError(f'there is no space of type {kind!r}')
+
+
+def _shortest(bound: Array) -> Any:
+    """Returns bounds as one number where they are all the same, else as nested lists."""
+    is_one = bound.size > 0 and bool((bound == bound.flat[0]).all())
+    return bound.flat[0].item() if is_one else bound.tolist()

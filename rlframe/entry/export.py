@@ -1,0 +1,16 @@
+"""``rlframe export``: a trained policy as one folder that acts by itself, and in other formats."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from rlframe.export import FORMATS, export_policy
+
+
+def export(args: argparse.Namespace) -> int:
+    """Does what the command line asks for and returns the exit code."""
+    written = export_policy(args.checkpoint, args.format, args.out, allow_import=args.allow_import)
+    for name, path in written.items():
+        sys.stdout.write(f'{name}: {path}; use it: {FORMATS[name].usage.format(path=str(path))}\n')
+    return 0

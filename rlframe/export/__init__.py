@@ -1,0 +1,10 @@
+"""What training leaves for use: a policy as one folder that acts without the training config and without the env.
+
+``export_policy`` writes it, and other formats beside it; ``rlframe.load`` acts with it.
+"""
+
+from rlframe.export.exporter import export_policy
+from rlframe.export.formats import FORMATS
+from rlframe.export.loaded import LoadedPolicy, load_policy
+
+__all__ = ['FORMATS', 'LoadedPolicy', 'export_policy', 'load_policy']

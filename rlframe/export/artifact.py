@@ -1,0 +1,167 @@
+"""The artifact: the folder that holds a trained policy, compared with its manifest before anything in it is used.
+
+``policy.json`` says what the policy is: spaces, preprocessing, postprocessing, normaliser statistics, options of the network.
+``weights.safetensors`` has the network, ``README.md`` is the model card, ``manifest.json`` names all with size and SHA-256.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rlframe.errors import CheckpointMismatchError, CheckpointNotFoundError, CheckpointWriteError
+from rlframe.utils.checkpoint.files import (
+    MANIFEST,
+    publish_folder,
+    read_checked,
+    refusal,
+    staging_folder,
+    write_file,
+)
+from rlframe.utils.checkpoint.manifest import (
+    ARTIFACT,
+    UNSEALED,
+    check_listed,
+    check_version,
+    read_sealed,
+    write_text,
+)
+from rlframe.utils.checkpoint.read import local_path
+from rlframe.utils.checkpoint.tree import BAD_TREE, Encoder, decode, to_json
+from rlframe.utils.lazy import LazyModule
+
+safetensors = LazyModule('safetensors')
+safetensors_numpy = LazyModule('safetensors.numpy')
+
+FORMAT_VERSION = 1
+"""Of the artifacts that are written."""
+DESCRIPTION, WEIGHTS, CARD = 'policy.json', 'weights.safetensors', 'README.md'
+PARTS = frozenset((DESCRIPTION, WEIGHTS, CARD))
+NAME, FOLDER = 'artifact', 'export'
+"""What an artifact is called where it is exported to, and the folder of a run that exports are in."""
+
+
+class Artifact(NamedTuple):
+    """What an artifact says."""
+
+    path: Path
+    description: dict[str, Any]
+    """``policy.json``, with the policy's state, arrays and all, under ``state``."""
+    manifest: dict[str, Any]
+
+
+def write_artifact(path: Path, description: Mapping[str, Any], card: str) -> Path:
+    """Writes an artifact beside its place and renames it there; an artifact of that name is replaced.
+
+    Args:
+        path: The folder to be.
+        description: Nested plain values, and tensors and arrays, which go to the file of weights.
+        card: Text of the model card.
+
+    Returns:
+        The path.
+
+    Raises:
+        CheckpointError: If something in the description cannot be saved; nothing is written.
+        CheckpointWriteError: If the disk refuses, or something else has that name; that is left as it is.
+    """
+    check_place(path)
+    encoder = Encoder()
+    text = to_json(encoder.tree(description), indent=1) + b'\n'
+    contents = {
+        DESCRIPTION: text,
+        WEIGHTS: safetensors_numpy.save(encoder.arrays),
+        CARD: card.encode('utf-8'),
+    }
+    try:
+        with staging_folder(path) as staging:
+            files = {name: write_file(staging / name, content) for name, content in contents.items()}
+            write_file(
+                staging / MANIFEST, write_text({'kind': ARTIFACT, 'files': files}, version=FORMAT_VERSION)
+            )
+            publish_folder(staging, path)
+    except OSError as error:
+        raise not_written(path, error) from error
+    return path
+
+
+def check_place(path: Path) -> None:
+    """Refuses to put an artifact in the place of something else.
+
+    Raises:
+        CheckpointWriteError: If something that is no artifact has that name.
+    """
+    is_empty = path.is_dir() and not any(path.iterdir())
+    if path.is_symlink() or (path.exists() and not is_empty and not _is_artifact(path)):
+        raise CheckpointWriteError(
+            'something else is there already', where=str(path), remedy='Name a folder that does not exist.'
+        )
+
+
+def not_written(path: Path, error: OSError) -> CheckpointWriteError:
+    """Returns the error for a file or folder that the system refused to write."""
+    return CheckpointWriteError(f'it cannot be written: {error.strerror or error}', where=str(path))
+
+
+def _is_artifact(path: Path) -> bool:
+    file = path / MANIFEST
+    return file.is_file() and read_sealed(file)[0].get('kind') == ARTIFACT
+
+
+def find_artifact(path: str | Path) -> Path:
+    """Returns the artifact meant by a path to one, to the folder that it was exported to, or to a run folder.
+
+    Raises:
+        CheckpointNotFoundError: With the path and what is there instead.
+    """
+    path = local_path(path)
+    for candidate in (path, path / NAME, path / FOLDER / NAME):
+        if (candidate / MANIFEST).is_file():
+            return candidate.resolve()
+    if not path.exists():
+        raise CheckpointNotFoundError('no such file or directory', where=str(path.absolute()))
+    seen = sorted(entry.name for entry in path.iterdir())[:10] if path.is_dir() else 'a file'
+    raise CheckpointNotFoundError(
+        f'no exported policy here (no {MANIFEST}); found {seen}',
+        where=str(path.absolute()),
+        remedy=f'Of a run, make one: python -m rlframe.entry export {path}.',
+    )
+
+
+def read_artifact(path: str | Path) -> Artifact:
+    """Reads an artifact after comparing its files with the manifest.
+
+    Args:
+        path: What ``find_artifact`` takes.
+
+    Raises:
+        CheckpointNotFoundError: If there is none.
+        CheckpointCorruptError: If a file is missing or is not what the manifest says; it is named.
+        CheckpointVersionError: If a newer rlframe wrote it.
+        CheckpointMismatchError: If it is a checkpoint.
+        UnsafeCheckpointError: If a pickle took the place of a file.
+    """
+    path = find_artifact(path)
+    manifest, is_sealed = read_sealed(path / MANIFEST)
+    if manifest.get('kind') != ARTIFACT:
+        raise CheckpointMismatchError(
+            'this is a checkpoint, not an exported policy',
+            where=str(path),
+            remedy=f'Export it: python -m rlframe.entry export {path}.',
+        )
+    if not is_sealed:
+        raise refusal(path / MANIFEST, UNSEALED)
+    check_version(path, manifest, FORMAT_VERSION)
+    check_listed(path, manifest['files'], PARTS, PARTS.__contains__)
+    contents = {name: read_checked(path / name, facts) for name, facts in manifest['files'].items()}
+    try:
+        arrays = safetensors_numpy.load(contents[WEIGHTS])
+    except (safetensors.SafetensorError, *BAD_TREE) as error:
+        raise refusal(path / WEIGHTS, f'this is no file of tensors: {error}') from error
+    try:
+        description = dict(decode(json.loads(contents[DESCRIPTION]), arrays))
+    except BAD_TREE as error:
+        raise refusal(path / DESCRIPTION, f'this is not what rlframe wrote: {error}') from error
+    return Artifact(path, description, manifest)

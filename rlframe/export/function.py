@@ -1,0 +1,147 @@
+"""The policy as one function of tensors, from an observation to an action, for formats that know no rlframe."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import nn
+
+from rlframe.data.timestep import EnvSpec
+from rlframe.errors import IncompatibleError
+from rlframe.model.mlp import MLP
+from rlframe.policy import Policy
+from rlframe.policy.normalize import OBS_CLIP
+
+OBSERVATIONS = ('Box', 'Discrete')
+"""Kinds of observation spaces that are one tensor."""
+
+
+class BestAction(Protocol):
+    """What a policy has that can be exported as a function."""
+
+    def best_action(self, obs: torch.Tensor) -> torch.Tensor:
+        """Returns what the network means to do, [B, ...]: classes counted from 0, or numbers in units of [-1, 1]."""
+
+
+class ActionFunction(nn.Module):
+    """Maps observations [B, ...], as the env gives them, to the actions that the policy thinks best, as the env takes them.
+
+    Args:
+        policy: The policy, on the CPU, which is of no other use afterwards.
+        spec: Spaces of the env.
+
+    Raises:
+        IncompatibleError: If the policy cannot be such a function.
+    """
+
+    offset: torch.Tensor
+    scale: torch.Tensor
+
+    def __init__(self, policy: Policy, spec: EnvSpec) -> None:
+        super().__init__()
+        check_function(policy, spec)
+        self._policy: Any = policy
+        self.model = policy._model.eval()
+        """The network, whose weights the function's are."""
+        for module in self.model.modules():
+            if isinstance(module, MLP):
+                module.trace_layers()
+        normalizer = policy._normalizer.obs
+        self._is_normalized = normalizer is not None
+        if normalizer is not None:
+            for name, value in zip(('offset', 'scale'), normalizer.in_use(), strict=True):
+                self.register_buffer(name, torch.from_numpy(value))
+        self.to_env = EnvAction(spec.action_space)
+        self.requires_grad_(False)
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        if self._is_normalized:
+            obs = ((obs.float() - self.offset) * self.scale).clamp(-OBS_CLIP, OBS_CLIP)
+        action: torch.Tensor = self.to_env(self._policy.best_action(obs))
+        return action
+
+
+class EnvAction(nn.Module):
+    """Maps what a network means by actions, [B, ...], to those of an env; what ``postprocessing`` describes.
+
+    Args:
+        space: The action space.
+    """
+
+    low: torch.Tensor
+    half_range: torch.Tensor
+    start: torch.Tensor
+
+    def __init__(self, space: Any) -> None:
+        super().__init__()
+        self._shape: tuple[int, ...] = tuple(space.shape or ())
+        self._is_continuous = type(space).__name__ == 'Box'
+        start = np.asarray(getattr(space, 'start', 0))
+        self._has_start = not self._is_continuous and bool(start.any())
+        if self._is_continuous:
+            self._dtype = torch.from_numpy(np.zeros(0, space.dtype)).dtype
+            self.register_buffer('low', torch.from_numpy(space.low.copy()))
+            self.register_buffer('half_range', torch.from_numpy(np.asarray((space.high - space.low) / 2)))
+        elif self._has_start:
+            self.register_buffer('start', torch.from_numpy(start.astype(np.int64)))
+
+    def forward(self, action: torch.Tensor) -> torch.Tensor:
+        if len(self._shape) != 1 and self._shape:
+            action = action.reshape(action.shape[0], *self._shape)
+        if self._is_continuous:
+            return (self.low + (action.clamp(-1.0, 1.0) + 1.0) * self.half_range).to(self._dtype)
+        return action + self.start if self._has_start else action
+
+
+def check_function(policy: Policy, spec: EnvSpec) -> None:
+    """Refuses a policy that is no function from one tensor to an action.
+
+    Raises:
+        IncompatibleError: With the reason and the formats that remain.
+    """
+    kind = type(spec.observation_space).__name__
+    reason = ''
+    if policy.is_recurrent:
+        reason = f'{type(policy).__name__} remembers the steps before'
+    elif kind not in OBSERVATIONS:
+        reason = f'the observations are of kind {kind}: {spec.observation_space!r}'
+    elif not hasattr(policy, 'best_action'):
+        reason = f'{type(policy).__name__} has no method best_action(obs), from a tensor [B, ...] to one'
+    if reason:
+        raise IncompatibleError(
+            f'{reason}; torch_export and onnx are for functions from one tensor (Box or Discrete) to an action',
+            where='--format',
+            remedy='The formats artifact and state_dict take every policy.',
+        )
+
+
+def check_agreement(function: ActionFunction, policy: Policy, spec: EnvSpec, count: int = 32) -> None:
+    """Makes sure that a function gives the actions that its policy gives, on random observations.
+
+    A policy of one's own may act by other rules than those of the ``best_action`` that it inherited.
+
+    Raises:
+        IncompatibleError: If it does not.
+    """
+    space = copy.deepcopy(spec.observation_space)
+    space.seed(0)
+    obs = np.stack([space.sample() for _ in range(count)])
+    wanted = np.asarray(policy.eval_mode.forward(obs, np.arange(count))['action'])
+    got = function(torch.from_numpy(obs)).numpy()
+    is_same = got.shape == wanted.shape and np.isclose(got, wanted, 1e-4, 1e-5).reshape(count, -1).all(1)
+    if not np.all(is_same):
+        raise IncompatibleError(
+            f'{type(policy).__name__}.best_action gives other actions than evaluations do, for'
+            f' {count - np.sum(is_same)} of {count} random observations',
+            where='--format',
+            remedy='Override best_action(obs), from a tensor [B, ...] to one, beside _forward_eval.',
+        )
+
+
+def example(spec: EnvSpec, count: int = 2) -> torch.Tensor:
+    """Returns observations [count, ...] that a function can be traced with."""
+    space: Any = spec.observation_space
+    return torch.from_numpy(np.full((count, *space.shape), getattr(space, 'start', 0), space.dtype))

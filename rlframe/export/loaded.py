@@ -1,0 +1,177 @@
+"""LoadedPolicy: a trained policy that acts, without the config that it was trained by and without its env."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlframe.data.observation import ACTION_MASK, fields_of, obs_dtype
+from rlframe.data.timestep import Array
+from rlframe.errors import ObservationError
+from rlframe.export.artifact import Artifact, read_artifact
+from rlframe.export.description import Restored, restore
+from rlframe.export.observations import FrameStacks, Kind, to_rows
+from rlframe.utils.struct_array import struct_dtype
+
+if TYPE_CHECKING:
+    import gymnasium
+
+MASK_FIELDS = {'observation', ACTION_MASK}
+"""Parts of an observation whose mask stands beside what the env gives."""
+
+
+def load_policy(
+    path: str | Path, *, device: str | None = None, stack_frames: bool = True, allow_import: bool = False
+) -> LoadedPolicy:
+    """Loads an exported policy; see ``rlframe.load``."""
+    artifact = read_artifact(path)
+    restored = restore(artifact, device, allow_import)
+    return LoadedPolicy(restored, artifact, stack_frames=stack_frames)
+
+
+class LoadedPolicy:
+    """Acts as the policy did in evaluations.
+
+    What depends on the steps before, a stack of frames or a recurrent state, is kept here, one for each env: ``reset`` has to be
+    called where an episode begins.
+
+    Args:
+        restored: The policy, with its weights.
+        artifact: What it was loaded from.
+        stack_frames: Whether frames are stacked here, if the policy sees several; else observations come stacked.
+    """
+
+    def __init__(self, restored: Restored, artifact: Artifact, *, stack_frames: bool = True) -> None:
+        policy, spec, frames = restored
+        self._mode, self._policy = policy.eval_mode, policy
+        self.observation_space: gymnasium.Space[Any] = spec.observation_space
+        """What the policy sees: with its action mask, and with the frames of a stack as its first axis."""
+        self.action_space: gymnasium.Space[Any] = spec.action_space
+        """What ``act`` returns one of."""
+        self.description: Mapping[str, Any] = artifact.description
+        """What ``policy.json`` says."""
+        self.path = artifact.path
+        """Where it was loaded from."""
+        self._kind: Kind = obs_dtype(spec.observation_space)
+        self._parts = fields_of(spec.observation_space)
+        self._is_beside = set(self._parts) == MASK_FIELDS
+        self._stacks = self._make_stacks() if stack_frames and frames > 1 else None
+        self._given = self._given_kind()
+        self.is_stateful = policy.is_recurrent or self._stacks is not None
+        """Whether an action depends on the steps before it, so that ``reset`` has to be called."""
+        self._env_num: int | None = None
+
+    def act(self, obs: Any, action_mask: Any = None) -> Any:
+        """Returns the action that the policy thinks best.
+
+        Args:
+            obs: What the env gave: one observation, or those of n envs with a leading axis (of each part, where the space is a
+                Dict or a Tuple; there a list is taken for n observations too).
+            action_mask: Which actions are allowed, [A] or [n, A], where the policy was trained with masks and ``obs`` does not
+                contain them; of a MultiDiscrete space the masks of its dimensions one after the other, or a tuple of them.
+
+        Returns:
+            An action as ``env.step`` takes it, or an array of n.
+
+        Raises:
+            ObservationError: If the observation or the mask is not of the policy's space, or the number of envs changed
+                without a reset.
+            NonFiniteError: If there is a NaN or an infinity in it.
+        """
+        rows, is_one = self._rows(obs, action_mask)
+        action: Array = self._mode.forward(rows, np.arange(len(rows)))['action']
+        if not is_one:
+            return action
+        return action[0] if action.ndim > 1 else action[0].item()
+
+    def reset(self, env_id: Any = None) -> None:
+        """Lets episodes begin: forgets the frames and the recurrent state of the steps before.
+
+        Args:
+            env_id: Numbers of the envs whose episodes begin, or a bool for each; all envs by default.
+        """
+        if env_id is None:
+            self._env_num = None
+        else:
+            env_id = np.atleast_1d(np.asarray(env_id))
+            env_id = np.flatnonzero(env_id) if env_id.dtype == np.bool_ else env_id.astype(np.int64)
+        self._mode.reset(env_id)
+        if self._stacks is not None:
+            self._stacks.reset(env_id)
+
+    def _make_stacks(self) -> FrameStacks:
+        return FrameStacks(obs_dtype(self._parts['observation']) if self._is_beside else self._kind)
+
+    def _given_kind(self) -> Kind:
+        """Returns what a user's observation is as an array, with its mask."""
+        if self._stacks is None:
+            return self._kind
+        if not self._is_beside:
+            return self._stacks.frame
+        mask = obs_dtype(self._parts[ACTION_MASK])
+        return struct_dtype(
+            {name: mask if name == ACTION_MASK else self._stacks.frame for name in self._parts}
+        ), ()
+
+    def _rows(self, obs: Any, action_mask: Any) -> tuple[Array, bool]:
+        """Returns observations as the policy takes them, [n, ...], and whether it is a single one."""
+        given, is_one = to_rows(self._with_mask(obs, action_mask), self._given)
+        self._check_count(len(given))
+        if self._stacks is None:
+            return given, is_one
+        if not self._is_beside:
+            return self._stacks.push(given), is_one
+        rows = np.zeros(len(given), self._kind[0])
+        rows['observation'], rows[ACTION_MASK] = self._stacks.push(given['observation']), given[ACTION_MASK]
+        return rows, is_one
+
+    def _with_mask(self, obs: Any, action_mask: Any) -> Any:
+        """Returns observations with the mask that came beside them in them."""
+        if action_mask is None:
+            if self._is_beside and not isinstance(obs, list) and ACTION_MASK not in _names(obs):
+                raise ObservationError(
+                    'the policy was trained with action masks, and there is none: act(obs, action_mask)',
+                    where=ACTION_MASK,
+                    got=None,
+                    expected=f'which of {self._kind[0][ACTION_MASK].shape[0]} actions are allowed',
+                )
+            return obs
+        if ACTION_MASK not in self._parts:
+            raise ObservationError(
+                'the policy was trained without action masks and cannot obey one', where=ACTION_MASK
+            )
+        if isinstance(action_mask, tuple):
+            action_mask = np.concatenate([np.asarray(part) for part in action_mask], -1)
+        mask = np.not_equal(action_mask, 0).astype(np.int8)
+        if self._is_beside:
+            if ACTION_MASK in _names(obs):
+                raise ObservationError(
+                    'there are two: one in the observation, one beside it', where=ACTION_MASK
+                )
+            return {'observation': obs, ACTION_MASK: mask}
+        return {**dict(obs), ACTION_MASK: mask}
+
+    def _check_count(self, count: int) -> None:
+        if self.is_stateful and self._env_num not in (None, count):
+            raise ObservationError(
+                'the number of envs changed in the middle of their episodes',
+                where='obs',
+                got=count,
+                expected=str(self._env_num),
+                remedy='Call reset() where all episodes begin.',
+            )
+        self._env_num = count
+
+    def __repr__(self) -> str:
+        said = self.description
+        return f'LoadedPolicy({said["policy"]["type"]} for {said["env"]}, from {self.path})'
+
+
+def _names(obs: Any) -> tuple[str, ...]:
+    """Returns the names of an observation's parts, where they have names."""
+    if isinstance(obs, Mapping):
+        return tuple(obs)
+    return getattr(getattr(obs, 'dtype', None), 'names', None) or ()

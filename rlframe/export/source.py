@@ -1,0 +1,93 @@
+"""What is exported: the policy of a checkpoint, and what is known of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlframe import build, config
+from rlframe.data.timestep import EnvSpec
+from rlframe.errors import CheckpointMismatchError, ConfigWarning
+from rlframe.utils.checkpoint import find_checkpoint, load_checkpoint
+from rlframe.utils.resolved_config import ResolvedConfig
+
+if TYPE_CHECKING:
+    from rlframe.policy import Policy
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """The policy of a checkpoint."""
+
+    checkpoint: Path
+    """Where it was loaded from."""
+    cfg: ResolvedConfig
+    """The config that it was trained by."""
+    spec: EnvSpec
+    """Spaces of the env, as the policy sees them."""
+    policy: Policy
+    """The policy, with its weights, on the CPU."""
+    state: Mapping[str, Any]
+    """State of the checkpoint."""
+    manifest: Mapping[str, Any]
+    """Manifest of the checkpoint."""
+
+    @property
+    def frame_stack(self) -> int:
+        """Observations that the policy sees at a time."""
+        return int(self.cfg.env.get('frame_stack', 1))
+
+    @property
+    def measured(self) -> dict[str, Any]:
+        """What the checkpoint says of its return and its training."""
+        progress = self.manifest.get('progress', {})
+        return {
+            'name': self.checkpoint.name,
+            'return': self.manifest.get('score'),
+            'env_steps': progress.get('envstep'),
+            'updates': progress.get('train_iter'),
+            'seed': self.cfg.seed,
+        }
+
+    def fresh_policy(self) -> Policy:
+        """Returns another policy with the same weights."""
+        return _policy(self.cfg, self.spec, self.state, self.manifest, str(self.checkpoint))
+
+
+def open_source(path: str | Path, allow_import: bool = False) -> Source:
+    """Loads the policy of a checkpoint.
+
+    Args:
+        path: What ``find_checkpoint`` takes.
+        allow_import: Whether the config in the checkpoint may import the modules that it names.
+
+    Raises:
+        CheckpointError: If there is none, or it is damaged, holds no policy or no config.
+        EnvError: If its env, whose spaces are read, cannot be made.
+    """
+    found = find_checkpoint(path)
+    state, manifest = load_checkpoint(found, buffer=False)
+    if 'config' not in manifest:
+        raise CheckpointMismatchError('this checkpoint has no config', where=str(found))
+    data = manifest['config']
+    config.check_code(data, str(found), allow_import)
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore', ConfigWarning)  # they were shown when the run began
+        cfg = config.compile_config(data['main_config'], data['create_config'])
+    spec = build.make_factory(cfg).spec
+    policy = _policy(cfg, spec, state, manifest, str(found))
+    return Source(found, cfg, spec, policy, state, manifest)
+
+
+def _policy(
+    cfg: ResolvedConfig, spec: EnvSpec, state: Mapping[str, Any], manifest: Mapping[str, Any], where: str
+) -> Policy:
+    from rlframe.policy import create_policy
+
+    on_cpu = ResolvedConfig({**cfg.policy, 'device': 'cpu', 'cuda': None})
+    policy = create_policy(on_cpu, spec, enable_field=('eval',), seed=cfg.seed)
+    build.load_network(policy, state, manifest, cfg, where)
+    return policy

@@ -1,0 +1,129 @@
+"""Runs that are trained a little, to be exported, and the policy as ``eval`` would build it of their checkpoints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from space_envs import SpaceEnv
+
+from rlframe import build, config
+from rlframe.data import Array, Batch
+from rlframe.envs.env_manager import BaseEnvManager
+from rlframe.envs.gym_env import GymEnvFactory
+from rlframe.pipeline import SerialPipeline
+from rlframe.policy import Policy
+from rlframe.policy.random_policy import random_opponent
+from rlframe.registry import POLICY_REGISTRY, import_modules
+from rlframe.utils.checkpoint import find_checkpoint, load_checkpoint
+
+
+class WideEnv(gymnasium.Env):
+    """Shows numbers of different sizes, which are worth normalising, and ends after 8 steps.
+
+    Args:
+        action: Kind of the actions.
+        obs: Kind of the observations.
+    """
+
+    OBS = {
+        'Box': spaces.Box(np.float32([-1, -5, 0, 3]), np.float32([1, 5, 90, 4])),
+        'double': spaces.Box(-9.0, 9.0, (2, 2), np.float64),
+        'image': spaces.Box(0, 255, (8, 8, 3), np.uint8),
+        'Discrete': spaces.Discrete(6, start=2),
+        'MultiDiscrete': spaces.MultiDiscrete([3, 4]),
+    }
+    ACTIONS = {
+        'Discrete': spaces.Discrete(4, start=2),
+        'MultiDiscrete': spaces.MultiDiscrete([3, 4], start=[1, 0]),
+        'MultiBinary': spaces.MultiBinary([2, 2]),
+        'Box': spaces.Box(np.float32([[-1], [-2], [3]]), np.float32([[1], [7], [4]])),
+    }
+
+    def __init__(self, action: str = 'Discrete', obs: str = 'Box') -> None:
+        self.observation_space, self.action_space = self.OBS[obs], self.ACTIONS[action]
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        if seed is not None:
+            self.observation_space.seed(seed)
+        self._left = 8
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self._left -= 1
+        return self.observation_space.sample(), float(self.np_random.random()), self._left == 0, False, {}
+
+
+def trained(
+    policy: str, env: dict[str, Any], options: dict[str, Any] | None = None, imports: list[str] | None = None
+) -> Path:
+    """Trains a policy for a few updates in the working directory and returns its last checkpoint."""
+    import_modules(imports or [])
+    cls: Any = POLICY_REGISTRY.get(policy)
+    is_on_policy = cls.default_config().on_policy
+    collect = dict(collector=dict(data=_recorded(env))) if policy == 'bc' else dict(n_sample=32)
+    section: dict[str, Any] = dict(
+        cuda=False,
+        random_collect_size=0 if is_on_policy else 16,
+        learn=dict(batch_size=16),
+        collect=collect,
+        eval=dict(evaluator=dict(eval_freq=3)),
+        other={} if is_on_policy else dict(replay_buffer=dict(replay_buffer_size=200)),
+    )
+    envs = dict(collector_env_num=2, evaluator_env_num=2, n_evaluator_episode=2, stop_value=1e9)
+    main = dict(exp_name='toy', max_train_iter=6, env=envs | env, policy=section | (options or {}))
+    create = dict(
+        import_names=imports or [],
+        env=dict(type='gym'),
+        env_manager=dict(type='base'),
+        policy=dict(type=policy),
+    )
+    if cls.is_recurrent:
+        create |= dict(replay_buffer=dict(type='sequence', unroll_len=3), collector=dict(mark_episodes=True))
+    with SerialPipeline(config.compile_config(main, create, seed=0)) as pipeline:
+        if cls.is_recurrent:  # whose first weights are so small that all observations look alike to it
+            for parameter in pipeline.policy._model.parameters():
+                parameter.detach().mul_(4.0)
+        pipeline.run()
+    return find_checkpoint(pipeline.folder / 'ckpt' / 'latest')
+
+
+def _recorded(env: dict[str, Any]) -> Batch:
+    """Returns what a random player saw and did."""
+    factory = GymEnvFactory(env)
+    manager, player = BaseEnvManager.from_factory(factory, 4), random_opponent(factory.spec, 0)
+    manager.reset(seed=range(4))
+    obs = manager.obs
+    rows = Batch({'obs': obs.copy(), 'action': player.forward(obs, manager.ready)['action']})
+    manager.close()
+    return Batch.cat([rows] * 8)
+
+
+def as_eval_builds_it(run: Path) -> Policy:
+    """Returns the policy of a checkpoint, built of its config."""
+    path = find_checkpoint(run)
+    state, manifest = load_checkpoint(path, buffer=False)
+    cfg = config.compile_config(manifest['config']['main_config'], manifest['config']['create_config'])
+    policy = build.make_policy(cfg, build.make_factory(cfg).spec, fields=('eval',))
+    build.load_network(policy, state, manifest, cfg, str(path))
+    return policy
+
+
+def observations(space: Any, count: int, seed: int = 0) -> Array:
+    """Returns random observations of a space that is one array, [count, ...]."""
+    space.seed(seed)
+    return np.stack([space.sample() for _ in range(count)])
+
+
+def same(one: Any, other: Any) -> None:
+    """Makes sure that two arrays are the same bit by bit, their types included."""
+    one, other = np.asarray(one), np.asarray(other)
+    assert (one.dtype, one.shape) == (other.dtype, other.shape)
+    assert one.tobytes() == other.tobytes()
+
+
+__all__ = ['SpaceEnv', 'WideEnv', 'as_eval_builds_it', 'observations', 'same', 'trained']

@@ -1,0 +1,321 @@
+"""What ``export`` writes: the folder and its description, other formats, and what is refused before anything is written."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import torch
+from checkpoint_helpers import facts_of, payload
+from exported import SpaceEnv, WideEnv, as_eval_builds_it, observations, same, trained
+
+import rlframe
+from rlframe.entry.__main__ import main
+from rlframe.errors import (
+    CheckpointCorruptError,
+    CheckpointError,
+    CheckpointMismatchError,
+    CheckpointNotFoundError,
+    CheckpointVersionError,
+    CheckpointWriteError,
+    ConfigError,
+    IncompatibleError,
+    MissingDependencyError,
+    UnsafeCheckpointError,
+)
+from rlframe.export import FORMATS, export_policy
+from rlframe.export import artifact as artifacts
+from rlframe.utils.checkpoint import load_checkpoint
+from rlframe.utils.checkpoint.files import MANIFEST
+from rlframe.utils.checkpoint.manifest import write_text
+
+MEMBERS = ('README.md', 'manifest.json', 'policy.json', 'weights.safetensors')
+Out = Callable[[], str]
+
+
+@pytest.fixture(scope='module')
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run folder with a trained and exported policy."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp('made'))
+        run = trained('ppo', dict(env_id=WideEnv, kwargs=dict(action='Box')), dict(normalize_obs=True))
+    export_policy(run, allow_import=True)
+    return run.parents[1]
+
+
+@pytest.fixture
+def run(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of it."""
+    monkeypatch.chdir(tmp_path)
+    return Path(shutil.copytree(made, tmp_path / 'run', symlinks=True))
+
+
+@pytest.fixture
+def artifact(run: Path) -> Path:
+    return run / 'export' / 'artifact'
+
+
+def test_the_artifact_under_test_has_these_members_and_is_found_in_its_run(run: Path, artifact: Path) -> None:
+    assert sorted(path.name for path in artifact.iterdir()) == sorted(MEMBERS)
+    for path in (artifact, artifact.parent, run, str(run)):
+        assert rlframe.load(path).path == artifact.resolve()
+
+
+def test_the_description_is_all_that_a_reader_needs_to_act_as_the_policy_does(artifact: Path) -> None:
+    said = json.loads((artifact / 'policy.json').read_text(encoding='utf-8'))
+    weights = safetensors.numpy.load_file(artifact / 'weights.safetensors')
+    obs = observations(WideEnv.OBS['Box'], 50)
+    before, after = said['preprocessing'], said['postprocessing']
+    mean, var = (np.array(before['statistics'][f'obs.{name}']) for name in ('mean', 'var'))
+    rule = before['normalize']
+    scale = np.sqrt(np.where(var > rule['epsilon'], var, 1))
+    value = np.clip((obs - mean) / scale, -rule['clip'], rule['clip'])
+    for layer in range(3):
+        weight, bias = (weights[f'state.model.actor.layers.{layer}.{name}'] for name in ('weight', 'bias'))
+        value = value @ weight.T + bias
+        value = np.tanh(value) if layer < 2 else value
+    assert [step['step'] for step in after] == ['choose', 'reshape', 'clip', 'scale', 'cast']
+    value = np.clip(value.reshape(-1, *after[1]['shape']), after[2]['low'], after[2]['high'])
+    low, high = (np.array(after[3][name]) for name in ('low', 'high'))
+    value = low + (value + 1) * (high - low) / 2
+    np.testing.assert_allclose(value, rlframe.load(artifact).act(obs), rtol=1e-4, atol=1e-4)
+    assert np.ptp(value, 0).min() > 1e-3 and mean.max() > 10
+
+
+def test_the_card_says_what_it_is_what_it_reached_and_how_to_use_it(
+    made: Path, run: Path, artifact: Path
+) -> None:
+    card = (artifact / 'README.md').read_text(encoding='utf-8')
+    _, manifest = load_checkpoint(run / 'ckpt' / 'latest', buffer=False)
+    assert card.startswith('# ppo on WideEnv\n') and manifest['score'] > 0
+    progress = manifest['progress']
+    for text in (
+        f'{manifest["score"]:g} |',
+        f'{progress["envstep"]} env steps, {progress["train_iter"]} updates',
+        f'torch {torch.__version__}',
+        f'rlframe {rlframe.__version__}',
+        "rlframe.load('path/of/this/folder')\naction = policy.act(obs)\n",
+        '| `policy.normalize_obs` | `True` |',
+        "| `env.env_id` | `'exported:WideEnv'` |",
+    ):
+        assert text in card, text
+    assert 'reset' not in card and str(made) not in card
+
+
+def test_the_card_of_a_policy_with_a_memory_says_when_to_reset_and_what_is_masked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = trained('dqn', dict(env_id=SpaceEnv, kwargs=dict(mask='info'), frame_stack=2))
+    card = (export_policy(run, allow_import=True)['artifact'] / 'README.md').read_text(encoding='utf-8')
+    assert 'policy.reset()' in card and 'policy.act(obs, action_mask)' in card
+
+
+def test_weights_alone_are_a_state_dict(run: Path) -> None:
+    written = export_policy(run, ['state_dict'], run / 'out', allow_import=True)
+    assert list(written) == ['state_dict'] and [path.name for path in (run / 'out').iterdir()] == [
+        'state_dict.safetensors'
+    ]
+    weights = safetensors.numpy.load_file(written['state_dict'])
+    model = as_eval_builds_it(run)._model.state_dict()
+    assert set(weights) == set(model)
+    for name, tensor in model.items():
+        same(weights[name], tensor.numpy())
+
+
+# damage
+
+SPOIL = {
+    **{f'bit at {at:.0%}': at for at in (0, 0.2, 0.5, 0.8, 1)},
+    'cut': -1.0,
+}
+
+
+@pytest.mark.parametrize('how', SPOIL)
+@pytest.mark.parametrize('name', MEMBERS)
+def test_a_damaged_file_is_named(name: str, how: str, artifact: Path) -> None:
+    file = artifact / name
+    content = bytearray(file.read_bytes())
+    if SPOIL[how] < 0:
+        content = content[: len(content) // 2]
+    else:
+        content[min(int(len(content) * SPOIL[how]), len(content) - 1)] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(CheckpointCorruptError) as caught:
+        rlframe.load(artifact)
+    assert caught.value.where == str(file)
+
+
+@pytest.mark.parametrize('name', MEMBERS)
+def test_a_missing_file_and_a_pickle_in_its_place_are_named(
+    name: str, artifact: Path, tmp_path: Path
+) -> None:
+    file = artifact / name
+    mark = tmp_path / 'ran'
+    file.write_bytes(payload(mark))
+    with pytest.raises(UnsafeCheckpointError) as caught:
+        rlframe.load(artifact)
+    assert caught.value.where == str(file) and not mark.exists()
+    file.unlink()
+    with pytest.raises(CheckpointError, match=r'missing|no exported policy here'):
+        rlframe.load(artifact)
+
+
+def rewrite(artifact: Path, **facts: Any) -> None:
+    """Writes a manifest that says something else, sealed as it should be."""
+    manifest = json.loads((artifact / MANIFEST).read_bytes())
+    del manifest['sha256']
+    version = facts.pop('format_version', manifest['format_version'])
+    (artifact / MANIFEST).write_bytes(write_text({**manifest, **facts}, version=version))
+
+
+def test_newer_unknown_and_unsealed_formats_are_refused(artifact: Path) -> None:
+    rewrite(artifact, format_version=artifacts.FORMAT_VERSION + 1)
+    with pytest.raises(CheckpointVersionError, match=r'format version 2.*reads up to 1.*Upgrade'):
+        rlframe.load(artifact)
+    rewrite(artifact, format_version=1, kind='something')
+    with pytest.raises(CheckpointMismatchError):
+        rlframe.load(artifact)
+    rewrite(artifact, kind='policy', files={'policy.json': {'size': 1, 'sha256': '0' * 64}})
+    with pytest.raises(CheckpointCorruptError, match='lists no files'):
+        rlframe.load(artifact)
+    manifest = json.loads((artifact / MANIFEST).read_bytes())
+    del manifest['sha256']
+    (artifact / MANIFEST).write_text(json.dumps(manifest))
+    with pytest.raises(CheckpointCorruptError, match='not sealed'):
+        rlframe.load(artifact)
+
+
+@pytest.mark.parametrize(
+    'change',
+    [
+        lambda said: said.pop('observation_space'),
+        lambda said: said['action_space'].update(type='Graph'),
+        lambda said: said.update(policy=[]),
+        lambda said: said['preprocessing'].update(statistics=3),
+        lambda said: said['preprocessing'].pop('frame_stack'),
+    ],
+)
+def test_a_description_that_nobody_wrote_is_refused_even_if_its_sums_are_right(
+    change: Callable[[dict[str, Any]], None], artifact: Path
+) -> None:
+    said = json.loads((artifact / 'policy.json').read_text(encoding='utf-8'))
+    change(said)
+    (artifact / 'policy.json').write_text(json.dumps(said), encoding='utf-8')
+    manifest = json.loads((artifact / MANIFEST).read_bytes())
+    rewrite(
+        artifact,
+        files={**manifest['files'], 'policy.json': facts_of((artifact / 'policy.json').read_bytes())},
+    )
+    with pytest.raises(CheckpointCorruptError) as caught:
+        rlframe.load(artifact)
+    assert caught.value.where == str(artifact / 'policy.json')
+
+
+def test_checkpoints_and_policies_are_told_apart(run: Path, artifact: Path) -> None:
+    with pytest.raises(CheckpointMismatchError, match=r'an exported policy, not a checkpoint.*rlframe\.load'):
+        load_checkpoint(artifact)
+    with pytest.raises(CheckpointMismatchError, match=r'a checkpoint, not an exported policy.*entry export'):
+        rlframe.load(run / 'ckpt' / 'latest')
+    shutil.rmtree(run / 'export')
+    with pytest.raises(CheckpointNotFoundError, match=r'no exported policy here.*entry export'):
+        rlframe.load(run)
+    with pytest.raises(CheckpointNotFoundError, match='no such file'):
+        rlframe.load(run / 'nothing')
+
+
+# where it is written
+
+
+def test_an_earlier_export_is_replaced_and_nothing_else_is(run: Path, artifact: Path) -> None:
+    (artifact / 'README.md').write_text('mine')
+    out = export_policy(run, allow_import=True)['artifact']
+    assert out == artifact.resolve() and 'mine' not in (artifact / 'README.md').read_text(encoding='utf-8')
+    for path in (run / 'ckpt' / 'latest', run / 'ckpt'):
+        other = run / 'other'
+        shutil.rmtree(other, ignore_errors=True)
+        shutil.copytree(path, other / 'artifact')
+        with pytest.raises(CheckpointWriteError, match='something else is there already'):
+            export_policy(run, ['artifact', 'state_dict'], other, allow_import=True)
+        assert [entry.name for entry in other.iterdir()] == ['artifact']
+    with pytest.raises(CheckpointWriteError, match='this is a file'):
+        export_policy(run, out=run / 'config.json', allow_import=True)
+    (run / 'third' / 'state_dict.safetensors').mkdir(parents=True)
+    with pytest.raises(ConfigError, match='this is a folder'):
+        export_policy(run, ['artifact', 'state_dict'], run / 'third', allow_import=True)
+    assert len(list((run / 'third').iterdir())) == 1
+
+
+# the command line
+
+
+@pytest.fixture
+def refused(run: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    def call(*words: str) -> str:
+        before = sorted(run.rglob('*'))
+        capsys.readouterr()
+        assert main(['export', *words, '--allow-import']) == 2
+        out, err = capsys.readouterr()
+        assert out == '' and 'Traceback' not in err and sorted(run.rglob('*')) == before
+        return err
+
+    return call
+
+
+def test_bad_formats_are_refused_by_name(run: Path, refused: Callable[..., str]) -> None:
+    assert "Did you mean 'torch_export'?" in refused(str(run), '--format', 'artifact', 'torch_exprt')
+    error = refused(str(run), '--format', 'torchscript')
+    assert 'deprecated' in error and 'torch_export is its successor' in error
+    assert 'no such file' in refused(str(run / 'nothing'))
+
+
+def test_onnx_without_its_packages_names_the_extra(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, 'find_spec', lambda name: None if name == 'onnx' else find(name))
+    with pytest.raises(MissingDependencyError, match=r'needs onnx.*pip install "rlframe\[onnx\]"'):
+        export_policy(run, ['onnx'], allow_import=True)
+
+
+@pytest.mark.parametrize('obs', ['Dict', 'MultiBinary'])
+def test_observations_that_are_not_one_tensor_are_refused_with_what_is_possible(
+    obs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = trained('dqn', dict(env_id=SpaceEnv, kwargs=dict(obs=obs)))
+    with pytest.raises(IncompatibleError, match=rf'of kind {obs}.*artifact and state_dict take every policy'):
+        export_policy(run, ['artifact', 'torch_export'], allow_import=True)
+    assert not (run.parents[1] / 'export').exists()
+
+
+def test_code_of_the_checkpoint_runs_only_where_that_is_allowed(run: Path, capsys: Any) -> None:
+    assert main(['export', str(run)]) == 2
+    assert '--allow-import' in capsys.readouterr().err
+
+
+def test_the_last_line_says_where_the_policy_is_and_how_to_use_it(run: Path, capsys: Any) -> None:
+    out = run / 'out'
+    assert (
+        main(['export', str(run), '--format', 'artifact', 'state_dict', '--out', str(out), '--allow-import'])
+        == 0
+    )
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2 and lines[0].startswith(
+        f'state_dict: {out}/state_dict.safetensors; use it: safetensors'
+    )
+    place, _, usage = lines[-1].partition('; use it: ')
+    assert place == f'artifact: {out}/artifact'
+    obs = np.zeros(4, np.float32)
+    same(
+        eval(usage, {'rlframe': rlframe, 'obs': obs}),
+        as_eval_builds_it(run / 'ckpt' / 'best').eval_mode.forward(obs[None], np.arange(1))['action'][0],
+    )
+    assert {file.name for file in out.iterdir()} == {
+        FORMATS[name].name for name in ('artifact', 'state_dict')
+    }

@@ -1,0 +1,128 @@
+"""Observations in every form that envs and vector envs give them become rows; others are refused by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector.utils import batch_space
+
+from rlframe.data.observation import obs_dtype, pack
+from rlframe.errors import NonFiniteError, ObservationError
+from rlframe.export.observations import FrameStacks, to_rows
+from rlframe.utils.struct_array import leaves
+
+SPACES = {
+    'box': spaces.Box(-9, 9, (2, 3), np.float32),
+    'image': spaces.Box(0, 255, (4, 4, 3), np.uint8),
+    'discrete': spaces.Discrete(7, start=2),
+    'binary': spaces.MultiBinary(3),
+    'dict': spaces.Dict(
+        a=spaces.Box(0, 9, (3,)), b=spaces.Dict(c=spaces.Discrete(3), d=spaces.MultiDiscrete([2, 3]))
+    ),
+    'tuple': spaces.Tuple((spaces.Box(0, 255, (2, 2), np.uint8), spaces.Tuple((spaces.Discrete(2),)))),
+}
+
+
+def assert_rows(rows: np.ndarray, space: Any, obs: list[Any]) -> None:
+    wanted = np.stack([pack(space, one) for one in obs])
+    assert (rows.shape, rows.dtype) == (wanted.shape, wanted.dtype)
+    for (path, got), (_, expected) in zip(leaves(rows), leaves(wanted), strict=True):
+        assert np.array_equal(got, expected), path
+
+
+@pytest.mark.parametrize('name', SPACES)
+def test_one_observation_a_batch_and_a_list_become_the_same_rows(name: str) -> None:
+    space = SPACES[name]
+    space.seed(0)
+    obs = [space.sample() for _ in range(4)]
+    for one in obs:
+        rows, is_one = to_rows(one, obs_dtype(space))
+        assert is_one
+        assert_rows(rows, space, [one])
+    columns = batch_space(space, 4)
+    columns.seed(0)
+    batch = columns.sample()
+    rows, is_one = to_rows(batch, obs_dtype(space))
+    assert not is_one
+    assert_rows(rows, space, [_row(batch, i) for i in range(4)])
+    rows, is_one = to_rows(obs, obs_dtype(space))
+    assert not is_one
+    assert_rows(rows, space, obs)
+
+
+def _row(batch: Any, i: int) -> Any:
+    if isinstance(batch, dict):
+        return {name: _row(part, i) for name, part in batch.items()}
+    return tuple(_row(part, i) for part in batch) if isinstance(batch, tuple) else batch[i]
+
+
+@pytest.mark.parametrize(
+    ('name', 'obs', 'words'),
+    [
+        ('box', np.zeros(3), ("'float64 of shape (3,)'", 'float32 of shape (2, 3) for one env, (n, 2, 3) for n')),
+        ('box', np.zeros((5, 5, 2, 3)), ('shape (5, 5, 2, 3)',)),
+        ('box', 'text', ('no array of numbers', '<U4')),
+        ('box', [[1, 2], [3]], ('obs: it is no array of numbers',)),
+        ('image', np.zeros((4, 4, 3), np.float32), ('another type', "'float32'", 'uint8')),
+        ('image', np.full((4, 4, 3), 256), ('another type', "'int64'", 'uint8')),
+        ('image', np.full((4, 4, 3), -1), ('another type',)),
+        ('discrete', 2.0, ('another type', 'int64')),
+        ('discrete', [[1]], ('of shape () for one env, (n,) for n envs',)),
+        ('dict', {'a': np.zeros(3)}, ("got ['a']", "the parts ['a', 'b']")),
+        ('dict', np.zeros(3), ('got', 'ndarray of shape (3,)', "['a', 'b']")),
+        ('dict', {'a': np.zeros(4), 'b': {'c': 0, 'd': [0, 0]}}, ("obs['a']", 'float32 of shape (3,)')),
+        (
+            'dict',
+            {'a': np.zeros((2, 3)), 'b': {'c': [0, 1, 2], 'd': np.zeros((2, 2), int)}},
+            ("obs['b']['c']", "'int64 of shape (3,)'", 'as the other parts are of 2 envs'),
+        ),
+        ('dict', {'a': np.zeros(3), 'b': {'c': [0], 'd': [0, 0]}}, ("obs['b']['c']", 'of one env')),
+        ('dict', [{'a': np.zeros(3)}], ('a list is taken for 1 observations',)),
+        ('tuple', (np.zeros((2, 2), np.uint8),), ("got 'a tuple of 1'",)),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_told_with_what_came_and_what_was_expected(name: str, obs: Any, words: Any) -> None:
+    with pytest.raises(ObservationError) as caught:
+        to_rows(obs, obs_dtype(SPACES[name]))
+    for word in words:
+        assert word in str(caught.value)
+
+
+@pytest.mark.parametrize('bad', [np.nan, np.inf])
+def test_what_is_not_finite_is_refused(bad: float) -> None:
+    with pytest.raises(NonFiniteError, match=r'obs: .*NaN or an infinity'):
+        to_rows(np.full((2, 3), bad), obs_dtype(SPACES['box']))
+    obs = {'a': np.array([1, bad, 1]), 'b': {'c': 0, 'd': [0, 0]}}
+    for form in (obs, [obs]):
+        with pytest.raises(NonFiniteError, match=r"obs\['a'\]"):
+            to_rows(form, obs_dtype(SPACES['dict']))
+
+
+def test_whole_numbers_that_fit_are_taken_whatever_their_type() -> None:
+    rows, _ = to_rows(np.full((4, 4, 3), 255, np.int64), obs_dtype(SPACES['image']))
+    assert rows.dtype == np.uint8 and (rows == 255).all()
+    rows, _ = to_rows([True, False, True], obs_dtype(SPACES['binary']))
+    assert rows.tolist() == [[1, 0, 1]]
+
+
+def test_stacks_begin_with_the_first_frame_of_an_episode_and_keep_envs_apart() -> None:
+    space = spaces.Dict(a=spaces.Box(0, 99, (3, 1)), b=spaces.MultiDiscrete([99] * 3))
+    stacks = FrameStacks(obs_dtype(space))
+
+    def push(*values: int) -> list[Any]:
+        frames, _ = to_rows([{'a': [value], 'b': value} for value in values], stacks.frame)
+        rows = stacks.push(frames)
+        assert rows['a'][..., 0].tolist() == rows['b'].tolist()
+        return rows['b'].tolist()
+
+    assert push(1, 11) == [[1, 1, 1], [11, 11, 11]]
+    assert push(2, 12) == [[1, 1, 2], [11, 11, 12]]
+    first = push(3, 13)
+    assert first == [[1, 2, 3], [11, 12, 13]]
+    stacks.reset(np.array([1]))
+    assert push(4, 24) == [[2, 3, 4], [24, 24, 24]]
+    stacks.reset()
+    assert push(7) == [[7, 7, 7]]

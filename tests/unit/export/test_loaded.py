@@ -1,0 +1,254 @@
+"""An exported policy acts without its config and env: masks, frames, episodes, and what is refused."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from exported import SpaceEnv, WideEnv, as_eval_builds_it, observations, same, trained
+from gymnasium.wrappers import FrameStackObservation
+
+import rlframe
+from rlframe.data.observation import pack
+from rlframe.errors import (
+    DeviceError,
+    IncompatibleError,
+    NonFiniteError,
+    ObservationError,
+    UnsafeCheckpointError,
+)
+from rlframe.export import LoadedPolicy, export_policy
+from rlframe.policy import Policy
+from rlframe.registry import POLICY_REGISTRY
+from rlframe.utils.struct_array import leaves
+
+ROOT = Path(__file__).parents[3]
+Pair = tuple[LoadedPolicy, Policy]
+
+
+@pytest.fixture(autouse=True)
+def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def pair(policy: str, env: dict[str, Any], options: Any = None, **kwargs: Any) -> Pair:
+    """Returns an exported policy, loaded, and the same policy as ``eval`` builds it."""
+    run = trained(policy, env, options)
+    path = export_policy(run, allow_import=True)['artifact']
+    return rlframe.load(path, **kwargs), as_eval_builds_it(run)
+
+
+def answer(policy: Policy, rows: np.ndarray) -> np.ndarray:
+    action: np.ndarray = policy.eval_mode.forward(rows, np.arange(len(rows)))['action']
+    return action
+
+
+@pytest.mark.parametrize('obs', ['Dict', 'Tuple', 'Box (image)', 'MultiBinary'])
+def test_observations_of_every_kind_are_taken_as_the_env_gives_them(obs: str) -> None:
+    loaded, policy = pair(
+        'ppo', dict(env_id=SpaceEnv, kwargs=dict(obs=obs, action='Box')), dict(normalize_obs=obs == 'Dict')
+    )
+    env, seen = SpaceEnv(obs, 'Box'), []
+    for seed in range(12):
+        one, _ = env.reset(seed=seed)
+        action = loaded.act(one)
+        same(action, answer(policy, np.stack([pack(env.observation_space, one)]))[0])
+        assert env.action_space.contains(action)
+        seen.append(action.tobytes())
+    assert len(set(seen)) == 4  # as many as there are classes
+
+
+@pytest.mark.parametrize(
+    ('where', 'action'), [('info', 'Discrete'), ('obs', 'Discrete'), ('info', 'MultiDiscrete')]
+)
+def test_a_mask_is_obeyed_beside_the_observation_and_in_it(where: str, action: str) -> None:
+    kwargs = dict(obs='Dict', action=action, mask=where)
+    loaded, policy = pair('ppo' if action != 'Discrete' else 'dqn', dict(env_id=SpaceEnv, kwargs=kwargs))
+    space = loaded.observation_space
+    space.seed(0)
+    free = 0
+    for _ in range(20):
+        inner = space['observation'].sample()
+        mask = np.zeros(space['action_mask'].shape[0], np.int8)
+        mask[[1, 2]] = 1  # of MultiDiscrete([2, 2]) one action of each
+        whole = {'observation': inner, 'action_mask': mask}
+        expected = answer(policy, np.stack([pack(space, whole)]))[0]
+        got = [loaded.act(whole), loaded.act(inner, mask), loaded.act(inner, mask.astype(bool))]
+        if action == 'MultiDiscrete':
+            got.append(loaded.act(inner, (mask[:2], mask[2:])))
+        for one in got:
+            assert np.array_equal(one, expected)
+        assert np.array_equal(expected, [1, 0]) if action == 'MultiDiscrete' else expected - 2 in (1, 2)
+        free += not np.array_equal(loaded.act(inner, np.ones_like(mask)), expected)
+    assert free > 0, 'a policy that wants what is allowed shows nothing'
+    batch = {'observation': [inner] * 3, 'action_mask': np.stack([mask] * 3)}
+    with pytest.raises(ObservationError, match='observation'):
+        loaded.act(batch)
+    assert len(loaded.act([whole] * 3)) == 3
+
+
+def test_masks_that_are_missing_doubled_or_unknown_are_refused() -> None:
+    masked, _ = pair('dqn', dict(env_id=SpaceEnv, kwargs=dict(obs='Box', mask='info')))
+    obs, mask = np.zeros(4, np.float32), np.ones(4, np.int8)
+    with pytest.raises(ObservationError, match=r'there is none: act\(obs, action_mask\).*which of 4'):
+        masked.act(obs)
+    with pytest.raises(ObservationError, match='there are two'):
+        masked.act({'observation': obs, 'action_mask': mask}, mask)
+    with pytest.raises(ObservationError, match=r"obs\['action_mask'\].*shape \(3,\).*\(4,\)"):
+        masked.act(obs, mask[:3])
+    with pytest.raises(ObservationError, match=r"obs\['observation'\].*as the other parts are of one env"):
+        masked.act(np.stack([obs] * 2), mask)
+    assert masked.act(np.stack([obs] * 2), np.stack([mask] * 2)).shape == (2,)
+    without, _ = pair('dqn', dict(env_id=SpaceEnv))
+    with pytest.raises(ObservationError, match='trained without action masks'):
+        without.act(obs, mask)
+
+
+@pytest.mark.parametrize(
+    'kwargs', [dict(obs='Box'), dict(obs='Dict'), dict(obs='Box', mask='info'), dict(obs='Discrete')]
+)
+def test_frames_are_stacked_as_the_wrapper_stacks_them(kwargs: dict[str, str]) -> None:
+    given = dict(env_id=SpaceEnv, kwargs=kwargs, frame_stack=3)
+    loaded, policy = pair('dqn', given, dict(model=dict(encoder_hidden_size_list=[16])))
+    wrapped, seen = FrameStackObservation(SpaceEnv(**kwargs), 3), set()
+    plain = SpaceEnv(**kwargs)
+    forward, taken = loaded._mode.forward, list[np.ndarray]()
+
+    def watched(rows: np.ndarray, env_id: np.ndarray) -> Any:
+        taken.append(rows.copy())
+        return forward(rows, env_id)
+
+    loaded._mode = loaded._mode._replace(forward=watched)
+    for seed in range(4):
+        loaded.reset()
+        obs, info = plain.reset(seed=seed)
+        stacked, _ = wrapped.reset(seed=seed)
+        done = False
+        while not done:
+            mask = info.get('action_mask')
+            whole = stacked if mask is None else {'observation': stacked, 'action_mask': mask}
+            row = np.stack([pack(loaded.observation_space, whole)])
+            action = loaded.act(obs) if mask is None else loaded.act(obs, mask)
+            assert action == answer(policy, row)[0]
+            assert taken[-1].dtype == row.dtype and taken[-1].shape == row.shape
+            for (_, got), (_, wanted) in zip(leaves(taken[-1]), leaves(row), strict=True):
+                assert np.array_equal(got, wanted)
+            seen.add(row.tobytes())
+            obs, _, done, _, info = plain.step(action)
+            stacked, *_ = wrapped.step(action)
+    assert len(seen) > 8
+    unstacked = rlframe.load(loaded.path, stack_frames=False)
+    assert unstacked.act(whole) == answer(policy, row)[0]
+    assert loaded.is_stateful and not unstacked.is_stateful
+
+
+def test_the_number_of_envs_of_running_episodes_cannot_change() -> None:
+    loaded, _ = pair('r2d2', dict(env_id=WideEnv))
+    obs = observations(loaded.observation_space, 3)
+    loaded.act(obs)
+    with pytest.raises(ObservationError, match='got 1, expected 3'):
+        loaded.act(obs[0])
+    loaded.reset(np.array([False, True, False]))
+    with pytest.raises(ObservationError, match='got 2, expected 3'):
+        loaded.act(obs[:2])
+    loaded.reset()
+    assert isinstance(loaded.act(obs[0]), int)
+
+
+def test_what_is_loaded_says_what_it_is_and_refuses_what_is_not_of_its_space() -> None:
+    loaded, _ = pair('sac', dict(env_id=WideEnv, kwargs=dict(action='Box')))
+    assert loaded.observation_space == WideEnv.OBS['Box'] and loaded.action_space == WideEnv.ACTIONS['Box']
+    assert 'sac' in repr(loaded) and 'WideEnv' in repr(loaded) and not loaded.is_stateful
+    assert loaded.act(np.zeros(4)).shape == (3, 1) and loaded.act(np.zeros((1, 4))).shape == (1, 3, 1)
+    with pytest.raises(
+        ObservationError, match=r"got 'float64 of shape \(3,\)', expected float32 of shape \(4,\)"
+    ):
+        loaded.act(np.zeros(3))
+    with pytest.raises(NonFiniteError):
+        loaded.act([0.0, 0.0, 0.0, float('nan')])
+    with pytest.raises(DeviceError, match='cuda:99'):
+        rlframe.load(loaded.path, device='cuda:99')
+
+
+def test_loading_disturbs_no_generator_and_leaves_the_folder_as_it_was() -> None:
+    loaded, _ = pair('dqn', dict(env_id=WideEnv), dict(model=dict(noisy=True)))
+    state, files = torch.get_rng_state(), {p.name: p.read_bytes() for p in loaded.path.iterdir()}
+    again = rlframe.load(loaded.path)
+    rows = observations(again.observation_space, 50)
+    first = again.act(rows)
+    same(first, again.act(rows)), same(first, loaded.act(rows))
+    assert torch.equal(state, torch.get_rng_state())
+    assert files == {p.name: p.read_bytes() for p in loaded.path.iterdir()}
+
+
+ALONE = """
+import sys, rlframe
+assert not {'torch', 'gymnasium'} & set(sys.modules)
+policy = rlframe.load(sys.argv[1])
+action = policy.act([0.5, 1.0, 20.0, 3.5])
+assert policy.action_space.contains(action), action
+assert not [name for name in sys.modules if name.startswith('rlframe.envs')]
+assert not {'space_envs', 'exported', 'Box2D', 'pygame', 'ray'} & set(sys.modules)
+print(action)
+"""
+
+
+def test_neither_the_env_nor_the_run_is_needed(tmp_path: Path) -> None:
+    loaded, _ = pair('dqn', dict(env_id=WideEnv))
+    elsewhere = tmp_path / 'elsewhere' / 'my policy'
+    elsewhere.parent.mkdir()
+    loaded.path.rename(elsewhere)
+    environ = {**os.environ, 'PYTHONPATH': str(ROOT)}
+    words = [sys.executable, '-c', ALONE, str(elsewhere)]
+    done = subprocess.run(words, env=environ, capture_output=True, text=True, cwd='/')
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f'{loaded.act([0.5, 1.0, 20.0, 3.5])}\n'
+
+
+OWN = """
+from rlframe.data import Batch
+from rlframe.policy.dqn import DQNPolicy
+from rlframe.registry import POLICY_REGISTRY
+
+
+@POLICY_REGISTRY.register('contrary_dqn')
+class ContraryDQNPolicy(DQNPolicy):
+    config = dict(other=dict(sign=-1.0))
+
+    def _forward_eval(self, obs, env_id, **settings):
+        action = (self._q_value(obs) * self._cfg.other.sign).argmax(1).numpy()
+        return Batch(action=action + self._spec.action_space.start)
+"""
+
+
+def test_a_policy_of_ones_own_is_imported_only_where_that_is_allowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / 'contrary_dqn.py').write_text(OWN, encoding='utf-8')
+    monkeypatch.syspath_prepend(str(tmp_path))
+    try:
+        run = trained('contrary_dqn', dict(env_id=WideEnv), imports=['contrary_dqn'])
+        path = export_policy(run, allow_import=True)['artifact']
+        with pytest.raises(IncompatibleError, match=r'best_action gives other actions.* of 32.*Override'):
+            export_policy(run, ['torch_export'], allow_import=True)
+        assert not (path.parent / 'policy.pt2').exists()
+        rows = observations(WideEnv.OBS['Box'], 30)
+        expected = answer(as_eval_builds_it(run), rows)
+    finally:
+        POLICY_REGISTRY._classes.pop('contrary_dqn', None)
+        sys.modules.pop('contrary_dqn', None)
+    assert 'allow_import=True' in (path / 'README.md').read_text(encoding='utf-8')
+    with pytest.raises(UnsafeCheckpointError, match=r"import_names=\['contrary_dqn'\].*allow_import=True"):
+        rlframe.load(path)
+    assert 'contrary_dqn' not in sys.modules
+    try:
+        same(rlframe.load(path, allow_import=True).act(rows), expected)
+    finally:
+        POLICY_REGISTRY._classes.pop('contrary_dqn', None)
+        sys.modules.pop('contrary_dqn', None)
