@@ -177,6 +177,7 @@ class Policy(Configurable, ActingState):
         self._on_cpu = self._device.type == 'cpu'
         self._rng = component_rng(seed, 'policy', rank)
         self._normalizer = Normalizer(self._cfg, spec)
+        self._given_model = model
         self._model = (model if model is not None else self._create_model()).to(self._device)
         for field in self._fields:
             getattr(self, f'_init_{field}')()
@@ -190,9 +191,8 @@ class Policy(Configurable, ActingState):
     def model_kwargs(self) -> dict[str, Any]:
         """Returns the arguments of the network's constructor: the ``model`` section and the spec."""
         used = ('type', 'import_names', 'obs_shape', 'action_shape')
-        return {name: value for name, value in self._cfg.model.items() if name not in used} | {
-            'spec': self._spec
-        }
+        options = {name: value for name, value in self._cfg.model.items() if name not in used}
+        return options | {'spec': self._spec}
 
     def _init_learn(self) -> None: ...
     def _init_collect(self) -> None: ...
