@@ -90,10 +90,16 @@ class ActorPool:
 
     Args:
         cfg: The options of a collector that say how: those of ``RAY_OPTIONS``.
+        make: Makes what collects in an actor.
+
+    Raises:
+        ResourceError: If there is no Ray at the address that was given.
     """
 
-    def __init__(self, cfg: Mapping[str, Any]) -> None:
+    def __init__(self, cfg: Mapping[str, Any], make: MakeParts) -> None:
         self._cfg = cfg
+        self.make: Any = make
+        """Makes what collects in an actor; it may be changed until they start."""
         self.slots: dict[int, Slot] = {}
         """The places, by rank."""
         self.restarts = 0
@@ -102,20 +108,21 @@ class ActorPool:
         self._answers: deque[Answer] = deque()
         self._losses: deque[tuple[float, str]] = deque()
         self._numbers = itertools.count()
-        self._make = b''
+        self._make: Any = None  # a reference to ``make`` as bytes
         self._broken = self._closed = False
         self._session = connect(cfg['ray_init_config'], f'{SECTION}.ray_init_config')
         self._remote: Any = ray.remote(CollectorActor)
 
-    def start(self, make: MakeParts) -> None:
+    def start(self) -> None:
         """Starts all actors and waits until they are ready.
 
         Raises:
+            ResourceError: If the cluster has not what they need; with the numbers.
             SerializationError: If what makes the parts cannot be handed over.
             ActorLostError: If they die on the way, or take too long.
             Exception: What an env, a policy or a collector raised when it was made.
         """
-        self._make = to_bytes(make, 'make')
+        self._make = ray.put(to_bytes(self.make, 'make'))
         self.add(self._cfg['num_collectors'])
 
     def add(self, count: int) -> list[int]:
