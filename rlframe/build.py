@@ -53,8 +53,12 @@ def make_env(
 
 
 def make_collector_env(cfg: ResolvedConfig, factory: EnvFactory) -> Any:
-    """Makes what training samples come from: envs, or the data of a collector that steps none."""
+    """Makes what training samples come from: envs, actors that have envs, or the data of a collector that steps none."""
     section = cfg.policy.collect.collector
+    if section.get('backend') == 'ray':
+        from rlframe.worker.collector.ray_pool import ActorPool
+
+        return ActorPool(section)
     kind: Any = SERIAL_COLLECTOR_REGISTRY.get_cls(section)
     data = kind.open_data(section) if hasattr(kind, 'open_data') else None
     return data if data is not None else make_env(cfg, factory, cfg.env.collector_env_num)
@@ -71,13 +75,17 @@ def make_evaluator_env(
 
 
 def make_policy(
-    cfg: ResolvedConfig, spec: EnvSpec, model: Any = None, fields: tuple[str, ...] | None = None
+    cfg: ResolvedConfig,
+    spec: EnvSpec,
+    model: Any = None,
+    fields: tuple[str, ...] | None = None,
+    rank: int = 0,
 ) -> Policy:
     """Makes the policy, with the weights of ``policy.init_from`` where that is set."""
     from rlframe.policy import create_policy
 
     saved = load_checkpoint(cfg.policy.init_from, buffer=False) if cfg.policy.init_from else None
-    policy = create_policy(cfg.policy, spec, model=model, enable_field=fields, seed=cfg.seed)
+    policy = create_policy(cfg.policy, spec, model=model, enable_field=fields, seed=cfg.seed, rank=rank)
     if saved is not None:
         load_network(policy, *saved, cfg, cfg.policy.init_from)
         if fields is None or 'learn' in fields:
@@ -127,11 +135,11 @@ def named_mismatch(manifest: Mapping[str, Any], cfg: ResolvedConfig, where: str)
         raise
 
 
-def random_actor(cfg: ResolvedConfig, policy: Policy, spec: EnvSpec) -> CollectMode:
+def random_actor(cfg: ResolvedConfig, policy: Policy, spec: EnvSpec, rank: int = 0) -> CollectMode:
     """Returns the policy's collect face, acting at random."""
     from rlframe.policy.random_policy import random_collect_mode
 
-    rng = component_rng(cfg.seed, 'random_collect')
+    rng = component_rng(cfg.seed, 'random_collect', rank)
     return random_collect_mode(policy.collect_mode, spec, rng, policy.is_recurrent)
 
 
@@ -203,6 +211,10 @@ def make_collector(cfg: ResolvedConfig, env: IEnvManager, policy: Policy, **comm
     from rlframe.worker import create_serial_collector
 
     section = cfg.policy.collect.collector
+    if section.get('backend') == 'ray':
+        from rlframe.remote import MakeCollector
+
+        common['make'] = MakeCollector(cfg, policy.get_attribute('given_model'))
     return create_serial_collector(section, env=env, policy=policy.collect_mode, seed=cfg.seed, **common)
 
 

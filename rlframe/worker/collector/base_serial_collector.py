@@ -12,14 +12,16 @@ import numpy as np
 from easydict import EasyDict
 
 from rlframe.data.batch import Batch
-from rlframe.data.timestep import Array, IntArray
+from rlframe.data.timestep import Array, FloatArray, IntArray
 from rlframe.data.trajectory import TrajectoryRecorder
+from rlframe.errors import ConfigError
 from rlframe.registry import SERIAL_COLLECTOR_REGISTRY
 from rlframe.utils.field import Configurable, Field
 from rlframe.utils.metrics import ScalarWriter, write_record
 from rlframe.utils.progress import Progress
 from rlframe.utils.seed import COLLECT, env_seed
 from rlframe.worker.collector.episode_log import EpisodeLog, too_long
+from rlframe.worker.collector.ray_options import RAY_OPTIONS, check_ray_options
 from rlframe.worker.collector.resettable import Resettable
 from rlframe.worker.collector.rollout import Rollout, Step
 
@@ -64,9 +66,6 @@ class SerialCollector(ISerialCollector):
     """
 
     config = dict(
-        backend=Field(
-            'local', str, '', '', "where envs are stepped: 'local' is this process", choices=('local',)
-        ),
         deepcopy_obs=Field(
             False,
             bool,
@@ -101,6 +100,7 @@ class SerialCollector(ISerialCollector):
             '',
             "add the columns env_id and episode_step, by which a replay buffer 'sequence' finds the steps of an episode",
         ),
+        **RAY_OPTIONS,
     )
 
     def __init__(  # noqa: PLR0913  # six are the public signature
@@ -117,7 +117,7 @@ class SerialCollector(ISerialCollector):
         progress: Progress | None = None,
     ) -> None:
         self._cfg = self.resolve_config(cfg)
-        self._cfg.get('deepcopy_obs'), self._cfg.get('transform_obs'), self._cfg.get('backend')
+        self._cfg.get('deepcopy_obs'), self._cfg.get('transform_obs')
         self._tb_logger, self._exp_name, self._instance_name = tb_logger, exp_name, instance_name
         self._seed, self._rank = seed, rank
         self._mark_episodes: bool = self._cfg.mark_episodes
@@ -138,8 +138,19 @@ class SerialCollector(ISerialCollector):
         if policy is not None:
             self.reset_policy(policy)
 
+    @classmethod
+    def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
+        return super().check_config(cfg) + check_ray_options(cfg)
+
     def reset_env(self, _env: Any = None) -> None:
         if _env is not None:
+            if self._cfg.backend != 'local':
+                raise ConfigError(
+                    f'{type(self).__name__} steps envs in this process; create_serial_collector makes one whose actors do',
+                    where='policy.collect.collector.backend',
+                    got=self._cfg.backend,
+                    expected="'local'",
+                )
             self._env = _env
             self._env.launch()
             seeds = [env_seed(self._seed, self._rank, i, COLLECT) for i in range(self._env.env_num)]
@@ -206,6 +217,10 @@ class SerialCollector(ISerialCollector):
     def mean_return(self) -> float:
         """Returns the mean return of the last episodes, NaN before the first one ended."""
         return self._log.window_mean()
+
+    def take_episodes(self) -> FloatArray:
+        """Returns return, length and success of the episodes that no record holds yet, [n, 3], and forgets them."""
+        return self._log.take_recent()
 
     def _record(self, step: Step, stamp: Array, level_seeds: Array | None, reserve: int) -> None:
         """Counts a step and hands its rows, with the columns ``collect_iter`` and ``seed``, to the recorder."""
@@ -368,7 +383,14 @@ def to_tensor_transitions(
 
 
 def create_serial_collector(cfg: EasyDict, **kwargs: Any) -> ISerialCollector:
-    """Builds the collector named by ``cfg.type``. Raises ``RegistryError`` naming the closest registered type."""
+    """Builds the collector named by ``cfg.type``. Raises ``RegistryError`` naming the closest registered type.
+
+    With ``cfg.backend='ray'`` it runs in actors: see ``RayCollector.from_config``.
+    """
+    if cfg.get('backend') == 'ray':
+        from rlframe.worker.collector.ray_collector import RayCollector
+
+        return RayCollector.from_config(cfg, **kwargs)
     return SERIAL_COLLECTOR_REGISTRY.build(cfg, cfg=cfg, **kwargs)
 
 

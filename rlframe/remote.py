@@ -1,0 +1,77 @@
+"""What acts in other processes: parts of a config, made where they are needed."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from rlframe import build
+from rlframe.registry import import_modules
+from rlframe.utils.field import ResolvedConfig
+from rlframe.utils.progress import Progress
+from rlframe.utils.seed import incarnation_seed, set_seed
+from rlframe.worker.collector.ray_actor import Parts
+from rlframe.worker.collector.ray_options import remote_config_of
+
+
+class MakeCollector:
+    """Makes what collects in the actor of a rank, as a config says; the one of rank 0 is that of a run without actors.
+
+    Args:
+        cfg: A compiled config.
+        model: The network, where the user brought one; it is copied.
+    """
+
+    def __init__(self, cfg: ResolvedConfig, model: Any = None) -> None:
+        self._cfg, self._model = cfg, model
+
+    def __call__(self, rank: int, incarnation: int) -> Parts:
+        """Makes envs, policy and collector."""
+        from rlframe.worker import create_serial_collector
+
+        cfg = actor_config(self._cfg, rank, incarnation)
+        section = cfg.policy.collect.collector
+        is_sync = section.sync
+        factory, policy = make_acting(cfg, rank if is_sync else rank + 1, self._model)
+        env, progress = build.make_collector_env(cfg, factory), Progress()
+        collector = create_serial_collector(
+            section, env=env, policy=policy.collect_mode, seed=cfg.seed, rank=rank, progress=progress
+        )
+        random = build.random_actor(cfg, policy, factory.spec, rank)
+        return Parts(collector, env, progress, policy.collect_mode, random)
+
+
+def actor_config(cfg: ResolvedConfig, rank: int, incarnation: int) -> ResolvedConfig:
+    """Returns the config of what acts in an actor: there nothing is logged or handed on to further actors.
+
+    Args:
+        cfg: The config of the run.
+        rank: Which actor it is.
+        incarnation: How many were lost in its place before.
+    """
+    cfg = copy.deepcopy(cfg)
+    section = cfg.policy.collect.collector
+    if not remote_config_of(section, rank)['num_gpus']:
+        cfg.policy.device, cfg.policy.cuda = 'cpu', None
+    section.backend, section.collect_print_freq = 'local', 2**62
+    cfg.policy.init_from = None  # weights come from the driver
+    cfg.seed = incarnation_seed(cfg.seed, rank, incarnation)
+    return cfg
+
+
+def make_acting(
+    cfg: ResolvedConfig, rank: int = 0, model: Any = None, fields: tuple[str, ...] = ('collect',)
+) -> tuple[Any, Any]:
+    """Makes what a process needs to act: what makes envs, and a policy; and prepares the process for it.
+
+    Args:
+        cfg: The config of the actor.
+        rank: Which of several policies it is.
+        model: The network, where the user brought one.
+        fields: Faces of the policy that are needed.
+    """
+    import_modules(list(cfg.import_names))
+    set_seed(cfg.seed)
+    build.set_threads(cfg)
+    factory = build.make_factory(cfg)
+    return factory, build.make_policy(cfg, factory.spec, copy.deepcopy(model), fields, rank)

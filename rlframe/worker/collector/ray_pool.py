@@ -1,0 +1,332 @@
+"""ActorPool: K Ray actors that are asked and answer, none of which is waited for without a limit, and each is replaced when lost."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import ray
+from ray.exceptions import RayError, RayTaskError
+
+from rlframe.errors import ActorFailedError, ActorLostError
+from rlframe.utils.ray_session import actor_resources, connect
+from rlframe.utils.serialize import to_bytes
+from rlframe.worker.collector.ray_actor import CollectorActor, Facts, Failure, MakeParts, raise_failure
+from rlframe.worker.collector.ray_options import remote_config_of
+
+SECTION = 'policy.collect.collector'
+"""Where the options are in a config."""
+logger = logging.getLogger('rlframe.ray')
+
+TICK = 0.5
+"""Seconds between two looks at the deadlines."""
+FIRST_BACKOFF, LONGEST_BACKOFF = 0.5, 30.0
+"""Seconds before an actor takes the place of one that was lost; each further loss in the window doubles them."""
+CLOSE_SECONDS = 5.0
+"""What actors have to close their envs before they are killed."""
+
+
+class Call:
+    """One thing that an actor was asked.
+
+    Args:
+        number: Counts up, over all actors.
+        rank: Which actor.
+        method: What.
+        args: With what; object references are handed on as such.
+        seconds: How long it may take.
+        size: What it is to bring, in training samples or episodes.
+    """
+
+    def __init__(
+        self, number: int, rank: int, method: str, args: tuple[Any, ...], seconds: float, size: int = 0
+    ) -> None:
+        self.number, self.rank, self.method, self.args = number, rank, method, args
+        self.seconds, self.size = seconds, size
+        self.ref: Any = None
+        self.data: Any = None
+        self.deadline = float('inf')
+
+
+class Answer(NamedTuple):
+    """What became of a call."""
+
+    call: Call
+    value: Any = None
+    data: Any = None
+    """Reference to the data of ``collect``."""
+    lost: str = ''
+    """Why there is no value; empty where there is."""
+
+
+class Slot:
+    """The place of one actor.
+
+    Args:
+        rank: Which.
+        options: Resources of the actor.
+    """
+
+    def __init__(self, rank: int, options: Mapping[str, Any]) -> None:
+        self.rank, self.options = rank, options
+        self.incarnation = 0
+        self.actor: Any = None
+        self.due = 0.0
+        """When the next actor may be started."""
+        self.facts: Facts | None = None
+        """What the actor said when it was ready; None before."""
+        self.backoff = FIRST_BACKOFF
+        self.waiting: list[Call] = []
+        """Calls for the actor to come."""
+
+
+class ActorPool:
+    """Starts actors, asks them, and puts another one in the place of each that dies or does not answer in time.
+
+    Args:
+        cfg: The options of a collector that say how: those of ``RAY_OPTIONS``.
+    """
+
+    def __init__(self, cfg: Mapping[str, Any]) -> None:
+        self._cfg = cfg
+        self.slots: dict[int, Slot] = {}
+        """The places, by rank."""
+        self.restarts = 0
+        """Actors that took the place of a lost one."""
+        self._calls: dict[int, Call] = {}
+        self._answers: deque[Answer] = deque()
+        self._losses: deque[tuple[float, str]] = deque()
+        self._numbers = itertools.count()
+        self._make = b''
+        self._broken = self._closed = False
+        self._session = connect(cfg['ray_init_config'], f'{SECTION}.ray_init_config')
+        self._remote: Any = ray.remote(CollectorActor)
+
+    def start(self, make: MakeParts) -> None:
+        """Starts all actors and waits until they are ready.
+
+        Raises:
+            SerializationError: If what makes the parts cannot be handed over.
+            ActorLostError: If they die on the way, or take too long.
+            Exception: What an env, a policy or a collector raised when it was made.
+        """
+        self._make = to_bytes(make, 'make')
+        self.add(self._cfg['num_collectors'])
+
+    def add(self, count: int) -> list[int]:
+        """Starts further actors, waits until they are ready and returns their ranks."""
+        first = max(self.slots, default=-1) + 1
+        ranks = list(range(first, first + count))
+        demands = [actor_resources(remote_config_of(self._cfg, rank)) for rank in ranks]
+        self._session.require(demands, f'{SECTION}.num_collectors')
+        for rank in ranks:
+            self.slots[rank] = Slot(rank, remote_config_of(self._cfg, rank))
+            self._create(self.slots[rank])
+        while any(self.slots[rank].facts is None for rank in ranks):
+            self._look()
+        return ranks
+
+    def remove(self, rank: int) -> None:
+        """Closes an actor, which must have nothing to do."""
+        slot = self.slots.pop(rank)
+        if slot.actor is not None:
+            ray.wait([slot.actor.close.remote()], timeout=CLOSE_SECONDS)
+            ray.kill(slot.actor)
+
+    @property
+    def ranks(self) -> list[int]:
+        """Ranks of the actors, in order."""
+        return sorted(self.slots)
+
+    @property
+    def facts(self) -> Facts:
+        """What the actors say of themselves, who all are alike."""
+        return next(slot.facts for slot in self.slots.values() if slot.facts is not None)
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether too many actors were lost to go on."""
+        return self._broken
+
+    @property
+    def calls(self) -> list[Call]:
+        """What was asked and is not answered."""
+        return [call for call in self._calls.values() if call.method != 'launch']
+
+    def ask(self, rank: int, method: str, *args: Any, size: int = 0) -> Call:
+        """Asks an actor for something, without waiting for it."""
+        call = Call(next(self._numbers), rank, method, args, self._cfg['collect_timeout'], size)
+        slot = self.slots[rank]
+        self._calls[call.number] = call
+        if slot.actor is None:
+            slot.waiting.append(call)
+        else:
+            self._send(slot, call)
+        return call
+
+    def wait(self, on_tick: Callable[[], None] | None = None) -> Answer:
+        """Waits for the next answer to anything that was asked; the lowest rank first where several are there.
+
+        Raises:
+            ActorLostError: If more actors were lost than the options allow; with all causes.
+            Exception: What was raised in an actor.
+        """
+        while not self._answers:
+            assert self._calls, 'nothing was asked'
+            self._look()
+            if on_tick is not None:
+                on_tick()
+        return self._answers.popleft()
+
+    def ask_all(
+        self, method: str, args: Mapping[int, tuple[Any, ...]], if_broken: Any = None
+    ) -> dict[int, Any]:
+        """Asks actors for something, again where one is lost, and returns the answers by rank; nothing else may be under way.
+
+        Args:
+            method: What.
+            args: For each rank, with what.
+            if_broken: The answer of all, where too many actors were lost to go on.
+        """
+        if self._broken:
+            return dict.fromkeys(args, if_broken)
+        for rank, given in args.items():
+            self.ask(rank, method, *given)
+        values: dict[int, Any] = {}
+        while len(values) < len(args):
+            answer = self.wait()
+            if answer.lost:
+                self.ask(answer.call.rank, method, *answer.call.args)
+            else:
+                values[answer.call.rank] = answer.value
+        return dict(sorted(values.items()))
+
+    def get(self, answer: Answer) -> Any:
+        """Returns the data of an answer; None where they were lost with their actor."""
+        try:
+            return ray.get(answer.data, timeout=answer.call.seconds)
+        except RayError as error:
+            self._count_loss(f'the data of Ray actor {answer.call.rank} were lost: {_cause(error)}')
+            return None
+
+    def close(self) -> None:
+        """Ends all actors, and Ray if it was started here; may be called twice."""
+        if self._closed:
+            return
+        self._closed = True
+        actors = [slot.actor for slot in self.slots.values() if slot.actor is not None]
+        self._calls.clear()
+        if ray.is_initialized():
+            if actors and not self._broken:
+                refs = [actor.close.remote() for actor in actors]
+                ray.wait(refs, num_returns=len(refs), timeout=CLOSE_SECONDS)
+            for actor in actors:
+                ray.kill(actor)
+        self._session.close()
+
+    # one look at everything
+
+    def _look(self) -> None:
+        """Starts actors that are due, takes answers that are there, and gives up what is too late."""
+        now = time.monotonic()
+        for slot in self.slots.values():
+            if slot.actor is None and now >= slot.due:
+                self._create(slot)
+        sent = sorted((call for call in self._calls.values() if call.ref is not None), key=lambda c: c.rank)
+        if not sent:
+            time.sleep(TICK / 10)
+            return
+        ready, _ = ray.wait([call.ref for call in sent], num_returns=1, timeout=TICK)
+        for call in sent:
+            if call.ref in ready and call.number in self._calls:
+                self._take(call)
+        now = time.monotonic()
+        for call in sent:
+            if call.number in self._calls and now > call.deadline:
+                self._lose(self.slots[call.rank], f'no answer to {call.method} within {call.seconds:g} s')
+
+    def _create(self, slot: Slot) -> None:
+        options = {**slot.options, 'max_restarts': 0, 'max_task_retries': 0}
+        slot.actor = self._remote.options(**options).remote(self._make, slot.rank, slot.incarnation, sys.path)
+        seconds = self._cfg['start_timeout']
+        launch = Call(next(self._numbers), slot.rank, 'launch', (), seconds)
+        self._calls[launch.number] = launch
+        waiting, slot.waiting = slot.waiting, []
+        for call in (launch, *waiting):
+            self._send(slot, call)
+
+    def _send(self, slot: Slot, call: Call) -> None:
+        method = getattr(slot.actor, call.method)
+        if call.method == 'collect':
+            call.ref, call.data = method.options(num_returns=2).remote(*call.args)
+        else:
+            call.ref = method.remote(*call.args)
+        starting = self._cfg['start_timeout'] if slot.facts is None and call.method != 'launch' else 0.0
+        call.deadline = time.monotonic() + call.seconds + starting
+
+    def _take(self, call: Call) -> None:
+        slot = self.slots[call.rank]
+        try:
+            value = ray.get(call.ref, timeout=call.seconds)
+        except RayTaskError as error:
+            raise ActorFailedError(str(error), where=f'Ray actor {call.rank}') from error
+        except RayError as error:
+            self._lose(slot, _cause(error))
+            return
+        del self._calls[call.number]
+        if isinstance(value, Failure):
+            raise_failure(value, f'Ray actor {call.rank}')
+        if call.method == 'launch':
+            slot.facts = value
+        else:
+            self._answers.append(Answer(call, value, call.data))
+
+    # losses
+
+    def _lose(self, slot: Slot, cause: str) -> None:
+        """Counts an actor as lost, with everything that it was asked; another one is started a little later."""
+        if slot.actor is not None:
+            ray.kill(slot.actor)
+        was_ready, slot.actor, slot.facts = slot.facts is not None, None, None
+        for call in [call for call in self._calls.values() if call.rank == slot.rank]:
+            del self._calls[call.number]
+            if call.method != 'launch':
+                self._answers.append(Answer(call, lost=cause))
+        name = f'Ray actor {slot.rank}'
+        self._count_loss(f'{name} {"was lost" if was_ready else "did not start"}: {cause}')
+        if len(self._losses) == 1:
+            slot.backoff = FIRST_BACKOFF
+        slot.incarnation += 1
+        slot.due = time.monotonic() + slot.backoff
+        self.restarts += 1
+        logger.warning('%s was lost (%s); another one starts in %g s', name, cause, slot.backoff)
+        slot.backoff = min(2 * slot.backoff, LONGEST_BACKOFF)
+
+    def _count_loss(self, text: str) -> None:
+        now = time.monotonic()
+        self._losses.append((now, text))
+        while now - self._losses[0][0] > self._cfg['restart_window']:
+            self._losses.popleft()
+        if len(self._losses) > self._cfg['max_actor_restarts']:
+            self._broken = True
+            raise _too_many(self._cfg, [text for _, text in self._losses])
+
+
+def _cause(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return f'{type(error).__name__}: {lines[0]}' if lines else type(error).__name__
+
+
+def _too_many(cfg: Mapping[str, Any], causes: Sequence[str]) -> ActorLostError:
+    limit, window = cfg['max_actor_restarts'], cfg['restart_window']
+    listed = '\n'.join(f'  {cause}' for cause in causes)
+    return ActorLostError(
+        f'{len(causes)} actors were lost within {window:g} s, {limit} may be replaced:\n{listed}\n',
+        where=f'{SECTION}.max_actor_restarts',
+        remedy='Is there enough memory? Do the envs answer? The log files of the Ray session say more.',
+    )

@@ -1,0 +1,70 @@
+"""Publisher: each version of the weights goes into the object store once, and to actors by reference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import ray
+
+from rlframe.data.timestep import Array
+from rlframe.worker.collector.ray_pool import ActorPool
+from rlframe.worker.collector.ray_weights import flatten
+
+
+class Publisher:
+    """Knows which version of the weights is the newest, and which one each actor has.
+
+    Args:
+        face: Collect face of the policy that is trained.
+        always: Whether each request brings the newest version.
+        interval: Batches of one actor after which it gets the newest version in any case; negative: no limit.
+    """
+
+    def __init__(self, face: Any, always: bool = True, interval: int = -1) -> None:
+        self.face = face
+        """Collect face of the policy that is trained."""
+        self.version = 0
+        """Of the newest weights; the first ones have 1."""
+        self._always, self._interval = always, interval
+        self._ref: Any = None
+        self._block: Array | None = None
+        self._train_iter = -1
+        self._at: dict[int, tuple[int, int, int]] = {}  # incarnation, version, batches since then, by rank
+
+    def publish(self, train_iter: int) -> None:
+        """Makes the present weights the newest version, unless they are that already.
+
+        Args:
+            train_iter: Train iterations so far; while it stays the same, the weights are compared bit by bit.
+        """
+        weights = flatten(self.face.state_dict(), self.version + 1)
+        if train_iter == self._train_iter and np.array_equal(weights.block, self._block):  # type: ignore[arg-type]  # there is one then
+            return
+        self.version, self._train_iter, self._block = weights.version, train_iter, weights.block
+        self._ref = ray.put(weights)
+
+    def for_actor(self, pool: ActorPool, rank: int, train_iter: int, force: bool = False) -> tuple[int, Any]:
+        """Returns the version that an actor will have, and a reference to it; None where it has it already.
+
+        Args:
+            pool: Where the actor is.
+            rank: Which one.
+            train_iter: Train iterations so far.
+            force: Whether it is to have the newest version, whatever the options say.
+        """
+        incarnation = pool.slots[rank].incarnation
+        there, version, batches = self._at.get(rank, (-1, 0, 0))
+        is_new = there != incarnation
+        if is_new or force or self._always or 0 <= self._interval <= batches:
+            if force or self._always or self._interval >= 0 or self._ref is None:
+                self.publish(train_iter)
+            if is_new or version != self.version:
+                self._at[rank] = (incarnation, self.version, 1)
+                return self.version, self._ref
+        self._at[rank] = (incarnation, version, batches + 1)
+        return version, None
+
+    def forget(self) -> None:
+        """Takes nothing for granted of what actors have."""
+        self._at = {}
