@@ -93,7 +93,11 @@ def weights_by_iteration(pipeline: SerialPipeline) -> dict[int, Any]:
     return states
 
 
-def test_best_checkpoint_holds_the_weights_that_were_evaluated_not_the_newest() -> None:
+@pytest.mark.parametrize('rounds', [3, 25])
+def test_best_checkpoint_holds_the_weights_that_were_evaluated_not_the_newest(
+    rounds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LateEvaluator, 'rounds', rounds)
     with start() as pipeline:
         states = weights_by_iteration(pipeline)
         best, manifest = load_checkpoint(pipeline.folder / 'ckpt' / 'best')
