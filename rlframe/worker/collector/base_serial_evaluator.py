@@ -15,6 +15,7 @@ from rlframe.registry import SERIAL_EVALUATOR_REGISTRY
 from rlframe.utils.field import Configurable, Field
 from rlframe.utils.metrics import ScalarWriter
 from rlframe.utils.seed import EVALUATE
+from rlframe.worker.collector.ray_options import EVALUATOR_OPTIONS
 from rlframe.worker.collector.resettable import Resettable
 
 SaveCheckpoint = Callable[[str], Any]
@@ -73,6 +74,7 @@ class ISerialEvaluator(Configurable, Resettable):
             'mean that ends training; set by env.stop_value',
             may_change=True,
         ),
+        **EVALUATOR_OPTIONS,
     )
 
     worst: Any = -np.inf
@@ -292,6 +294,13 @@ def _plain(value: Any) -> Any:
 
 
 def create_serial_evaluator(cfg: EasyDict, **kwargs: Any) -> ISerialEvaluator:
-    """Builds the evaluator named by ``cfg.type``, ``interaction`` where there is none."""
+    """Builds the evaluator named by ``cfg.type``, ``interaction`` where there is none.
+
+    With ``cfg.backend='ray'`` it runs in an actor, and ``env`` is that: see ``RaySerialEvaluator``.
+    """
+    if cfg.get('backend') == 'ray':
+        from rlframe.worker.collector.ray_evaluator import RaySerialEvaluator
+
+        return RaySerialEvaluator(cfg, **kwargs)
     named = {'type': 'interaction', **{name: cfg[name] for name in ('type', 'import_names') if name in cfg}}
     return SERIAL_EVALUATOR_REGISTRY.build(named, cfg=cfg, **kwargs)
