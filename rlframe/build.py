@@ -59,7 +59,7 @@ def make_collector_env(cfg: ResolvedConfig, factory: EnvFactory) -> Any:
         from rlframe.remote import MakeCollector
         from rlframe.worker.collector.ray_pool import ActorPool
 
-        return ActorPool(section, MakeCollector(cfg, factory))
+        return ActorPool(section, make=MakeCollector(cfg, factory))
     kind: Any = SERIAL_COLLECTOR_REGISTRY.get_cls(section)
     data = kind.open_data(section) if hasattr(kind, 'open_data') else None
     return data if data is not None else make_env(cfg, factory, cfg.env.collector_env_num)
@@ -67,8 +67,18 @@ def make_collector_env(cfg: ResolvedConfig, factory: EnvFactory) -> Any:
 
 def make_evaluator_env(
     cfg: ResolvedConfig, factory: EnvFactory, env_num: int, render_mode: str | None = None
-) -> IEnvManager:
-    """Makes envs to evaluate in: where others would be given up, a new one takes their place, so that each does its share."""
+) -> Any:
+    """Makes envs to evaluate in, or an actor that has envs.
+
+    Where others would be given up, a new one takes their place, so that each does its share.
+    """
+    section = cfg.policy.eval.evaluator
+    if section.get('backend') == 'ray':
+        from rlframe.worker.collector.ray_evaluator import EvaluatorActor
+        from rlframe.worker.collector.ray_options import pool_options
+        from rlframe.worker.collector.ray_pool import ActorPool
+
+        return ActorPool(pool_options(section), EvaluatorActor, 'policy.eval.evaluator')
     if cfg.env.manager.get('on_error') == 'drop':
         cfg = copy.deepcopy(cfg)
         cfg.env.manager.on_error = 'restart'
@@ -217,15 +227,19 @@ def make_collector(cfg: ResolvedConfig, env: Any, policy: Policy, **common: Any)
     return create_serial_collector(section, env=env, policy=policy.collect_mode, seed=cfg.seed, **common)
 
 
-def make_evaluator(
-    cfg: ResolvedConfig, env: IEnvManager, policy: Policy, spec: EnvSpec, **common: Any
-) -> Any:
+def make_evaluator(cfg: ResolvedConfig, env: Any, policy: Policy, spec: EnvSpec, **common: Any) -> Any:
     """Makes the evaluator; without a stop value in the config it takes the env's reward threshold."""
     from rlframe.worker import create_serial_evaluator
 
     section = cfg.policy.eval.evaluator
     given = {'env': env, 'seed': cfg.seed, **common}
     given['policy'] = with_opponents(cfg, policy.eval_mode, spec, given['seed'])
+    if section.get('backend') == 'ray':
+        from rlframe.remote import MakeEvaluator
+
+        facts: dict[str, Any] = {name: given[name] for name in ('seed', 'purpose') if name in given}
+        env.start(MakeEvaluator(cfg, facts, policy.get_attribute('given_model')))
+        given['policy'] = policy.eval_mode
     evaluator = create_serial_evaluator(section, **given)
     if evaluator.stop_value is None:
         evaluator.stop_value = spec.reward_threshold

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from typing import Any
 
 from rlframe import build
@@ -11,6 +12,7 @@ from rlframe.utils.field import ResolvedConfig
 from rlframe.utils.progress import Progress
 from rlframe.utils.seed import incarnation_seed, set_seed
 from rlframe.worker.collector.ray_actor import Parts
+from rlframe.worker.collector.ray_evaluator import EvaluatorParts, Recorder
 from rlframe.worker.collector.ray_options import remote_config_of
 
 
@@ -42,6 +44,36 @@ class MakeCollector:
         )
         random = build.random_actor(cfg, policy, factory.spec, rank)
         return Parts(collector, env, progress, policy.collect_mode, random)
+
+
+class MakeEvaluator:
+    """Makes what evaluates in an actor; it plays the same episodes as an evaluator in the process of the run.
+
+    Args:
+        cfg: A compiled config.
+        given: Further arguments of the evaluator.
+        model: The network, where the user brought one; it is copied.
+    """
+
+    def __init__(self, cfg: ResolvedConfig, given: Mapping[str, Any], model: Any = None) -> None:
+        self._cfg, self._given, self._model = cfg, given, model
+
+    def __call__(self, rank: int, incarnation: int) -> EvaluatorParts:
+        """Makes envs, policy and evaluator."""
+        cfg = copy.deepcopy(self._cfg)
+        section = cfg.policy.eval.evaluator
+        if not section.remote_config.get('num_gpus'):
+            cfg.policy.device, cfg.policy.cuda = 'cpu', None
+        section.backend, cfg.policy.init_from = 'local', None
+        prepare(cfg)
+        factory = build.make_factory(cfg)
+        policy = build.make_policy(cfg, factory.spec, self._model, ('eval',), rank)
+        env = build.make_evaluator_env(
+            cfg, factory, cfg.env.evaluator_env_num, 'rgb_array' if build.films(cfg) else None
+        )
+        recorder = Recorder()
+        evaluator = build.make_evaluator(cfg, env, policy, factory.spec, tb_logger=recorder, **self._given)
+        return EvaluatorParts(evaluator, env, policy.eval_mode, recorder)
 
 
 def actor_config(cfg: ResolvedConfig, rank: int, incarnation: int) -> ResolvedConfig:

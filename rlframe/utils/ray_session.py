@@ -64,6 +64,12 @@ class _Started:
     """What ends the rest of Ray if this process is killed."""
 
 
+class _Reserved:
+    """What the open sessions of this process have set aside: Ray says of an actor that is being made what it takes too late."""
+
+    total: Counter[str] = Counter()
+
+
 class RaySession:
     """One user's hold on the Ray of this process; the last one that is closed ends what ``connect`` brought up.
 
@@ -77,17 +83,18 @@ class RaySession:
         """Whether this module brought Ray up, so that the last session's end is Ray's."""
         self.description = description
         """Whose Ray it is, in words."""
-        self._open = own
+        self._open = True
+        self._reserved: Counter[str] = Counter()
 
     def require(
         self, demands: Sequence[Resources], where: str, remedy: str = '', wait_s: float = FREE_SECONDS
     ) -> None:
-        """Makes sure that actors with these demands can start now; nothing is set aside for them.
+        """Sets aside what actors with these demands take, until ``release`` or ``close``.
 
         Args:
             demands: What each of the actors needs.
             where: Config key that asks for them.
-            remedy: What else can be done about it than what the error says itself.
+            remedy: What to do about it, if not what the error says anyway.
             wait_s: How long to wait for resources that somebody is giving back.
 
         Raises:
@@ -99,12 +106,22 @@ class RaySession:
             if time.monotonic() > limit:
                 raise _too_little(demands, lacking, free, where, remedy)
             time.sleep(0.1)
+        self._reserved.update(needed)
+        _Reserved.total.update(needed)
+
+    def release(self, demands: Sequence[Resources]) -> None:
+        """Gives back what was set aside for actors that are no more."""
+        self._reserved.subtract(_total(demands))
+        _Reserved.total.subtract(_total(demands))
 
     def close(self) -> None:
         """Lets go of Ray; may be called twice."""
         if not self._open:
             return
         self._open = False
+        _Reserved.total.subtract(self._reserved)
+        if not self.own:
+            return
         _Started.holders -= 1
         if _Started.holders == 0 and _is_ours():
             _Started.job = None
@@ -288,21 +305,24 @@ def _probe(address: str, where: str) -> None:
         ) from error
 
 
-def _total(demands: Sequence[Resources]) -> dict[str, float]:
+def _total(demands: Sequence[Resources]) -> Counter[str]:
     total: Counter[str] = Counter()
     for demand in demands:
         total.update(demand)  # type: ignore[arg-type]  # it adds up any numbers
-    return dict(total)
+    return total
 
 
 def _free() -> dict[str, float]:
-    """Returns what is free for actors of this process, which in a trial of Ray Tune is the rest of the trial's own."""
+    """Returns what is free for further actors of this process, which in a trial of Ray Tune is the rest of the trial's own."""
     group = ray.util.get_current_placement_group()
     if group is None:
-        return dict(ray.available_resources())
-    free: Counter[str] = Counter(_total(group.bundle_specs))
-    free.subtract(ray.get_runtime_context().get_assigned_resources())
-    return dict(free)
+        free, limit = Counter(ray.available_resources()), Counter(ray.cluster_resources())
+    else:
+        free = _total(group.bundle_specs)
+        free.subtract(ray.get_runtime_context().get_assigned_resources())
+        limit = free.copy()
+    limit.subtract(_Reserved.total)
+    return {name: min(size, limit[name]) for name, size in free.items()}
 
 
 def _lacking(demands: Sequence[Resources], needed: Resources, free: Resources) -> list[str]:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import RAY
 
 from rlframe.errors import ConfigError, ResourceError
 from rlframe.utils.lazy import LazyModule
@@ -22,6 +21,13 @@ from rlframe.utils.ray_session import actor_resources, connect
 
 pytestmark = pytest.mark.ray
 ROOT = Path(__file__).parents[2]
+RAY = {
+    'address': 'local',
+    'include_dashboard': False,
+    'configure_logging': False,
+    'object_store_memory': 200 * 2**20,
+}
+"""Arguments of ``ray.init`` for a Ray that lives as long as a test does."""
 START = f"""
 import os, signal, sys, time
 from rlframe.errors import *
@@ -90,12 +96,25 @@ def test_ray_that_is_there_is_used_and_left_running(
 
 def test_more_than_the_cluster_has_is_an_error_with_numbers(ray_of_tests: Any) -> None:
     with connect() as session:
-        session.require([{'CPU': 1.0}] * 4, 'collector.num_collectors')
         message = r'collector\.num_collectors: .*5 x \{CPU: 1\}.*CPU 4 of 4 on 1 node.*fewer actors'
         with pytest.raises(ResourceError, match=message):
             session.require([{'CPU': 1.0}] * 5, 'collector.num_collectors', wait_s=0)
         with pytest.raises(ResourceError, match=r'1 x \{GPU: 1\}.*GPU 0 of 0'):
             session.require([actor_resources({'num_gpus': 1, 'num_cpus': 0})], 'x', wait_s=0)
+
+
+def test_what_is_set_aside_for_one_is_not_free_for_another_before_its_actors_are_there(
+    ray_of_tests: Any,
+) -> None:
+    with connect() as other:
+        with connect() as session:
+            session.require([{'CPU': 1.0}] * 3, 'x', wait_s=0)
+            with pytest.raises(ResourceError, match=r'2 x \{CPU: 1\}; free: CPU 1 of 4'):
+                other.require([{'CPU': 1.0}] * 2, 'x', wait_s=0)
+            session.release([{'CPU': 1.0}])
+            other.require([{'CPU': 1.0}] * 2, 'x', wait_s=0)
+            other.release([{'CPU': 1.0}] * 2)
+        other.require([{'CPU': 1.0}] * 4, 'x', wait_s=0)
 
 
 def test_what_is_free_counts_not_what_there_is(ray_of_tests: Any) -> None:

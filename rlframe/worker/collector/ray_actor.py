@@ -98,11 +98,11 @@ class Header(NamedTuple):
     """Running statistics before and after, where they are not part of that."""
 
 
-class CollectorActor:
-    """Holds a collector and does what the driver asks for; an exception is an answer, so that the actor outlives it.
+class RemoteActor:
+    """Does what the driver asks for; an exception is an answer, so that the actor outlives it.
 
     Args:
-        make: A ``MakeParts``, as bytes.
+        make: Makes the parts that act, as bytes.
         rank: Which of the actors this is.
         incarnation: How many were lost in its place before.
         path: Where the driver imports modules from.
@@ -112,18 +112,29 @@ class CollectorActor:
         sys.path += [place for place in path if place not in sys.path]
         self._make, self._rank, self._incarnation = make, rank, incarnation
         self._parts: Any = None
-        self._at_random = False
 
     def launch(self) -> Facts | Failure:
-        """Makes envs, policy and collector."""
+        """Makes envs, policy and what uses them."""
 
         def launch() -> Facts:
-            make: MakeParts = from_bytes(self._make)
+            make = from_bytes(self._make)
             self._parts = make(self._rank, self._incarnation)
             env = self._parts.env
             return Facts(env.env_num, env.spec.player_num, os.getpid(), os.uname().nodename)
 
         return self._answer(launch)
+
+    def _answer(self, do: Callable[[], Any]) -> Any:
+        try:
+            return do()
+        except Exception as error:  # whatever it is, it is the driver's to raise
+            return failure_of(error)
+
+
+class CollectorActor(RemoteActor):
+    """Holds a collector; it is made by a ``MakeParts``."""
+
+    _at_random = False
 
     def collect(self, request: Request, weights: Weights | None) -> tuple[Header | Failure, Any]:
         """Collects, and returns what is told of the data and the data, as two objects."""
@@ -226,12 +237,6 @@ class CollectorActor:
         acting = acting_of(self._parts.trained)
         if acting is not None and state is not None:
             acting.load_state(state)
-
-    def _answer(self, do: Callable[[], Any]) -> Any:
-        try:
-            return do()
-        except Exception as error:  # whatever it is, it is the driver's to raise
-            return failure_of(error)
 
 
 def acting_of(face: Any) -> Any:

@@ -16,7 +16,13 @@ from ray.exceptions import RayError, RayTaskError
 from rlframe.errors import ActorFailedError, ActorLostError
 from rlframe.utils.ray_session import actor_resources, connect
 from rlframe.utils.serialize import to_bytes
-from rlframe.worker.collector.ray_actor import CollectorActor, Facts, Failure, MakeParts, raise_failure
+from rlframe.worker.collector.ray_actor import (
+    CollectorActor,
+    Facts,
+    Failure,
+    RemoteActor,
+    raise_failure,
+)
 from rlframe.worker.collector.ray_options import remote_config_of
 
 SECTION = 'policy.collect.collector'
@@ -90,16 +96,24 @@ class ActorPool:
 
     Args:
         cfg: The options of a collector that say how: those of ``RAY_OPTIONS``.
-        make: Makes what collects in an actor.
+        kind: What runs in the actors.
+        section: Where the options are in a config.
+        make: Makes the parts in an actor; it may be given to ``start``.
 
     Raises:
         ResourceError: If there is no Ray at the address that was given.
     """
 
-    def __init__(self, cfg: Mapping[str, Any], make: MakeParts) -> None:
-        self._cfg = cfg
-        self.make: Any = make
-        """Makes what collects in an actor; it may be changed until they start."""
+    def __init__(
+        self,
+        cfg: Mapping[str, Any],
+        kind: type[RemoteActor] = CollectorActor,
+        section: str = SECTION,
+        make: Any = None,
+    ) -> None:
+        self._cfg, self._section = cfg, section
+        self.make = make
+        """Makes the parts in an actor; it may be changed until they start."""
         self.slots: dict[int, Slot] = {}
         """The places, by rank."""
         self.restarts = 0
@@ -110,11 +124,14 @@ class ActorPool:
         self._numbers = itertools.count()
         self._make: Any = None  # a reference to ``make`` as bytes
         self._broken = self._closed = False
-        self._session = connect(cfg['ray_init_config'], f'{SECTION}.ray_init_config')
-        self._remote: Any = ray.remote(CollectorActor)
+        self._session = connect(cfg['ray_init_config'], f'{section}.ray_init_config')
+        self._remote: Any = ray.remote(kind)
 
-    def start(self) -> None:
+    def start(self, make: Any = None) -> None:
         """Starts all actors and waits until they are ready.
+
+        Args:
+            make: Makes the parts in an actor, a ``MakeParts`` or its like.
 
         Raises:
             ResourceError: If the cluster has not what they need; with the numbers.
@@ -122,7 +139,7 @@ class ActorPool:
             ActorLostError: If they die on the way, or take too long.
             Exception: What an env, a policy or a collector raised when it was made.
         """
-        self._make = ray.put(to_bytes(self.make, 'make'))
+        self._make = ray.put(to_bytes(self.make if make is None else make, 'make'))
         self.add(self._cfg['num_collectors'])
 
     def add(self, count: int) -> list[int]:
@@ -130,7 +147,7 @@ class ActorPool:
         first = max(self.slots, default=-1) + 1
         ranks = list(range(first, first + count))
         demands = [actor_resources(remote_config_of(self._cfg, rank)) for rank in ranks]
-        self._session.require(demands, f'{SECTION}.num_collectors')
+        self._session.require(demands, f'{self._section}.num_collectors')
         for rank in ranks:
             self.slots[rank] = Slot(rank, remote_config_of(self._cfg, rank))
             self._create(self.slots[rank])
@@ -190,6 +207,12 @@ class ActorPool:
                 on_tick()
         return self._answers.popleft()
 
+    def poll(self) -> Answer | None:
+        """Returns an answer if one is there, without waiting for it; it raises what ``wait`` raises."""
+        if self._calls and not self._answers:
+            self._look(0.0)
+        return self._answers.popleft() if self._answers else None
+
     def ask_all(
         self, method: str, args: Mapping[int, tuple[Any, ...]], if_broken: Any = None
     ) -> dict[int, Any]:
@@ -238,17 +261,17 @@ class ActorPool:
 
     # one look at everything
 
-    def _look(self) -> None:
-        """Starts actors that are due, takes answers that are there, and gives up what is too late."""
+    def _look(self, seconds: float = TICK) -> None:
+        """Starts actors that are due, takes answers that come within a time, and gives up what is too late."""
         now = time.monotonic()
         for slot in self.slots.values():
             if slot.actor is None and now >= slot.due:
                 self._create(slot)
         sent = sorted((call for call in self._calls.values() if call.ref is not None), key=lambda c: c.rank)
         if not sent:
-            time.sleep(TICK / 10)
+            time.sleep(seconds / 10)
             return
-        ready, _ = ray.wait([call.ref for call in sent], num_returns=1, timeout=TICK)
+        ready, _ = ray.wait([call.ref for call in sent], num_returns=1, timeout=seconds)
         for call in sent:
             if call.ref in ready and call.number in self._calls:
                 self._take(call)
@@ -321,7 +344,7 @@ class ActorPool:
             self._losses.popleft()
         if len(self._losses) > self._cfg['max_actor_restarts']:
             self._broken = True
-            raise _too_many(self._cfg, [text for _, text in self._losses])
+            raise _too_many(self._cfg, self._section, [text for _, text in self._losses])
 
 
 def _cause(error: Exception) -> str:
@@ -329,11 +352,11 @@ def _cause(error: Exception) -> str:
     return f'{type(error).__name__}: {lines[0]}' if lines else type(error).__name__
 
 
-def _too_many(cfg: Mapping[str, Any], causes: Sequence[str]) -> ActorLostError:
+def _too_many(cfg: Mapping[str, Any], section: str, causes: Sequence[str]) -> ActorLostError:
     limit, window = cfg['max_actor_restarts'], cfg['restart_window']
     listed = '\n'.join(f'  {cause}' for cause in causes)
     return ActorLostError(
         f'{len(causes)} actors were lost within {window:g} s, {limit} may be replaced:\n{listed}\n',
-        where=f'{SECTION}.max_actor_restarts',
+        where=f'{section}.max_actor_restarts',
         remedy='Is there enough memory? Do the envs answer? The log files of the Ray session say more.',
     )
