@@ -124,7 +124,7 @@ class ActorPool:
         self._numbers = itertools.count()
         self._make: Any = None  # a reference to ``make`` as bytes
         self._broken = self._closed = False
-        self._session = connect(cfg['ray_init_config'], f'{section}.ray_init_config')
+        self._session = connect(cfg['ray_init_config'], self._key('ray_init_config'))
         self._remote: Any = ray.remote(kind)
 
     def start(self, make: Any = None) -> None:
@@ -139,17 +139,24 @@ class ActorPool:
             ActorLostError: If they die on the way, or take too long.
             Exception: What an env, a policy or a collector raised when it was made.
         """
-        self._make = ray.put(to_bytes(self.make if make is None else make, 'make'))
+        self.make = self.make if make is None else make
         self.add(self._cfg['num_collectors'])
 
-    def add(self, count: int) -> list[int]:
-        """Starts further actors, waits until they are ready and returns their ranks."""
+    def add(self, count: int, remote_config: Mapping[str, Any] | None = None) -> list[int]:
+        """Starts further actors, waits until they are ready and returns their ranks.
+
+        Args:
+            count: How many.
+            remote_config: Resources of each; as the options say where not given.
+        """
+        self._make = ray.put(to_bytes(self.make, 'make'))
         first = max(self.slots, default=-1) + 1
         ranks = list(range(first, first + count))
-        demands = [actor_resources(remote_config_of(self._cfg, rank)) for rank in ranks]
-        self._session.require(demands, f'{self._section}.num_collectors')
+        options = {rank: {**remote_config_of(self._cfg, rank), **(remote_config or {})} for rank in ranks}
+        demands = [actor_resources(own) for own in options.values()]
+        self._session.require(demands, self._key('num_collectors'))
         for rank in ranks:
-            self.slots[rank] = Slot(rank, remote_config_of(self._cfg, rank))
+            self.slots[rank] = Slot(rank, options[rank])
             self._create(self.slots[rank])
         while any(self.slots[rank].facts is None for rank in ranks):
             self._look()
@@ -166,6 +173,9 @@ class ActorPool:
     def ranks(self) -> list[int]:
         """Ranks of the actors, in order."""
         return sorted(self.slots)
+
+    def _key(self, name: str) -> str:
+        return f'{self._section}.{name}' if self._section else name
 
     @property
     def facts(self) -> Facts:
@@ -344,7 +354,7 @@ class ActorPool:
             self._losses.popleft()
         if len(self._losses) > self._cfg['max_actor_restarts']:
             self._broken = True
-            raise _too_many(self._cfg, self._section, [text for _, text in self._losses])
+            raise _too_many(self._cfg, self._key('max_actor_restarts'), [text for _, text in self._losses])
 
 
 def _cause(error: Exception) -> str:
@@ -352,11 +362,11 @@ def _cause(error: Exception) -> str:
     return f'{type(error).__name__}: {lines[0]}' if lines else type(error).__name__
 
 
-def _too_many(cfg: Mapping[str, Any], section: str, causes: Sequence[str]) -> ActorLostError:
+def _too_many(cfg: Mapping[str, Any], where: str, causes: Sequence[str]) -> ActorLostError:
     limit, window = cfg['max_actor_restarts'], cfg['restart_window']
     listed = '\n'.join(f'  {cause}' for cause in causes)
     return ActorLostError(
         f'{len(causes)} actors were lost within {window:g} s, {limit} may be replaced:\n{listed}\n',
-        where=f'{section}.max_actor_restarts',
+        where=where,
         remedy='Is there enough memory? Do the envs answer? The log files of the Ray session say more.',
     )
