@@ -57,6 +57,7 @@ class Call:
         self.ref: Any = None
         self.data: Any = None
         self.deadline = float('inf')
+        self.is_wanted = True
 
 
 class Answer(NamedTuple):
@@ -190,7 +191,18 @@ class ActorPool:
     @property
     def calls(self) -> list[Call]:
         """What was asked and is not answered."""
-        return [call for call in self._calls.values() if call.method != 'launch']
+        return [call for call in self._calls.values() if call.method != 'launch' and call.is_wanted]
+
+    @property
+    def under_way(self) -> int:
+        """What all that was asked for and not taken yet is to bring, in training samples or episodes."""
+        return sum(call.size for call in self.calls) + sum(answer.call.size for answer in self._answers)
+
+    def abandon(self) -> None:
+        """Forgets what is under way: whatever comes of it, nobody is told."""
+        self._answers.clear()
+        for call in self._calls.values():
+            call.is_wanted = call.method == 'launch'
 
     def ask(self, rank: int, method: str, *args: Any, size: int = 0) -> Call:
         """Asks an actor for something, without waiting for it."""
@@ -319,6 +331,8 @@ class ActorPool:
             self._lose(slot, _cause(error))
             return
         del self._calls[call.number]
+        if not call.is_wanted:
+            return
         if isinstance(value, Failure):
             raise_failure(value, f'Ray actor {call.rank}')
         if call.method == 'launch':
@@ -335,7 +349,7 @@ class ActorPool:
         was_ready, slot.actor, slot.facts = slot.facts is not None, None, None
         for call in [call for call in self._calls.values() if call.rank == slot.rank]:
             del self._calls[call.number]
-            if call.method != 'launch':
+            if call.method != 'launch' and call.is_wanted:
                 self._answers.append(Answer(call, lost=cause))
         name = f'Ray actor {slot.rank}'
         self._count_loss(f'{name} {"was lost" if was_ready else "did not start"}: {cause}')

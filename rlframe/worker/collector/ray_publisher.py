@@ -32,14 +32,17 @@ class Publisher:
         self._always, self._interval = always, interval
         self._ref: Any = None
         self._block: Array | None = None
+        self._spare: Array | None = None  # memory that was used before is written faster
         self._at: dict[int, tuple[int, int, int]] = {}  # incarnation, version, batches since then, by rank
 
     def publish(self) -> None:
         """Makes the present weights the newest version, unless they are that already, bit by bit."""
-        weights = flatten(self.face.state_dict(), self.version + 1)
-        if self._block is None or not _same(weights.block, self._block):
-            self.version, self._block = weights.version, weights.block
-            self._ref = ray.put(weights)
+        weights = flatten(self.face.state_dict(), self.version + 1, self._spare)
+        if self._block is not None and _same(weights.block, self._block):
+            self._spare = weights.block
+            return
+        self._spare, self._block, self.version = self._block, weights.block, weights.version
+        self._ref = ray.put(weights)
 
     def begin(self) -> None:
         """Prepares for the requests of one call, in which the weights stay what they are."""

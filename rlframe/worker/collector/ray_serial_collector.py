@@ -13,7 +13,7 @@ from rlframe.data.timestep import FloatArray
 from rlframe.errors import CheckpointMismatchError, ConfigError
 from rlframe.registry import SERIAL_COLLECTOR_REGISTRY
 from rlframe.worker.collector.base_serial_collector import ISerialCollector, SerialCollector, Stopwatch
-from rlframe.worker.collector.episode_log import EpisodeLog
+from rlframe.worker.collector.episode_log import WINDOW, EpisodeLog
 from rlframe.worker.collector.ray_actor import Header, Request, acting_of
 from rlframe.worker.collector.ray_pool import ActorPool, Answer, Call
 from rlframe.worker.collector.ray_publisher import Publisher
@@ -130,7 +130,13 @@ class RaySerialCollector(SerialCollector):
     @property
     def in_flight(self) -> int:
         """Training samples (or episodes) that actors are at, or that wait here to be returned."""
-        return sum(call.size for call in self._pool.calls) + sum(len(ready.data) for ready in self._ready)
+        return self._pool.under_way + sum(len(ready.data) for ready in self._ready)
+
+    def status(self) -> str:
+        stale = self._staleness[-WINDOW:]
+        behind = f'staleness {np.mean(stale):.1f} (at most {max(stale)})' if stale and not self._sync else ''
+        lost = f'lost {self.lost:,}' if self.lost else ''
+        return ' | '.join(part for part in (behind, lost) if part)
 
     def training_data(self, collected: Any) -> Any:
         return self._kind.training_data(self, collected)
@@ -158,7 +164,11 @@ class RaySerialCollector(SerialCollector):
         self._train_iter, self._options, self.versions = train_iter, options, []
         with Stopwatch(self):
             self._publisher.begin()
-            collected = self._collect_sync(target) if self._sync else self._collect_async(target)
+            try:
+                collected = self._collect_sync(target) if self._sync else self._collect_async(target)
+            except Exception:
+                self.lost = self.requested - self.delivered - self.stale - self.in_flight
+                raise
         if not options.get('random_collect') or options.get('record_random_collect', True):
             self._report(train_iter)
         return writable(collected) if self._attribute('on_policy', False) else collected
@@ -252,6 +262,9 @@ class RaySerialCollector(SerialCollector):
 
     def _collect_sync(self, target: int) -> Any:
         divided = self._shares(target)
+        if self._pool.under_way:  # the rest of a call that an exception ended
+            self.lost += self._pool.under_way
+            self._pool.abandon()
         for rank, size in divided.items():
             self._ask(rank, size)
         taken: dict[int, tuple[Answer, Any]] = {}
@@ -298,8 +311,7 @@ class RaySerialCollector(SerialCollector):
         for turn in range(1, limit + 1):
             for rank in self._pool.ranks:
                 calls = [call for call in self._pool.calls if call.rank == rank]
-                under_way = sum(call.size for call in self._pool.calls)
-                if len(calls) < turn and under_way < needed:
+                if len(calls) < turn and self._pool.under_way < needed:
                     self._ask(rank, size)
 
     def _is_too_old(self, ready: Ready) -> bool:
@@ -308,7 +320,7 @@ class RaySerialCollector(SerialCollector):
 
     def _drain(self) -> None:
         """Waits for everything that is under way, and keeps it for the next call."""
-        while self._pool.calls:
+        while self._pool.under_way:
             self._take(self._pool.wait(self._on_tick))
 
     # records and checkpoints
