@@ -56,9 +56,10 @@ def make_collector_env(cfg: ResolvedConfig, factory: EnvFactory) -> Any:
     """Makes what training samples come from: envs, actors that have envs, or the data of a collector that steps none."""
     section = cfg.policy.collect.collector
     if section.get('backend') == 'ray':
+        from rlframe.remote import MakeCollector
         from rlframe.worker.collector.ray_pool import ActorPool
 
-        return ActorPool(section)
+        return ActorPool(section, make=MakeCollector(cfg, factory))
     kind: Any = SERIAL_COLLECTOR_REGISTRY.get_cls(section)
     data = kind.open_data(section) if hasattr(kind, 'open_data') else None
     return data if data is not None else make_env(cfg, factory, cfg.env.collector_env_num)
@@ -216,15 +217,13 @@ def make_learner(cfg: ResolvedConfig, policy: Policy, **common: Any) -> BaseLear
     return create_learner(cfg.policy.learn.learner, policy=policy.learn_mode, **common)
 
 
-def make_collector(cfg: ResolvedConfig, env: IEnvManager, policy: Policy, **common: Any) -> Any:
+def make_collector(cfg: ResolvedConfig, env: Any, policy: Policy, **common: Any) -> Any:
     """Makes the collector."""
     from rlframe.worker import create_serial_collector
 
     section = cfg.policy.collect.collector
     if section.get('backend') == 'ray':
-        from rlframe.remote import MakeCollector
-
-        common['make'] = MakeCollector(cfg, policy.get_attribute('given_model'))
+        env.make.model = policy.get_attribute('given_model')
     return create_serial_collector(section, env=env, policy=policy.collect_mode, seed=cfg.seed, **common)
 
 

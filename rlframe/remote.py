@@ -21,21 +21,24 @@ class MakeCollector:
 
     Args:
         cfg: A compiled config.
-        model: The network, where the user brought one; it is copied.
+        factory: What makes its envs; an env that is registered in this process only is known in actors too.
     """
 
-    def __init__(self, cfg: ResolvedConfig, model: Any = None) -> None:
-        self._cfg, self._model = cfg, model
+    def __init__(self, cfg: ResolvedConfig, factory: Any) -> None:
+        self._cfg, self._factory = cfg, factory
+        self.model: Any = None
+        """The network, where the user brought one; it is copied."""
 
     def __call__(self, rank: int, incarnation: int) -> Parts:
         """Makes envs, policy and collector."""
         from rlframe.worker import create_serial_collector
 
         cfg = actor_config(self._cfg, rank, incarnation)
-        section = cfg.policy.collect.collector
-        is_sync = section.sync
-        factory, policy = make_acting(cfg, rank if is_sync else rank + 1, self._model)
+        section, factory = cfg.policy.collect.collector, self._factory
+        own = rank if section.sync else rank + 1  # else the policy that is trained draws the same numbers
+        prepare(cfg)
         env, progress = build.make_collector_env(cfg, factory), Progress()
+        policy = build.make_policy(cfg, factory.spec, self.model, ('collect',), own)
         collector = create_serial_collector(
             section, env=env, policy=policy.collect_mode, seed=cfg.seed, rank=rank, progress=progress
         )
@@ -62,7 +65,9 @@ class MakeEvaluator:
         if not section.remote_config.get('num_gpus'):
             cfg.policy.device, cfg.policy.cuda = 'cpu', None
         section.backend, cfg.policy.init_from = 'local', None
-        factory, policy = make_acting(cfg, rank, self._model, ('eval',))
+        prepare(cfg)
+        factory = build.make_factory(cfg)
+        policy = build.make_policy(cfg, factory.spec, self._model, ('eval',), rank)
         env = build.make_evaluator_env(
             cfg, factory, cfg.env.evaluator_env_num, 'rgb_array' if build.films(cfg) else None
         )
@@ -89,19 +94,8 @@ def actor_config(cfg: ResolvedConfig, rank: int, incarnation: int) -> ResolvedCo
     return cfg
 
 
-def make_acting(
-    cfg: ResolvedConfig, rank: int = 0, model: Any = None, fields: tuple[str, ...] = ('collect',)
-) -> tuple[Any, Any]:
-    """Makes what a process needs to act: what makes envs, and a policy; and prepares the process for it.
-
-    Args:
-        cfg: The config of the actor.
-        rank: Which of several policies it is.
-        model: The network, where the user brought one.
-        fields: Faces of the policy that are needed.
-    """
+def prepare(cfg: ResolvedConfig) -> None:
+    """Prepares a process of its own for what a config names: imports, global generators, threads."""
     import_modules(list(cfg.import_names))
     set_seed(cfg.seed)
     build.set_threads(cfg)
-    factory = build.make_factory(cfg)
-    return factory, build.make_policy(cfg, factory.spec, copy.deepcopy(model), fields, rank)

@@ -18,6 +18,10 @@ class Acting(NamedTuple):
 
     state: Callable[[], dict[str, Any]]
     load_state: Callable[[Mapping[str, Any]], None]
+    statistics: Callable[[], dict[str, Any]]
+    """Running statistics, which copies gather apart."""
+    absorb: Callable[[Mapping[str, Any], Mapping[str, Any]], None]
+    """Adds what a copy gathered between two answers of ``statistics``."""
 
 
 class ActingState:
@@ -37,7 +41,8 @@ class ActingState:
         self._rng.bit_generator.state = state['rng']
 
     def _get_acting(self) -> Acting:
-        return Acting(self._shared_state, self._load_shared_state)
+        normalizer = self._normalizer
+        return Acting(self._shared_state, self._load_shared_state, normalizer.state_dict, normalizer.absorb)
 
     def _shared_state(self) -> dict[str, Any]:
         state = self._acting_state()

@@ -94,6 +94,8 @@ class Header(NamedTuple):
     seconds: float
     acting: State | None
     """What acting changed, where the request brought it."""
+    statistics: tuple[State, State] | None
+    """Running statistics before and after, where they are not part of that."""
 
 
 class RemoteActor:
@@ -190,7 +192,7 @@ class CollectorActor(RemoteActor):
         if request.reset_policy:
             self._at_random = request.at_random
             collector.reset_policy(self._face())
-        envstep, episodes = progress.envstep, progress.episodes
+        envstep, episodes, statistics = progress.envstep, progress.episodes, self._statistics(request)
         data = collector.collect(request.target, train_iter=request.train_iter, **request.options)
         header = Header(
             request.version,
@@ -202,6 +204,7 @@ class CollectorActor(RemoteActor):
             collector.carried,
             perf_counter() - start,
             self._acting() if request.acting is not None else None,
+            (statistics, self._statistics(request)) if statistics else None,
         )
         return header, self._numbered(data)
 
@@ -225,6 +228,10 @@ class CollectorActor(RemoteActor):
     def _acting(self) -> State | None:
         acting = acting_of(self._parts.trained)
         return None if acting is None else acting.state()
+
+    def _statistics(self, request: Request) -> State:
+        acting = acting_of(self._parts.trained)
+        return {} if acting is None or request.acting is not None else dict(acting.statistics())
 
     def _enter(self, state: State | None) -> None:
         acting = acting_of(self._parts.trained)

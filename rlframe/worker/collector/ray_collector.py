@@ -14,7 +14,7 @@ from rlframe.errors import CheckpointMismatchError, ConfigError
 from rlframe.registry import SERIAL_COLLECTOR_REGISTRY
 from rlframe.worker.collector.base_serial_collector import ISerialCollector, SerialCollector, Stopwatch
 from rlframe.worker.collector.episode_log import EpisodeLog
-from rlframe.worker.collector.ray_actor import Header, MakeParts, Request, acting_of
+from rlframe.worker.collector.ray_actor import Header, Request, acting_of
 from rlframe.worker.collector.ray_pool import ActorPool, Answer, Call
 from rlframe.worker.collector.ray_publisher import Publisher
 from rlframe.worker.collector.ray_shares import cut, from_tree, merged, shares, to_tree, writable
@@ -45,7 +45,7 @@ class RayCollector(SerialCollector):
 
     @classmethod
     def from_config(
-        cls, cfg: EasyDict | Mapping[str, Any], env: ActorPool, policy: Any, make: MakeParts, **common: Any
+        cls, cfg: EasyDict | Mapping[str, Any], env: ActorPool, policy: Any, **common: Any
     ) -> RayCollector:
         """Makes one of the section of a config.
 
@@ -53,12 +53,11 @@ class RayCollector(SerialCollector):
             cfg: Options of the collector that runs in the actors, and those of ``RAY_OPTIONS``.
             env: Actors, not yet started.
             policy: Collect face of the policy that is trained here.
-            make: Makes what collects in an actor.
             common: Further arguments of every collector: ``tb_logger``, ``exp_name``, ``seed``, ``progress``.
         """
         self = cls.__new__(cls)
         kind: Any = SERIAL_COLLECTOR_REGISTRY.get_cls(cfg)
-        self._set_up(kind, kind.resolve_config(cfg), env, policy, make, **common)
+        self._set_up(kind, kind.resolve_config(cfg), env, policy, **common)
         return self
 
     def _set_up(
@@ -67,7 +66,6 @@ class RayCollector(SerialCollector):
         cfg: Any,
         pool: ActorPool,
         policy: Any,
-        make: MakeParts,
         **common: Any,
     ) -> None:
         if not issubclass(kind, SerialCollector):
@@ -77,6 +75,7 @@ class RayCollector(SerialCollector):
                 got='ray',
                 expected="'local'",
             )
+        common.pop('seed', None), common.pop('rank', None)  # actors have seeds of their own
         SerialCollector.__init__(self, cfg, None, None, **common)
         self._kind, self._pool, self._log = kind, pool, EpisodeLog(0)
         self._sync: bool = cfg['sync']
@@ -91,7 +90,7 @@ class RayCollector(SerialCollector):
         """Versions of the weights that acted in what the last call returned."""
         super().reset_policy(policy)
         if not pool.slots:
-            pool.start(make)
+            pool.start()
 
     # what a collector is
 
@@ -153,6 +152,7 @@ class RayCollector(SerialCollector):
         target = self._number(per_collect_target)
         self._train_iter, self._options, self.versions = train_iter, options, []
         with Stopwatch(self):
+            self._publisher.begin(train_iter)
             collected = self._collect_sync(target) if self._sync else self._collect_async(target)
         if not options.get('random_collect') or options.get('record_random_collect', True):
             self._report(train_iter)
@@ -186,7 +186,7 @@ class RayCollector(SerialCollector):
             acting_of(self._publisher.face).load_state(state)
 
     def _ask(self, rank: int, size: int) -> Call:
-        version, weights = self._publisher.for_actor(self._pool, rank, self._train_iter)
+        version, weights = self._publisher.for_actor(self._pool, rank)
         is_reset = rank in self._to_reset
         self._to_reset.discard(rank)
         request = Request(
@@ -217,18 +217,16 @@ class RayCollector(SerialCollector):
         self._steps_timed += header.envstep
         self._log.add(header.episodes)
         self._take_acting(rank, header.acting)
+        if header.statistics is not None:
+            acting_of(self._publisher.face).absorb(*header.statistics)
 
     def _take(self, answer: Answer) -> None:
-        """Puts what an answer brought with what is ready, unless it is lost or too old."""
+        """Puts what an answer brought with what is ready, unless it is lost."""
         data = self._fetch(answer)
         if data is None:
             return
         self._count(answer)
-        ready, limit = Ready(answer.value.version, data), self._cfg.max_staleness
-        if limit is not None and self._publisher.version - ready.version > limit:
-            self.stale += len(data)
-        else:
-            self._ready.append(ready)
+        self._ready.append(Ready(answer.value.version, data))
 
     def _deliver(self, ready: Ready) -> Any:
         self.delivered += len(ready.data)
@@ -268,6 +266,9 @@ class RayCollector(SerialCollector):
                 self._take(self._pool.wait(self._on_tick))
                 self._keep_busy(size, missing - sum(len(r.data) for r in self._ready))
             ready = self._ready.popleft()
+            if self._is_too_old(ready):
+                self.stale += len(ready.data)
+                continue
             if len(ready.data) > missing:
                 now, later = cut(ready.data, missing)
                 self._ready.appendleft(ready._replace(data=later))
@@ -285,6 +286,10 @@ class RayCollector(SerialCollector):
                 under_way = sum(call.size for call in self._pool.calls)
                 if len(calls) < turn and not (self._at_random and under_way >= missing):
                     self._ask(rank, size)
+
+    def _is_too_old(self, ready: Ready) -> bool:
+        limit = self._cfg.max_staleness
+        return limit is not None and self._publisher.version - ready.version > limit
 
     def _drain(self) -> None:
         """Waits for everything that is under way, and keeps it for the next call."""

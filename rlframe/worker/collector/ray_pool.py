@@ -20,7 +20,6 @@ from rlframe.worker.collector.ray_actor import (
     CollectorActor,
     Facts,
     Failure,
-    MakeParts,
     RemoteActor,
     raise_failure,
 )
@@ -99,12 +98,22 @@ class ActorPool:
         cfg: The options of a collector that say how: those of ``RAY_OPTIONS``.
         kind: What runs in the actors.
         section: Where the options are in a config.
+        make: Makes the parts in an actor; it may be given to ``start``.
+
+    Raises:
+        ResourceError: If there is no Ray at the address that was given.
     """
 
     def __init__(
-        self, cfg: Mapping[str, Any], kind: type[RemoteActor] = CollectorActor, section: str = SECTION
+        self,
+        cfg: Mapping[str, Any],
+        kind: type[RemoteActor] = CollectorActor,
+        section: str = SECTION,
+        make: Any = None,
     ) -> None:
         self._cfg, self._section = cfg, section
+        self.make = make
+        """Makes the parts in an actor; it may be changed until they start."""
         self.slots: dict[int, Slot] = {}
         """The places, by rank."""
         self.restarts = 0
@@ -113,20 +122,24 @@ class ActorPool:
         self._answers: deque[Answer] = deque()
         self._losses: deque[tuple[float, str]] = deque()
         self._numbers = itertools.count()
-        self._make = b''
+        self._make: Any = None  # a reference to ``make`` as bytes
         self._broken = self._closed = False
         self._session = connect(cfg['ray_init_config'], f'{section}.ray_init_config')
         self._remote: Any = ray.remote(kind)
 
-    def start(self, make: MakeParts) -> None:
+    def start(self, make: Any = None) -> None:
         """Starts all actors and waits until they are ready.
 
+        Args:
+            make: Makes the parts in an actor, a ``MakeParts`` or its like.
+
         Raises:
+            ResourceError: If the cluster has not what they need; with the numbers.
             SerializationError: If what makes the parts cannot be handed over.
             ActorLostError: If they die on the way, or take too long.
             Exception: What an env, a policy or a collector raised when it was made.
         """
-        self._make = to_bytes(make, 'make')
+        self._make = ray.put(to_bytes(self.make if make is None else make, 'make'))
         self.add(self._cfg['num_collectors'])
 
     def add(self, count: int) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ class Publisher:
         self._always, self._interval = always, interval
         self._ref: Any = None
         self._block: Array | None = None
-        self._train_iter = -1
+        self._train_iter = self._now = -1
         self._at: dict[int, tuple[int, int, int]] = {}  # incarnation, version, batches since then, by rank
 
     def publish(self, train_iter: int) -> None:
@@ -44,26 +45,30 @@ class Publisher:
         self.version, self._train_iter, self._block = weights.version, train_iter, weights.block
         self._ref = ray.put(weights)
 
-    def for_actor(self, pool: ActorPool, rank: int, train_iter: int, force: bool = False) -> tuple[int, Any]:
-        """Returns the version that an actor will have, and a reference to it; None where it has it already.
+    def begin(self, train_iter: int) -> None:
+        """Prepares for the requests of one call, in which the weights stay what they are."""
+        self._now = train_iter
+        if self._always or self._ref is None:
+            self.publish(train_iter)
 
-        Args:
-            pool: Where the actor is.
-            rank: Which one.
-            train_iter: Train iterations so far.
-            force: Whether it is to have the newest version, whatever the options say.
-        """
+    def for_actor(self, pool: ActorPool, rank: int) -> tuple[int, Any]:
+        """Returns the version that an actor will have, and a reference to it; None where it has it already."""
         incarnation = pool.slots[rank].incarnation
         there, version, batches = self._at.get(rank, (-1, 0, 0))
-        is_new = there != incarnation
-        if is_new or force or self._always or 0 <= self._interval <= batches:
-            if force or self._always or self._interval >= 0 or self._ref is None:
-                self.publish(train_iter)
-            if is_new or version != self.version:
-                self._at[rank] = (incarnation, self.version, 1)
-                return self.version, self._ref
+        is_due = 0 <= self._interval <= batches
+        if is_due:
+            self.publish(self._now)
+        if there != incarnation or ((is_due or self._always) and version != self.version):
+            self._at[rank] = (incarnation, self.version, 1)
+            return self.version, self._ref
         self._at[rank] = (incarnation, version, batches + 1)
         return version, None
+
+    def renew(self, ranks: Iterable[int], train_iter: int) -> None:
+        """Makes the present weights the newest version, which these actors get with their next requests."""
+        self.publish(train_iter)
+        for rank in ranks:
+            self._at.pop(rank, None)
 
     def forget(self) -> None:
         """Takes nothing for granted of what actors have."""
