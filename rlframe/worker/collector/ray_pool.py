@@ -7,7 +7,7 @@ import logging
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import ray
@@ -101,7 +101,7 @@ class ActorPool:
         make: Makes the parts in an actor; it may be given to ``start``.
 
     Raises:
-        ResourceError: If there is no Ray at the address that was given.
+        ResourceError: If there is no Ray at the address that was given, or it has not what the actors need.
     """
 
     def __init__(
@@ -126,6 +126,11 @@ class ActorPool:
         self._broken = self._closed = False
         self._session = connect(cfg['ray_init_config'], f'{section}.ray_init_config')
         self._remote: Any = ray.remote(kind)
+        try:
+            self._reserve(range(cfg['num_collectors']))
+        except BaseException:
+            self._session.close()
+            raise
 
     def start(self, make: Any = None) -> None:
         """Starts all actors and waits until they are ready.
@@ -134,26 +139,33 @@ class ActorPool:
             make: Makes the parts in an actor, a ``MakeParts`` or its like.
 
         Raises:
-            ResourceError: If the cluster has not what they need; with the numbers.
             SerializationError: If what makes the parts cannot be handed over.
             ActorLostError: If they die on the way, or take too long.
             Exception: What an env, a policy or a collector raised when it was made.
         """
         self._make = ray.put(to_bytes(self.make if make is None else make, 'make'))
-        self.add(self._cfg['num_collectors'])
+        self._start(range(self._cfg['num_collectors']))
 
     def add(self, count: int) -> list[int]:
         """Starts further actors, waits until they are ready and returns their ranks."""
         first = max(self.slots, default=-1) + 1
         ranks = list(range(first, first + count))
-        demands = [actor_resources(remote_config_of(self._cfg, rank)) for rank in ranks]
-        self._session.require(demands, f'{self._section}.num_collectors')
+        self._reserve(ranks)
+        self._start(ranks)
+        return ranks
+
+    def _reserve(self, ranks: Iterable[int]) -> None:
+        self._session.require(self._demands(ranks), self._section)
+
+    def _demands(self, ranks: Iterable[int]) -> list[dict[str, float]]:
+        return [actor_resources(remote_config_of(self._cfg, rank)) for rank in ranks]
+
+    def _start(self, ranks: Iterable[int]) -> None:
         for rank in ranks:
             self.slots[rank] = Slot(rank, remote_config_of(self._cfg, rank))
             self._create(self.slots[rank])
         while any(self.slots[rank].facts is None for rank in ranks):
             self._look()
-        return ranks
 
     def remove(self, rank: int) -> None:
         """Closes an actor, which must have nothing to do."""
@@ -161,6 +173,7 @@ class ActorPool:
         if slot.actor is not None:
             ray.wait([slot.actor.close.remote()], timeout=CLOSE_SECONDS)
             ray.kill(slot.actor)
+        self._session.release(self._demands([rank]))
 
     @property
     def ranks(self) -> list[int]:
