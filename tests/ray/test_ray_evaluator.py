@@ -70,9 +70,9 @@ def test_evaluation_beside_training_is_that_of_the_process_itself(
 
 def test_training_goes_on_while_the_policy_is_evaluated_and_stops_at_the_answer(tmp_path: Path) -> None:
     words = (*BESIDE, 'env.stop_value=1', 'env.n_evaluator_episode=60', 'evaluator.eval_freq=20')
-    with start(tmp_path, 'dqn naive', *words, train_iter=100_000) as pipeline:
+    with start(tmp_path, 'dqn naive', *words, 'evaluator.max_pending=1000', train_iter=20_000) as pipeline:
         pipeline.run()
-        assert pipeline.stopped and pipeline.progress.train_iter > 20
+        assert pipeline.stopped and 20 < pipeline.progress.train_iter < 20_000
     _, manifest = load_checkpoint(tmp_path / 'ckpt' / 'best')
     first = evaluations(tmp_path)[1]  # at train iteration 0 no run stops
     assert first['train_iter'] >= 20 and pipeline.progress.train_iter > first['train_iter']

@@ -7,8 +7,8 @@ import logging
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import ray
 from ray.exceptions import RayError, RayTaskError
@@ -23,6 +23,7 @@ from rlframe.worker.collector.ray_actor import (
     RemoteActor,
     raise_failure,
 )
+from rlframe.worker.collector.ray_calls import FIRST_BACKOFF, LONGEST_BACKOFF, Answer, Call, Slot
 from rlframe.worker.collector.ray_options import remote_config_of
 
 SECTION = 'policy.collect.collector'
@@ -31,65 +32,8 @@ logger = logging.getLogger('rlframe.ray')
 
 TICK = 0.5
 """Seconds between two looks at the deadlines."""
-FIRST_BACKOFF, LONGEST_BACKOFF = 0.5, 30.0
-"""Seconds before an actor takes the place of one that was lost; each further loss in the window doubles them."""
 CLOSE_SECONDS = 5.0
 """What actors have to close their envs before they are killed."""
-
-
-class Call:
-    """One thing that an actor was asked.
-
-    Args:
-        number: Counts up, over all actors.
-        rank: Which actor.
-        method: What.
-        args: With what; object references are handed on as such.
-        seconds: How long it may take.
-        size: What it is to bring, in training samples or episodes.
-    """
-
-    def __init__(
-        self, number: int, rank: int, method: str, args: tuple[Any, ...], seconds: float, size: int = 0
-    ) -> None:
-        self.number, self.rank, self.method, self.args = number, rank, method, args
-        self.seconds, self.size = seconds, size
-        self.ref: Any = None
-        self.data: Any = None
-        self.deadline = float('inf')
-        self.is_wanted = True
-
-
-class Answer(NamedTuple):
-    """What became of a call."""
-
-    call: Call
-    value: Any = None
-    data: Any = None
-    """Reference to the data of ``collect``."""
-    lost: str = ''
-    """Why there is no value; empty where there is."""
-
-
-class Slot:
-    """The place of one actor.
-
-    Args:
-        rank: Which.
-        options: Resources of the actor.
-    """
-
-    def __init__(self, rank: int, options: Mapping[str, Any]) -> None:
-        self.rank, self.options = rank, options
-        self.incarnation = 0
-        self.actor: Any = None
-        self.due = 0.0
-        """When the next actor may be started."""
-        self.facts: Facts | None = None
-        """What the actor said when it was ready; None before."""
-        self.backoff = FIRST_BACKOFF
-        self.waiting: list[Call] = []
-        """Calls for the actor to come."""
 
 
 class ActorPool:
@@ -102,7 +46,7 @@ class ActorPool:
         make: Makes the parts in an actor; it may be given to ``start``.
 
     Raises:
-        ResourceError: If there is no Ray at the address that was given.
+        ResourceError: If there is no Ray at the address that was given, or it has not what the actors need.
     """
 
     def __init__(
@@ -127,6 +71,12 @@ class ActorPool:
         self._broken = self._closed = False
         self._session = connect(cfg['ray_init_config'], self._key('ray_init_config'))
         self._remote: Any = ray.remote(kind)
+        self._first = self._options(range(cfg['num_collectors']))
+        try:
+            self._reserve(self._first)
+        except BaseException:
+            self._session.close()
+            raise
 
     def start(self, make: Any = None) -> None:
         """Starts all actors and waits until they are ready.
@@ -135,13 +85,12 @@ class ActorPool:
             make: Makes the parts in an actor, a ``MakeParts`` or its like.
 
         Raises:
-            ResourceError: If the cluster has not what they need; with the numbers.
             SerializationError: If what makes the parts cannot be handed over.
             ActorLostError: If they die on the way, or take too long.
             Exception: What an env, a policy or a collector raised when it was made.
         """
         self.make = self.make if make is None else make
-        self.add(self._cfg['num_collectors'])
+        self._start(self._first)
 
     def add(self, count: int, remote_config: Mapping[str, Any] | None = None) -> list[int]:
         """Starts further actors, waits until they are ready and returns their ranks.
@@ -149,19 +98,31 @@ class ActorPool:
         Args:
             count: How many.
             remote_config: Resources of each; as the options say where not given.
+
+        Raises:
+            ResourceError: If the cluster has not what they need; with the numbers.
         """
-        self._make = ray.put(to_bytes(self.make, 'make'))
         first = max(self.slots, default=-1) + 1
-        ranks = list(range(first, first + count))
-        options = {rank: {**remote_config_of(self._cfg, rank), **(remote_config or {})} for rank in ranks}
+        options = self._options(range(first, first + count))
+        options = {rank: {**own, **(remote_config or {})} for rank, own in options.items()}
+        self._reserve(options)
+        self._start(options)
+        return list(options)
+
+    def _options(self, ranks: Iterable[int]) -> dict[int, dict[str, Any]]:
+        return {rank: remote_config_of(self._cfg, rank) for rank in ranks}
+
+    def _reserve(self, options: Mapping[int, Mapping[str, Any]]) -> None:
         demands = [actor_resources(own) for own in options.values()]
-        self._session.require(demands, self._key('num_collectors'))
-        for rank in ranks:
-            self.slots[rank] = Slot(rank, options[rank])
+        self._session.require(demands, self._section or 'num_collectors')
+
+    def _start(self, options: Mapping[int, Mapping[str, Any]]) -> None:
+        self._make = ray.put(to_bytes(self.make, 'make'))
+        for rank, own in options.items():
+            self.slots[rank] = Slot(rank, own)
             self._create(self.slots[rank])
-        while any(self.slots[rank].facts is None for rank in ranks):
+        while any(self.slots[rank].facts is None for rank in options):
             self._look()
-        return ranks
 
     def remove(self, rank: int) -> None:
         """Closes an actor, which must have nothing to do."""
@@ -169,6 +130,7 @@ class ActorPool:
         if slot.actor is not None:
             ray.wait([slot.actor.close.remote()], timeout=CLOSE_SECONDS)
             ray.kill(slot.actor)
+        self._session.release([actor_resources(slot.options)])
 
     @property
     def ranks(self) -> list[int]:

@@ -15,7 +15,8 @@ from rlframe.registry import SERIAL_COLLECTOR_REGISTRY
 from rlframe.worker.collector.base_serial_collector import ISerialCollector, SerialCollector, Stopwatch
 from rlframe.worker.collector.episode_log import WINDOW, EpisodeLog
 from rlframe.worker.collector.ray_actor import Header, Request, acting_of
-from rlframe.worker.collector.ray_pool import ActorPool, Answer, Call
+from rlframe.worker.collector.ray_calls import Answer, Call
+from rlframe.worker.collector.ray_pool import ActorPool
 from rlframe.worker.collector.ray_publisher import Publisher
 from rlframe.worker.collector.ray_shares import cut, from_tree, merged, shares, to_tree, writable
 from rlframe.worker.collector.serial_collector import SampleSerialCollector
