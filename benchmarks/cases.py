@@ -13,6 +13,9 @@ DISTRIBUTIONS = {
     'tianshou': 'tianshou',
     'ding': 'DI-engine',
     'cpprb': 'cpprb',
+    'torchrl_sync': 'torchrl',
+    'torchrl_async': 'torchrl',
+    'rllib': 'ray',
 }
 """Peers that must be installed; the others are loops written by hand."""
 
@@ -68,6 +71,9 @@ WORKLOADS = {
     'w4': 'PPO, CartPole-v1: 8 envs x 128 steps, 4 epochs of minibatches of 256; actor and critic MLP 64-64 tanh;'
     ' 51,200 env steps.'
     ' Seconds of the training loop alone.',
+    'w5': 'Collection in Ray actors of 8 envs each, CartPole-v1 under an epsilon-greedy MLP 4-128-128-64-2, batches of 4,000'
+    ' transitions for each actor, weights sent with each. Transitions per second after the first batch. in_process and'
+    ' one_actor are rlframe itself; where a step costs more, the env computes for so long.',
     'w6': 'One update of SAC or TD3 from batches of 256 that lie ready: obs float32 [17], action [6]; actor and two critics'
     ' MLP 256-256 ReLU, fused Adam. Microseconds of an update, metrics included.',
     'w7': 'Envs in processes of their own, stepped as fast as they go: no policy, nothing recorded; one process an env.'
@@ -87,6 +93,21 @@ def _collect(env_num: int, quick_steps: int) -> Case:
         goals=(Goal('raw', 1.1), Goal('tianshou', 4.0), Goal('ding', 4.0)),
         sizes=(env_num, 40_000),
         quick_sizes=(env_num, quick_steps),
+    )
+
+
+def _through_ray(actors: int, microseconds: int, peers: tuple[str, ...], goals: tuple[Goal, ...]) -> Case:
+    cost = f', {microseconds} us more a step' if microseconds else ''
+    return Case(
+        name=f'w5-{actors}-{microseconds}us',
+        title=f'W5 collect through Ray, {actors} actor{"s" if actors > 1 else ""}{cost}',
+        script='w5_ray.py',
+        side='w5',
+        measure='env_steps_per_s',
+        peers=peers,
+        goals=goals,
+        sizes=(actors, microseconds, 16_000 * actors if microseconds else 80_000 * actors),
+        quick_sizes=(actors, microseconds, 4000 * actors) if (actors, microseconds) == (1, 0) else None,
     )
 
 
@@ -174,6 +195,20 @@ CASES = (
         sizes=(51_200,),
         quick_sizes=(2048,),
     ),
+    _through_ray(
+        1,
+        0,
+        ('in_process', 'torchrl_sync', 'torchrl_async', 'rllib'),
+        (Goal('in_process', 0.85), Goal('torchrl_sync', 7.0), Goal('rllib', 4.0)),
+    ),
+    _through_ray(
+        2,
+        0,
+        ('in_process', 'torchrl_sync', 'torchrl_async', 'rllib'),
+        (Goal('torchrl_sync', 7.0), Goal('rllib', 4.0)),
+    ),
+    _through_ray(2, 20, ('in_process',), ()),
+    _through_ray(2, 200, ('in_process', 'one_actor'), (Goal('one_actor', 1.5),)),
     _update('sac'),
     _update('td3'),
     _processes('4', '4 CartPoles', (4, 0, 0, 40_000), 400, (Goal('async_vector', 1.0),)),

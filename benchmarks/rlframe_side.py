@@ -1,7 +1,8 @@
 """rlframe's half of every workload, through its public components only. Prints one JSON line.
 
-usage: rlframe_side.py w1|w2|w2_native|w3|w4|w6_sac|w6_td3|w7|w7_async [SIZE ...]
+usage: rlframe_side.py w1|w2|w2_native|w3|w4|w5|w6_sac|w6_td3|w7|w7_async [SIZE ...]
     w1 [ENV_STEPS], w2 [ENV_NUM] [ENV_STEPS], w2_native [ENV_NUM] [ENV_STEPS], w3 [CAPACITY] [CYCLES], w4 [ENV_STEPS],
+    w5 [ACTORS] [MICROSECONDS] [ENV_STEPS],
     w6_sac [UPDATES], w6_td3 [UPDATES], w7 and w7_async [ENV_NUM] [MILLISECONDS] [SLOW_MILLISECONDS] [ENV_STEPS]
 
 The peers' halves, with the same networks, sizes and counts, are in peers/.
@@ -20,7 +21,7 @@ from time import perf_counter
 import numpy as np
 import torch
 
-from rlframe.build import make_collector, make_env, make_factory, make_policy
+from rlframe.build import make_collector, make_collector_env, make_env, make_factory, make_policy
 from rlframe.config import compile_config
 from rlframe.data import Batch, EnvSpec
 from rlframe.pipeline import SerialPipeline
@@ -173,6 +174,42 @@ def w4(env_steps: int = 51_200) -> dict:
     return timed_training(ppo_config(), {'env': {'type': 'gym'}, 'policy': {'type': 'ppo'}}, env_steps)
 
 
+def w5(actors: int = 1, microseconds: int = 0, env_steps: int = 40_000) -> dict:
+    """Collection in Ray actors of 8 envs each, 4,000 transitions a batch of each; without actors: in this process."""
+    sys.path.append(str(Path(__file__).parent / 'peers'))
+    begin = perf_counter()
+    main = dqn_config(8, n_sample=4000 * max(actors, 1))
+    if microseconds:
+        main['env'] |= {'env_id': 'busy:Busy', 'kwargs': {'microseconds': microseconds}}
+    config = {'num_cpus': 2, 'log_to_driver': False}
+    backend = {'backend': 'ray', 'num_collectors': actors, 'ray_init_config': config} if actors else {}
+    create = {'env': {'type': 'gym'}, 'policy': {'type': 'dqn'}, 'collector': {'type': 'sample', **backend}}
+    cfg = compile_config(main, create, seed=0)
+    factory = make_factory(cfg)
+    env = make_collector_env(cfg, factory)
+    collector = make_collector(cfg, env, make_policy(cfg, factory.spec))
+    count, train_iter = 0, 0
+
+    def collect() -> int:
+        nonlocal train_iter
+        train_iter += 1
+        return len(collector.collect(train_iter=train_iter, policy_kwargs={'eps': 0.1}))
+
+    collect()
+    start = perf_counter()
+    while count < env_steps:
+        count += collect()
+    seconds = perf_counter() - start
+    collector.close()
+    return {
+        'actors': actors,
+        'env_steps': count,
+        'seconds': seconds,
+        'startup_s': start - begin,
+        'env_steps_per_s': count / seconds,
+    }
+
+
 def w6(updates: int = 2000, policy: str = 'sac') -> dict:
     """One update of a policy for continuous actions, of batches that lie ready."""
     import gymnasium
@@ -245,6 +282,7 @@ WORKLOADS = {
     'w2_native': partial(w2, manager='gym_vector'),
     'w3': w3,
     'w4': w4,
+    'w5': w5,
     'w6_sac': partial(w6, policy='sac'),
     'w6_td3': partial(w6, policy='td3'),
     'w7': w7,

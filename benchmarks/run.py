@@ -1,7 +1,7 @@
 """Measures rlframe against its peers, side by side, and writes docs/benchmarks.md and benchmarks/results.json.
 
-usage: python benchmarks/run.py [--workloads w1 w2 w3 w4 w6 w7] [--repeats 3] [--peers NAME ...] [--ding-python PATH] [--quick]
-       [--no-write]
+usage: python benchmarks/run.py [--workloads w1 w2 w3 w4 w5 w6 w7] [--repeats 3] [--peers NAME ...] [--ding-python PATH] [--torchrl-python PATH]
+       [--quick] [--no-write]
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     names = sorted({peer for case in CASES for peer in case.peers})
     parser.add_argument('--peers', nargs='+', choices=names, default=names, help='only these')
     parser.add_argument('--ding-python', help='interpreter that has DI-engine, where this one has not')
+    parser.add_argument('--torchrl-python', help='interpreter that has TorchRL, where this one has not')
     parser.add_argument(
         '--quick', action='store_true', help='tiny sizes, no file written: shows that it runs'
     )
@@ -183,7 +184,8 @@ def write(
     repeats: int,
 ) -> None:
     words = [
-        'PYTHON' if before == '--ding-python' else word for before, word in pairwise(['', *sys.argv[1:]])
+        'PYTHON' if before in ('--ding-python', '--torchrl-python') else word
+        for before, word in pairwise(['', *sys.argv[1:]])
     ]
     command = shlex.join(['python', 'benchmarks/run.py', *words])
     document, results = ROOT / 'docs' / 'benchmarks.md', HERE / 'results.json'
@@ -214,7 +216,11 @@ def write(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     args = parse(arguments)
-    pythons = {'ding': args.ding_python} if args.ding_python else {}
+    given = {
+        'ding': args.ding_python,
+        **dict.fromkeys(('torchrl_sync', 'torchrl_async'), args.torchrl_python),
+    }
+    pythons = {peer: python for peer, python in given.items() if python}
     versions = installed_versions(pythons)
     absent = {
         peer: f'{DISTRIBUTIONS[peer]} is not installed' for peer in DISTRIBUTIONS if peer not in versions

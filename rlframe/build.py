@@ -53,8 +53,13 @@ def make_env(
 
 
 def make_collector_env(cfg: ResolvedConfig, factory: EnvFactory) -> Any:
-    """Makes what training samples come from: envs, or the data of a collector that steps none."""
+    """Makes what training samples come from: envs, actors that have envs, or the data of a collector that steps none."""
     section = cfg.policy.collect.collector
+    if section.get('backend') == 'ray':
+        from rlframe.remote import MakeCollector
+        from rlframe.worker.collector.ray_pool import ActorPool
+
+        return ActorPool(section, make=MakeCollector(cfg, factory))
     kind: Any = SERIAL_COLLECTOR_REGISTRY.get_cls(section)
     data = kind.open_data(section) if hasattr(kind, 'open_data') else None
     return data if data is not None else make_env(cfg, factory, cfg.env.collector_env_num)
@@ -62,8 +67,18 @@ def make_collector_env(cfg: ResolvedConfig, factory: EnvFactory) -> Any:
 
 def make_evaluator_env(
     cfg: ResolvedConfig, factory: EnvFactory, env_num: int, render_mode: str | None = None
-) -> IEnvManager:
-    """Makes envs to evaluate in: where others would be given up, a new one takes their place, so that each does its share."""
+) -> Any:
+    """Makes envs to evaluate in, or an actor that has envs.
+
+    Where others would be given up, a new one takes their place, so that each does its share.
+    """
+    section = cfg.policy.eval.evaluator
+    if section.get('backend') == 'ray':
+        from rlframe.worker.collector.ray_evaluator import EvaluatorActor
+        from rlframe.worker.collector.ray_options import pool_options
+        from rlframe.worker.collector.ray_pool import ActorPool
+
+        return ActorPool(pool_options(section), EvaluatorActor, 'policy.eval.evaluator')
     if cfg.env.manager.get('on_error') == 'drop':
         cfg = copy.deepcopy(cfg)
         cfg.env.manager.on_error = 'restart'
@@ -71,13 +86,17 @@ def make_evaluator_env(
 
 
 def make_policy(
-    cfg: ResolvedConfig, spec: EnvSpec, model: Any = None, fields: tuple[str, ...] | None = None
+    cfg: ResolvedConfig,
+    spec: EnvSpec,
+    model: Any = None,
+    fields: tuple[str, ...] | None = None,
+    rank: int = 0,
 ) -> Policy:
     """Makes the policy, with the weights of ``policy.init_from`` where that is set."""
     from rlframe.policy import create_policy
 
     saved = load_checkpoint(cfg.policy.init_from, buffer=False) if cfg.policy.init_from else None
-    policy = create_policy(cfg.policy, spec, model=model, enable_field=fields, seed=cfg.seed)
+    policy = create_policy(cfg.policy, spec, model=model, enable_field=fields, seed=cfg.seed, rank=rank)
     if saved is not None:
         load_network(policy, *saved, cfg, cfg.policy.init_from)
         if fields is None or 'learn' in fields:
@@ -127,11 +146,11 @@ def named_mismatch(manifest: Mapping[str, Any], cfg: ResolvedConfig, where: str)
         raise
 
 
-def random_actor(cfg: ResolvedConfig, policy: Policy, spec: EnvSpec) -> CollectMode:
+def random_actor(cfg: ResolvedConfig, policy: Policy, spec: EnvSpec, rank: int = 0) -> CollectMode:
     """Returns the policy's collect face, acting at random."""
     from rlframe.policy.random_policy import random_collect_mode
 
-    rng = component_rng(cfg.seed, 'random_collect')
+    rng = component_rng(cfg.seed, 'random_collect', rank)
     return random_collect_mode(policy.collect_mode, spec, rng, policy.is_recurrent)
 
 
@@ -198,23 +217,29 @@ def make_learner(cfg: ResolvedConfig, policy: Policy, **common: Any) -> BaseLear
     return create_learner(cfg.policy.learn.learner, policy=policy.learn_mode, **common)
 
 
-def make_collector(cfg: ResolvedConfig, env: IEnvManager, policy: Policy, **common: Any) -> Any:
+def make_collector(cfg: ResolvedConfig, env: Any, policy: Policy, **common: Any) -> Any:
     """Makes the collector."""
     from rlframe.worker import create_serial_collector
 
     section = cfg.policy.collect.collector
+    if section.get('backend') == 'ray':
+        env.make.model = policy.get_attribute('given_model')
     return create_serial_collector(section, env=env, policy=policy.collect_mode, seed=cfg.seed, **common)
 
 
-def make_evaluator(
-    cfg: ResolvedConfig, env: IEnvManager, policy: Policy, spec: EnvSpec, **common: Any
-) -> Any:
+def make_evaluator(cfg: ResolvedConfig, env: Any, policy: Policy, spec: EnvSpec, **common: Any) -> Any:
     """Makes the evaluator; without a stop value in the config it takes the env's reward threshold."""
     from rlframe.worker import create_serial_evaluator
 
     section = cfg.policy.eval.evaluator
     given = {'env': env, 'seed': cfg.seed, **common}
     given['policy'] = with_opponents(cfg, policy.eval_mode, spec, given['seed'])
+    if section.get('backend') == 'ray':
+        from rlframe.remote import MakeEvaluator
+
+        facts: dict[str, Any] = {name: given[name] for name in ('seed', 'purpose') if name in given}
+        env.start(MakeEvaluator(cfg, facts, policy.get_attribute('given_model')))
+        given['policy'] = policy.eval_mode
     evaluator = create_serial_evaluator(section, **given)
     if evaluator.stop_value is None:
         evaluator.stop_value = spec.reward_threshold

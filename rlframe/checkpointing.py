@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,6 +31,7 @@ class Checkpoints:
     def __init__(self, pipeline: SerialPipeline) -> None:
         self._pipeline = pipeline
         self._requested: list[str] = []
+        self._held: list[dict[str, Any]] = []  # what may be the best: policies whose evaluation is under way
 
     @property
     def folder(self) -> Path:
@@ -56,12 +58,28 @@ class Checkpoints:
 
     def save_best(self, name: str) -> None:
         """Saves the policy alone, as ``best``."""
+        self._save_policy(self._policy_state(), float(self._pipeline.evaluator.latest))
+
+    def hold_policy(self) -> None:
+        """Keeps the policy as it is now until its evaluation is there."""
+        self._held.append(copy.deepcopy(self._policy_state()))
+
+    def let_go(self, score: float, is_best: bool) -> None:
+        """Saves the policy that has been held for the longest time, as ``best``, or forgets it."""
+        state = self._held.pop(0)
+        if is_best:
+            self._save_policy(state, score)
+
+    def _policy_state(self) -> dict[str, Any]:
         pipeline = self._pipeline
-        state = {
+        return {
             'policy': pipeline.policy.learn_mode.state_dict(),
             'progress': pipeline.progress.state_dict(),
         }
-        self._publish(f'best_iteration_{pipeline.progress.train_iter}', 'best', state, self._facts())
+
+    def _save_policy(self, state: dict[str, Any], score: float) -> None:
+        facts = self._facts() | {'progress': state['progress'], 'score': _number(score)}
+        self._publish(f'best_iteration_{state["progress"]["train_iter"]}', 'best', state, facts)
 
     def save_emergency(self) -> Path:
         """Saves everything where it stands, in the middle of a round maybe; no resume takes it by itself."""
@@ -105,12 +123,11 @@ class Checkpoints:
 
     def _facts(self) -> dict[str, Any]:
         pipeline = self._pipeline
-        score = float(pipeline.evaluator.latest)
         return {
             'policy': pipeline.cfg.policy.type,
             'env': pipeline.factory.spec.name,
             'progress': pipeline.progress.state_dict(),
-            'score': score if score == score else None,
+            'score': _number(float(pipeline.evaluator.latest)),
             'exact': pipeline.exact,
             'config': config.config_data(*config.split_config(pipeline.cfg)),
         }
@@ -125,6 +142,7 @@ class Checkpoints:
             'evaluator': pipeline.evaluator.state_dict(),
             'rng': global_rng_state(),
             'round': pipeline.round_state(),
+            **({'held': self._held} if self._held else {}),
         }
 
     def load(self, path: Path) -> None:
@@ -161,8 +179,13 @@ class Checkpoints:
             else:
                 pipeline.replay_buffer.load_state_dict(state['replay_buffer'])
         pipeline.evaluator.load_state_dict(state['evaluator'])
+        self._held = list(state.get('held', ()))
         set_global_rng_state(state['rng'])
         pipeline.load_round_state(state['round'])
+
+
+def _number(score: float) -> float | None:
+    return score if score == score else None
 
 
 def check_same(manifest: Mapping[str, Any], here: Mapping[str, Any], path: Path) -> None:

@@ -149,6 +149,14 @@ class EnvTimeoutError(EnvCrashedError, TimeoutError):
     """An env that did not answer in time."""
 
 
+class ActorLostError(RLFrameError):
+    """Ray actors that died, hung or could not be started, more often than the config allows."""
+
+
+class ActorFailedError(RLFrameError):
+    """An exception in a Ray actor that cannot be had in this process."""
+
+
 class EpisodeTooLongError(RLFrameError):
     """An episode that goes on beyond the length that the config allows."""
 

@@ -178,20 +178,42 @@ class SerialPipeline:
         return ()
 
     def _evaluate(self, at_the_end: bool = False) -> None:
-        progress, before = self.progress, (self.evaluator.state_dict(), self._evaluated_at)
+        progress, before = self.progress, (self.evaluator.last_eval_iter, self._evaluated_at)
         if self.evaluator.should_eval(progress.train_iter) or (
             at_the_end and self._evaluated_at != progress.train_iter
         ):
             self._evaluated_at = progress.train_iter
             try:
-                self.evaluator.submit(self.checkpoints.save_best, progress.train_iter, progress.envstep)
+                self._submit()
             except _EvaluationGivenUp:  # a resumed run repeats it
-                self.evaluator.load_state_dict(before[0])
-                self._evaluated_at, self._given_up = before[1], True
+                self.evaluator.last_eval_iter, self._evaluated_at = before
+                self._given_up = True
                 return
             self._report()
+        self._take_evaluations()
+
+    def _submit(self) -> None:
+        """Asks for an evaluation; where the answer comes later, the policy is held as it is now."""
+        progress, later = self.progress, self.evaluator.answers_later
+        self.evaluator.submit(
+            None if later else self.checkpoints.save_best, progress.train_iter, progress.envstep
+        )
+        if later:
+            self.checkpoints.hold_policy()
+
+    def _take_evaluations(self) -> None:
         for result in self.evaluator.poll():
             self.stopped = self.stopped or result.stop
+            if self.evaluator.answers_later:
+                self.checkpoints.let_go(result.score, result.is_best)
+
+    def _finish_evaluations(self) -> None:
+        """Waits for the answers that are still to come; those that are given up are part of the checkpoint."""
+        try:
+            self.evaluator.wait()
+        except _EvaluationGivenUp:
+            self._given_up = True
+        self._take_evaluations()
 
     def _report(self) -> None:
         """Writes what no single worker knows."""
@@ -243,6 +265,8 @@ class SerialPipeline:
                     break
             if self.finished and not self.stopped:
                 self._evaluate(at_the_end=True)
+            if self.finished:
+                self._finish_evaluations()
             self.learner.call_hook('after_run')
             self.finish_round()
         except BaseException as error:

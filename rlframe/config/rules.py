@@ -15,6 +15,9 @@ Known = Mapping[str, Any]
 SAMPLES, EPISODES = ('sample', 'sample_1v1'), ('episode', 'episode_1v1')
 """Collectors that count training samples, and those that count episodes."""
 
+COLLECTOR = 'policy.collect.collector'
+"""Section of the collector."""
+
 
 def cross_errors(known: Known) -> list[ConfigError]:
     """Returns the mistakes between components."""
@@ -29,6 +32,7 @@ def cross_errors(known: Known) -> list[ConfigError]:
         _fits_players(known, 'policy.eval.evaluator.type', ('battle_interaction',)),
         _learns_from_players(known),
         _divisible_n_sample(known),
+        _fresh_from_actors(known),
         _fits_buffer(known, 'policy.learn.batch_size', 'a batch'),
         _fits_buffer(known, 'policy.random_collect_size', 'a random start'),
     )
@@ -203,16 +207,35 @@ def _learns_from_players(known: Known) -> ConfigError | None:
 
 def _divisible_n_sample(known: Known) -> ConfigError | None:
     n_sample, env_num = _numbers(known, 'policy.collect.n_sample', 'env.collector_env_num')
-    if not known.get('policy.on_policy') or n_sample is None or n_sample % env_num == 0:
+    actors = known.get(f'{COLLECTOR}.num_collectors') if known.get(f'{COLLECTOR}.backend') == 'ray' else 1
+    unit = env_num * actors if env_num and isinstance(actors, int) else env_num
+    if not known.get('policy.on_policy') or n_sample is None or n_sample % unit == 0:
         return None
-    below = n_sample // env_num * env_num
-    valid = [number for number in (below, below + env_num) if number]
+    below = n_sample // unit * unit
+    valid = [number for number in (below, below + unit) if number]
+    of_actors = '' if unit == env_num else f' of each of {actors} actors ({COLLECTOR}.num_collectors)'
     return ConfigError(
         f'an on-policy policy takes the same number of steps from each of the {env_num} envs '
-        f'(env.collector_env_num), and {n_sample} is not divisible by {env_num}',
+        f'(env.collector_env_num){of_actors}, and {n_sample} is not divisible by {unit}',
         where='policy.collect.n_sample',
         got=n_sample,
         expected=' or '.join(str(number) for number in valid),
+    )
+
+
+def _fresh_from_actors(known: Known) -> ConfigError | None:
+    key = f'{COLLECTOR}.sync'
+    if (
+        not known.get('policy.on_policy')
+        or known.get(f'{COLLECTOR}.backend') != 'ray'
+        or known.get(key) is not False
+    ):
+        return None
+    return ConfigError(
+        'without sync, actors collect while the weights change, and an on-policy policy learns from fresh data only',
+        where=key,
+        got=False,
+        expected='True',
     )
 
 

@@ -82,6 +82,7 @@ def score(
     with warnings.catch_warnings():
         warnings.simplefilter('ignore', ConfigWarning)  # they were shown when the run began
         cfg = config.compile_config(data['main_config'], data['create_config'], overrides=overrides or [])
+    cfg.policy.eval.evaluator.backend = 'local'
     set_seed(seed)
     build.set_threads(cfg)
     factory = build.make_factory(cfg)

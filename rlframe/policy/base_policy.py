@@ -12,6 +12,7 @@ from rlframe.data.batch import Batch
 from rlframe.data.observation import has_mask
 from rlframe.data.timestep import Array, EnvSpec, IntArray, TimeStep
 from rlframe.errors import CheckpointMismatchError, ConfigError
+from rlframe.policy.acting import ActingState
 from rlframe.policy.compatibility import check_fit, check_sizes
 from rlframe.policy.device import check_device, resolve_device
 from rlframe.policy.normalize import NORMALIZE_OBS, NORMALIZE_REWARD, Normalizer
@@ -81,7 +82,7 @@ class CommandMode(NamedTuple):
     get_setting_eval: Callable[[Mapping[str, Any]], dict[str, Any]]
 
 
-class Policy(Configurable):
+class Policy(Configurable, ActingState):
     """Base of all policies.
 
     A subclass names its network (``default_model``), its update (``_forward_learn``), how it acts (``_forward_collect``,
@@ -176,6 +177,7 @@ class Policy(Configurable):
         self._on_cpu = self._device.type == 'cpu'
         self._rng = component_rng(seed, 'policy', rank)
         self._normalizer = Normalizer(self._cfg, spec)
+        self._given_model = model
         self._model = (model if model is not None else self._create_model()).to(self._device)
         for field in self._fields:
             getattr(self, f'_init_{field}')()
@@ -189,9 +191,8 @@ class Policy(Configurable):
     def model_kwargs(self) -> dict[str, Any]:
         """Returns the arguments of the network's constructor: the ``model`` section and the spec."""
         used = ('type', 'import_names', 'obs_shape', 'action_shape')
-        return {name: value for name, value in self._cfg.model.items() if name not in used} | {
-            'spec': self._spec
-        }
+        options = {name: value for name, value in self._cfg.model.items() if name not in used}
+        return options | {'spec': self._spec}
 
     def _init_learn(self) -> None: ...
     def _init_collect(self) -> None: ...
@@ -228,13 +229,12 @@ class Policy(Configurable):
         return ['cur_lr', 'total_loss']
 
     def _state_dict_learn(self) -> dict[str, Any]:
-        normalizer = self._normalizer.state_dict(running=True)
-        return {**self._state_dict_model(), **normalizer, 'rng': self._rng.bit_generator.state}
+        return {**self._state_dict_model(), **self._acting_state()}
 
     def _load_state_dict_learn(self, state: Mapping[str, Any]) -> None:
         self._load_model(state)
         if 'rng' in state:
-            self._rng.bit_generator.state = state['rng']
+            self._load_acting_state(state)
 
     def reset_targets(self) -> None:
         """Makes copies of the network equal to it, after it was given other weights."""

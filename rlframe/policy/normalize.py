@@ -15,6 +15,7 @@ import numpy as np
 from rlframe.data.batch import Batch
 from rlframe.data.timestep import Array, BoolArray, EnvSpec, FloatArray, IntArray, TimeStep
 from rlframe.errors import CheckpointMismatchError, IncompatibleError
+from rlframe.policy.moments import RunningMoments
 from rlframe.utils.checkpoint import compare_states
 from rlframe.utils.field import Field
 from rlframe.utils.struct_array import struct_dtype
@@ -31,62 +32,8 @@ NORMALIZE_REWARD = Field(
 )
 """Option ``normalize_reward`` of every policy."""
 
-EPSILON = 1e-8
-"""A variance up to this counts as none."""
 OBS_CLIP = 10.0
 """Normalised observations lie between minus this and this."""
-
-
-class RunningMoments:
-    """Mean and variance of all rows so far, element by element.
-
-    Args:
-        shape: Shape of a row.
-
-    Source:
-        Chan, Golub & LeVeque, Updating Formulae and a Pairwise Algorithm for Computing Sample Variances (1979), eq. 2.1.
-    """
-
-    def __init__(self, shape: tuple[int, ...] = ()) -> None:
-        self.count = 0
-        """Rows so far."""
-        self.mean = np.zeros(shape)
-        """float64, 0 before the first row."""
-        self.var = np.ones(shape)
-        """float64, the biased variance; 1 before the first row."""
-
-    def update(self, rows: FloatArray) -> None:
-        """Takes rows [M, ...]."""
-        count = len(rows)
-        if count == 0:
-            return
-        rows = rows.astype(np.float64)
-        mean = rows.mean(0)
-        squares = np.square(rows - mean).sum(0)
-        total = self.count + count
-        delta = mean - self.mean
-        before = self.var * self.count
-        self.mean = self.mean + delta * (count / total)
-        self.var = (before + squares + np.square(delta) * (self.count * count / total)) / total
-        self.count = total
-
-    @property
-    def std(self) -> FloatArray:
-        """Standard deviation to divide by: 1 where nothing has varied yet."""
-        return np.sqrt(np.where(self.var > EPSILON, self.var, 1.0))
-
-    def state_dict(self) -> dict[str, Any]:
-        """Returns count, mean and variance."""
-        return {
-            'count': np.asarray(self.count, np.int64),
-            'mean': np.array(self.mean),
-            'var': np.array(self.var),
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues from ``state_dict()``."""
-        self.count = int(state['count'])
-        self.mean, self.var = np.asarray(state['mean']).copy(), np.asarray(state['var']).copy()
 
 
 class ObsNormalizer:
@@ -154,6 +101,12 @@ class ObsNormalizer:
         mean, scale = self._in_use[path]
         return np.clip((obs.astype(np.float32, copy=False) - mean) * scale, -OBS_CLIP, OBS_CLIP)
 
+    def absorb(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+        """Adds the observations that came between two states, of this one or of another."""
+        for path, moments in self._moments.items():
+            moments.absorb(_section(before, path), _section(after, path))
+        self.refresh()
+
     def state_dict(self) -> dict[str, Any]:
         """Returns the statistics, flat, by the dotted name of each part."""
         return {
@@ -165,8 +118,13 @@ class ObsNormalizer:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from ``state_dict()``, taken into use."""
         for path, moments in self._moments.items():
-            moments.load_state_dict({name: state['.'.join((*path, name))] for name in moments.state_dict()})
+            moments.load_state_dict(_section(state, path))
         self.refresh()
+
+
+def _section(state: Mapping[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
+    """Returns the statistics of one part, of the flat ones of all."""
+    return {name: state['.'.join((*path, name))] for name in ('count', 'mean', 'var')}
 
 
 def _float_boxes(space: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], tuple[int, ...]]]:
@@ -221,6 +179,10 @@ class RewardNormalizer:
     def __call__(self, reward: FloatArray) -> FloatArray:
         """Scales rewards, of any shape, to float32."""
         return (reward / self._moments.std).astype(np.float32)
+
+    def absorb(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+        """Adds the returns that came between two states, of this one or of another."""
+        self._moments.absorb(before, after)
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the statistics."""
@@ -368,16 +330,25 @@ class Normalizer:
                 where='policy.normalize_obs, policy.normalize_reward',
             )
         for name, part in self._parts():
-            start = f'{name}.'
-            part.load_state_dict({k.removeprefix(start): v for k, v in saved.items() if k.startswith(start)})
+            part.load_state_dict(_of_part(name, saved))
         if running is not None and self._reward is not None:
             self._reward.running = running
+
+    def absorb(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+        """Adds what came between two answers of ``state_dict``, of this one or of another."""
+        for name, part in self._parts():
+            part.absorb(_of_part(name, before['normalizer']), _of_part(name, after['normalizer']))
 
     def _parts(self) -> Iterable[tuple[str, ObsNormalizer | RewardNormalizer]]:
         if self._obs is not None:
             yield 'obs', self._obs
         if self._reward is not None:
             yield 'reward', self._reward
+
+
+def _of_part(name: str, state: Mapping[str, Any]) -> dict[str, Any]:
+    start = f'{name}.'
+    return {key.removeprefix(start): value for key, value in state.items() if key.startswith(start)}
 
 
 def _discount_factor(cfg: Mapping[str, Any]) -> float:

@@ -15,7 +15,7 @@ from rlframe.policy.actor import ActorPolicy
 from rlframe.policy.base_policy import Metrics
 from rlframe.policy.masks import IMPOSSIBLE, mask_of, masked
 from rlframe.policy.model_options import IMAGE_OPTIONS
-from rlframe.policy.normalize import RunningMoments
+from rlframe.policy.moments import RunningMoments
 from rlframe.policy.schedule import check_positive_schedule, check_schedule, value_at
 from rlframe.policy.tensors import take
 from rlframe.registry import POLICY_REGISTRY

@@ -231,12 +231,18 @@ class QACPolicy(TDPolicy):
 
     def _state_dict_learn(self) -> dict[str, Any]:
         optimizers = {name: optimizer.state_dict() for name, optimizer in self._optimizers.items()}
-        noise = {} if self._noise is None else {'noise': self._noise.state_dict()}
-        return super()._state_dict_learn() | {'optimizers': optimizers, **noise}
+        return super()._state_dict_learn() | {'optimizers': optimizers}
 
     def _load_state_dict_learn(self, state: Mapping[str, Any]) -> None:
         super()._load_state_dict_learn(state)
         for name, optimizer in self._optimizers.items():
             optimizer.load_state_dict(state['optimizers'][name])
+
+    def _acting_state(self) -> dict[str, Any]:
+        noise = {} if self._noise is None else {'noise': self._noise.state_dict()}
+        return super()._acting_state() | noise
+
+    def _load_acting_state(self, state: Mapping[str, Any]) -> None:
+        super()._load_acting_state(state)
         if self._noise is not None:
             self._noise.load_state_dict(state['noise'])

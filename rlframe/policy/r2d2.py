@@ -171,11 +171,11 @@ class R2D2Policy(DQNPolicy):
         """Puts the steps of all sequences one behind the other: [B, T, ...] to [B * T, ...]."""
         return self._tensor(column.reshape(-1, *column.shape[2:]))
 
-    def _state_dict_learn(self) -> dict[str, Any]:
-        return super()._state_dict_learn() | {'episodes': self._collect_states.state_dict()}
+    def _acting_state(self) -> dict[str, Any]:
+        return super()._acting_state() | {'episodes': self._collect_states.state_dict()}
 
-    def _load_state_dict_learn(self, state: Mapping[str, Any]) -> None:
-        super()._load_state_dict_learn(state)
+    def _load_acting_state(self, state: Mapping[str, Any]) -> None:
+        super()._load_acting_state(state)
         self._collect_states.load_state_dict(state['episodes'])
 
 

@@ -32,13 +32,26 @@ def random_collect_mode(
         rng: Generator of the actions.
         is_recurrent: Whether the policy has to see each step, and to say what it remembers of those before.
     """
-    draw = _drawing(spec, rng)
+    return mode._replace(forward=RandomForward(_drawing(spec, rng), mode.forward if is_recurrent else None))
 
-    def forward(obs: Array, env_id: IntArray, **settings: Any) -> Batch:
-        said = dict(mode.forward(obs, env_id).items()) if is_recurrent else {}
-        return Batch.unchecked({**said, 'action': draw(obs, len(env_id))}, len(env_id))
 
-    return mode._replace(forward=forward)
+class RandomForward:
+    """Chooses actions at random.
+
+    Args:
+        draw: Draws actions [n] for observations [n, ...].
+        forward: What has to see each step all the same, and says what it remembers of those before.
+    """
+
+    acts_at_random = True
+    """Tells whoever has to act in the same way in another process."""
+
+    def __init__(self, draw: Callable[[Array, int], Array], forward: Callable[..., Batch] | None) -> None:
+        self._draw, self._forward = draw, forward
+
+    def __call__(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
+        said = dict(self._forward(obs, env_id).items()) if self._forward is not None else {}
+        return Batch.unchecked({**said, 'action': self._draw(obs, len(env_id))}, len(env_id))
 
 
 def random_opponent(spec: EnvSpec, seed: int, rank: int = 0) -> EvalMode:

@@ -27,6 +27,14 @@ def env_seed(seed: int, rank: int, index: int, purpose: str = COLLECT) -> int:
     return int(np.random.SeedSequence([seed, rank, index, _key(purpose)]).generate_state(1)[0])
 
 
+def incarnation_seed(seed: int, rank: int, incarnation: int) -> int:
+    """Returns the seed of what takes the place of a lost worker: the run's own for the first incarnation, which is 0."""
+    if incarnation == 0:
+        return seed
+    key = [seed, rank, incarnation, _key('incarnation')]
+    return int(np.random.SeedSequence(key).generate_state(1)[0])
+
+
 def component_rng(seed: int, name: str, rank: int = 0) -> np.random.Generator:
     """Returns the generator of the component called ``name``."""
     return np.random.default_rng(np.random.SeedSequence([seed, rank, _key(name)]))

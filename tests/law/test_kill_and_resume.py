@@ -8,38 +8,9 @@ import time
 from pathlib import Path
 
 import pytest
-from runs import CASES, DQN, MANAGERS, assert_same_end, finish, records, train
+from runs import CASES, DQN, MANAGERS, assert_same_end, every, finish, killed_and_straight, records, train
 
 LENGTH = ('--train-iter', '400')
-
-
-def every(iterations: int) -> str:
-    return f'policy.learn.learner.hook.save_ckpt_after_iter={iterations}'
-
-
-def kill_after_a_checkpoint(cwd: Path, *words: str, extra: float = 0.0) -> Path:
-    """Trains until a checkpoint is there and kills the process by SIGKILL, ``extra`` seconds later."""
-    process = train(cwd, *words)
-    limit = time.monotonic() + 60
-    while not list(cwd.glob('*/ckpt/latest')):
-        assert process.poll() is None and time.monotonic() < limit, process.communicate()
-        time.sleep(0.002)
-    time.sleep(extra)
-    assert process.poll() is None, 'ended before it could be killed'
-    process.kill()
-    process.communicate()
-    return next(cwd.glob('*_seed0'))
-
-
-def killed_and_straight(tmp_path: Path, *words: str) -> tuple[Path, Path]:
-    """Returns the folder of a run that was killed, resumed and finished, and that of one that was not."""
-    one, other = tmp_path / 'straight', tmp_path / 'killed'
-    one.mkdir(), other.mkdir()
-    finish(train(one, *words))
-    folder = kill_after_a_checkpoint(other, *words, extra=0.02)
-    out, _ = finish(train(other, '--resume', str(folder), '--allow-import'))
-    assert 'goes on from' in out and [folder] == list(other.iterdir())
-    return next(one.iterdir()), folder
 
 
 @pytest.mark.parametrize(

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 from easydict import EasyDict
 
-from rlframe.data.batch import Batch
-from rlframe.data.timestep import Array, IntArray
+from rlframe.data.timestep import Array, FloatArray, IntArray
 from rlframe.data.trajectory import TrajectoryRecorder
+from rlframe.errors import ConfigError
 from rlframe.registry import SERIAL_COLLECTOR_REGISTRY
 from rlframe.utils.field import Configurable, Field
 from rlframe.utils.metrics import ScalarWriter, write_record
 from rlframe.utils.progress import Progress
 from rlframe.utils.seed import COLLECT, env_seed
 from rlframe.worker.collector.episode_log import EpisodeLog, too_long
+from rlframe.worker.collector.ray_options import RAY_OPTIONS, check_ray_options
 from rlframe.worker.collector.resettable import Resettable
 from rlframe.worker.collector.rollout import Rollout, Step
 
@@ -41,6 +42,10 @@ class ISerialCollector(Configurable, Resettable):
     def training_data(self, collected: Any) -> Any:
         """Returns what of an answer of ``collect`` a replay buffer or learner takes."""
         return collected
+
+    def status(self) -> str:
+        """Returns what belongs into a line of progress beside counts and scores; nothing, as a rule."""
+        return ''
 
     @property
     @abstractmethod
@@ -64,9 +69,6 @@ class SerialCollector(ISerialCollector):
     """
 
     config = dict(
-        backend=Field(
-            'local', str, '', '', "where envs are stepped: 'local' is this process", choices=('local',)
-        ),
         deepcopy_obs=Field(
             False,
             bool,
@@ -101,6 +103,7 @@ class SerialCollector(ISerialCollector):
             '',
             "add the columns env_id and episode_step, by which a replay buffer 'sequence' finds the steps of an episode",
         ),
+        **RAY_OPTIONS,
     )
 
     def __init__(  # noqa: PLR0913  # six are the public signature
@@ -117,7 +120,7 @@ class SerialCollector(ISerialCollector):
         progress: Progress | None = None,
     ) -> None:
         self._cfg = self.resolve_config(cfg)
-        self._cfg.get('deepcopy_obs'), self._cfg.get('transform_obs'), self._cfg.get('backend')
+        self._cfg.get('deepcopy_obs'), self._cfg.get('transform_obs')
         self._tb_logger, self._exp_name, self._instance_name = tb_logger, exp_name, instance_name
         self._seed, self._rank = seed, rank
         self._mark_episodes: bool = self._cfg.mark_episodes
@@ -138,8 +141,19 @@ class SerialCollector(ISerialCollector):
         if policy is not None:
             self.reset_policy(policy)
 
+    @classmethod
+    def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
+        return super().check_config(cfg) + check_ray_options(cfg)
+
     def reset_env(self, _env: Any = None) -> None:
         if _env is not None:
+            if self._cfg.backend != 'local':
+                raise ConfigError(
+                    f'{type(self).__name__} steps envs in this process; create_serial_collector makes one whose actors do',
+                    where='policy.collect.collector.backend',
+                    got=self._cfg.backend,
+                    expected="'local'",
+                )
             self._env = _env
             self._env.launch()
             seeds = [env_seed(self._seed, self._rank, i, COLLECT) for i in range(self._env.env_num)]
@@ -206,6 +220,10 @@ class SerialCollector(ISerialCollector):
     def mean_return(self) -> float:
         """Returns the mean return of the last episodes, NaN before the first one ended."""
         return self._log.window_mean()
+
+    def take_episodes(self) -> FloatArray:
+        """Returns return, length and success of the episodes that no record holds yet, [n, 3], and forgets them."""
+        return self._log.take_recent()
 
     def _record(self, step: Step, stamp: Array, level_seeds: Array | None, reserve: int) -> None:
         """Counts a step and hands its rows, with the columns ``collect_iter`` and ``seed``, to the recorder."""
@@ -337,38 +355,15 @@ class Stopwatch:
         self._collector._seconds += perf_counter() - self._start
 
 
-def to_tensor_transitions(
-    data: Batch | Sequence[Mapping[str, Any]], shallow_copy_next_obs: bool = True
-) -> Batch | list[dict[str, Any]]:
-    """Turns numpy transitions into tensors; float64 becomes float32.
-
-    A ``Batch`` becomes a ``Batch`` of tensors that shares memory where it can. A list of dicts, which must be one
-    trajectory in order, becomes a list of new dicts.
-
-    Args:
-        data: The transitions.
-        shallow_copy_next_obs: For a list: ``next_obs`` of each row is the very tensor ``obs`` of the following one, so
-            that each observation is kept once; only the last row has its own.
-    """
-    import torch
-
-    def tensor(value: Any) -> Any:
-        if isinstance(value, np.ndarray):
-            value = torch.as_tensor(value)
-        return value.float() if isinstance(value, torch.Tensor) and value.dtype == torch.float64 else value
-
-    if isinstance(data, Batch):
-        return data.map(tensor)
-    rows = [{name: tensor(value) for name, value in row.items() if name != 'next_obs'} for row in data]
-    for i, row in enumerate(data):
-        if 'next_obs' in row:
-            shared = shallow_copy_next_obs and i + 1 < len(rows)
-            rows[i]['next_obs'] = rows[i + 1]['obs'] if shared else tensor(row['next_obs'])
-    return rows
-
-
 def create_serial_collector(cfg: EasyDict, **kwargs: Any) -> ISerialCollector:
-    """Builds the collector named by ``cfg.type``. Raises ``RegistryError`` naming the closest registered type."""
+    """Builds the collector named by ``cfg.type``. Raises ``RegistryError`` naming the closest registered type.
+
+    With ``cfg.backend='ray'`` it runs in actors: see ``RayCollector.from_config``.
+    """
+    if cfg.get('backend') == 'ray':
+        from rlframe.worker.collector.ray_collector import RayCollector
+
+        return RayCollector.from_config(cfg, **kwargs)
     return SERIAL_COLLECTOR_REGISTRY.build(cfg, cfg=cfg, **kwargs)
 
 

@@ -15,6 +15,7 @@ from rlframe.registry import SERIAL_EVALUATOR_REGISTRY
 from rlframe.utils.field import Configurable, Field
 from rlframe.utils.metrics import ScalarWriter
 from rlframe.utils.seed import EVALUATE
+from rlframe.worker.collector.ray_options import EVALUATOR_OPTIONS
 from rlframe.worker.collector.resettable import Resettable
 
 SaveCheckpoint = Callable[[str], Any]
@@ -29,12 +30,17 @@ class EvalResult(NamedTuple):
     """One value per episode under each name, ``eval_episode_return`` first."""
     train_iter: int
     envstep: int
+    score: Any = np.nan
+    """What was compared: the mean return."""
+    is_best: bool = False
+    """Whether it was better than every score before it."""
 
 
 class ISerialEvaluator(Configurable, Resettable):
     """Measures a policy now and then, keeps the best score and says when it is good enough.
 
     ``submit`` and ``poll`` are ``eval`` in two halves, for evaluators that answer later; here the answer is there at once.
+    One that answers later says so by ``answers_later``, and measures the policy as it was when it was asked.
 
     Args:
         cfg: Options of the evaluator.
@@ -68,10 +74,13 @@ class ISerialEvaluator(Configurable, Resettable):
             'mean that ends training; set by env.stop_value',
             may_change=True,
         ),
+        **EVALUATOR_OPTIONS,
     )
 
     worst: Any = -np.inf
     """What every score is better than."""
+    answers_later = False
+    """Whether an answer may come out of ``poll`` when the policy has been trained further."""
 
     def __init__(
         self,
@@ -94,7 +103,8 @@ class ISerialEvaluator(Configurable, Resettable):
         self._logger = logging.getLogger(f'rlframe.{instance_name}')
         self._env: Any = None
         self._policy: Any = None
-        self._last_eval_iter = -1
+        self.last_eval_iter = -1
+        """Train iteration at which an evaluation was due last; -1 before the first."""
         self._results: list[EvalResult] = []
         self.on_step: Callable[[], None] | None = None
         """Called after each step of the envs; what it raises gives the evaluation up."""
@@ -109,11 +119,11 @@ class ISerialEvaluator(Configurable, Resettable):
 
     def should_eval(self, train_iter: int) -> bool:
         """Whether an evaluation is due at this iteration: the first time, then every ``eval_freq`` iterations."""
-        if train_iter == self._last_eval_iter:
+        if train_iter == self.last_eval_iter:
             return False
-        if train_iter != 0 and train_iter - max(self._last_eval_iter, 0) < self._eval_freq:
+        if train_iter != 0 and train_iter - max(self.last_eval_iter, 0) < self._eval_freq:
             return False
-        self._last_eval_iter = train_iter
+        self.last_eval_iter = train_iter
         return True
 
     @abstractmethod
@@ -134,13 +144,18 @@ class ISerialEvaluator(Configurable, Resettable):
         n_episode: int | None = None,
     ) -> None:
         """Asks for an evaluation; its answer comes out of ``poll``."""
+        before = self.best
         stop, info = self.eval(save_ckpt_fn, train_iter, envstep, n_episode)
-        self._results.append(EvalResult(stop, info, train_iter, envstep))
+        is_best = self.best is not before
+        self._results.append(EvalResult(stop, info, train_iter, envstep, self.latest, is_best))
 
     def poll(self) -> list[EvalResult]:
         """Returns the answers that have come in, in the order in which they were asked for."""
         results, self._results = self._results, []
         return results
+
+    def wait(self) -> None:
+        """Waits until ``poll`` has the answer to everything that was asked."""
 
     @abstractmethod
     def close(self) -> None:
@@ -149,14 +164,14 @@ class ISerialEvaluator(Configurable, Resettable):
     def state_dict(self) -> dict[str, Any]:
         """Returns when the last evaluation was, and the best score."""
         return {
-            'last_eval_iter': self._last_eval_iter,
+            'last_eval_iter': self.last_eval_iter,
             'best': float(self.best),
             'latest': float(self.latest),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from ``state_dict()``."""
-        self._last_eval_iter, self.best, self.latest = state['last_eval_iter'], state['best'], state['latest']
+        self.last_eval_iter, self.best, self.latest = state['last_eval_iter'], state['best'], state['latest']
 
 
 def episode_quota(env_num: int, n_episode: int) -> IntArray:
@@ -279,6 +294,13 @@ def _plain(value: Any) -> Any:
 
 
 def create_serial_evaluator(cfg: EasyDict, **kwargs: Any) -> ISerialEvaluator:
-    """Builds the evaluator named by ``cfg.type``, ``interaction`` where there is none."""
+    """Builds the evaluator named by ``cfg.type``, ``interaction`` where there is none.
+
+    With ``cfg.backend='ray'`` it runs in an actor, and ``env`` is that: see ``RaySerialEvaluator``.
+    """
+    if cfg.get('backend') == 'ray':
+        from rlframe.worker.collector.ray_evaluator import RaySerialEvaluator
+
+        return RaySerialEvaluator(cfg, **kwargs)
     named = {'type': 'interaction', **{name: cfg[name] for name in ('type', 'import_names') if name in cfg}}
     return SERIAL_EVALUATOR_REGISTRY.build(named, cfg=cfg, **kwargs)

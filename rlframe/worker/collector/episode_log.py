@@ -92,6 +92,16 @@ class EpisodeLog:
         """Forgets the episodes that ended since the last summary."""
         self._recent = []
 
+    def take_recent(self) -> FloatArray:
+        """Returns return, length and success of the episodes that ended since the last summary, [n, 3], and forgets them."""
+        recent, self._recent = self._recent, []
+        return np.concatenate(recent) if recent else np.zeros((0, 3))
+
+    def add(self, entries: FloatArray) -> None:
+        """Counts episodes of another log, as ``take_recent`` returned them."""
+        if len(entries):
+            self._recent.append(entries)
+
     def has_recent(self) -> bool:
         """Whether an episode ended since the last summary."""
         return bool(self._recent)

@@ -141,7 +141,7 @@ class MetricSerialEvaluator(ISerialEvaluator):
 
     def state_dict(self) -> dict[str, Any]:
         return {
-            'last_eval_iter': self._last_eval_iter,
+            'last_eval_iter': self.last_eval_iter,
             'best': copy.deepcopy(self.best),
             'latest': copy.deepcopy(self.latest),
         }

@@ -1,0 +1,181 @@
+"""Measures what the model in docs/scaling.md is made of; prints one JSON line for each figure.
+
+usage: python benchmarks/ray_costs.py calls|data|weights|driver|nodes
+
+    calls    a small call of an actor, and the start of Ray and of an actor
+    data     arrays of an actor in this process, as they are and copied into rows that exist
+    weights  one version of the weights in the modules of two actors
+    driver   what a batch costs the driver beside its data, and a wait for many answers
+    nodes    an object of another node, over the network of this machine
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Callable
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import ray
+import torch
+from torch import nn
+
+from rlframe.worker.collector.ray_weights import flatten, unflatten
+
+MB = 1_000_000
+RAY = {'include_dashboard': False, 'log_to_driver': False, 'logging_level': logging.ERROR}
+
+
+def show(**figures: Any) -> None:
+    print(json.dumps(figures), flush=True)
+
+
+def milliseconds(do: Callable[[], Any], repeats: int) -> float:
+    """Returns the median time of a call, after one that does not count."""
+    do()
+    times = []
+    for _ in range(repeats):
+        start = perf_counter()
+        do()
+        times.append(perf_counter() - start)
+    return round(median(times) * 1e3, 3)
+
+
+def wide_network(millions: int) -> nn.Module:
+    """Returns a network of so many million parameters, in layers of a quarter of a million."""
+    return nn.Sequential(*(nn.Linear(500, 499) for _ in range(4 * millions)))
+
+
+@ray.remote(num_cpus=1)
+class Actor:
+    """What a collector does beside collecting."""
+
+    def ping(self) -> None: ...
+
+    def arrays(self, size: int) -> dict[str, np.ndarray]:
+        """Returns columns of so many bytes, as a batch has them."""
+        return {name: np.ones(size // 8 // 4, np.float32) for name in 'abcdefgh'}
+
+    def batch(self, weights: Any) -> tuple[dict[str, int], dict[str, np.ndarray]]:
+        """Returns what is told of a batch, and a small batch."""
+        return {'version': 1, 'envstep': 64}, self.arrays(4096)
+
+    def make_network(self, millions: int) -> None:
+        torch.set_num_threads(1)
+        self.network = wide_network(millions)
+
+    def load(self, weights: Any) -> None:
+        self.network.load_state_dict(unflatten(weights)['model'])
+
+
+def started(actors: int) -> list[Any]:
+    handles = [Actor.remote() for _ in range(actors)]
+    ray.get([actor.ping.remote() for actor in handles])
+    return handles
+
+
+def calls() -> None:
+    start = perf_counter()
+    ray.init(address='local', num_cpus=2, **RAY)
+    show(init_s=round(perf_counter() - start, 2))
+    for which in ('first', 'second'):
+        start = perf_counter()
+        (actor,) = started(1)
+        show(actor=which, start_s=round(perf_counter() - start, 2))
+    show(call_ms=milliseconds(lambda: ray.get(actor.ping.remote()), 500))
+
+
+def data() -> None:
+    ray.init(address='local', num_cpus=2, **RAY)
+    (actor,) = started(1)
+    for size in (1, 10, 100):
+        rows = actor.arrays.remote(size * MB)
+        target = {name: column.copy() for name, column in ray.get(rows).items()}
+
+        def into_rows(size: int = size, target: dict[str, np.ndarray] = target) -> None:
+            for name, column in ray.get(actor.arrays.remote(size * MB)).items():
+                target[name][:] = column
+
+        ref = actor.arrays.remote(size * MB)
+        ray.wait([ref], fetch_local=True)
+        get = milliseconds(lambda ref=ref: ray.get(ref), 20)
+        show(mb=size, get_ms=get, from_actor_into_rows_ms=milliseconds(into_rows, 5))
+
+
+def weights() -> None:
+    ray.init(address='local', num_cpus=2, **RAY)
+    actors = started(2)
+    for millions in (1, 25):
+        network = wide_network(millions)
+        ray.get([actor.make_network.remote(millions) for actor in actors])
+
+        def flat(network: nn.Module = network) -> Any:
+            return flatten({'model': network.state_dict()})
+
+        block = flat()
+
+        def broadcast(make: Callable[[], Any]) -> None:
+            ref = ray.put(make())
+            ray.get([actor.load.remote(ref) for actor in actors])
+
+        show(
+            million_parameters=millions,
+            flatten_ms=milliseconds(flat, 5),
+            put_ms=milliseconds(lambda block=block: ray.put(block), 5),
+            into_modules_of_two_actors_ms=milliseconds(lambda flat=flat: broadcast(flat), 5),
+        )
+
+
+def driver() -> None:
+    ray.init(address='local', num_cpus=2, **RAY)
+    actors = started(2)
+    version = ray.put(np.zeros(1000, np.float32))
+    ask = [actor.batch.options(num_returns=2) for actor in actors]
+    under_way = {refs[0]: (i, refs[1]) for i in (0, 1) for refs in [ask[i].remote(version)]}
+    count, start = 0, perf_counter()
+    while count < 2000:
+        (ready,), _ = ray.wait(list(under_way), num_returns=1)
+        i, columns = under_way.pop(ready)
+        ray.get(ready), ray.get(columns)
+        told, columns = ask[i].remote(version)
+        under_way[told] = (i, columns)
+        count += 1
+    show(batch_ms=round((perf_counter() - start) / count * 1e3, 3))
+    for waiting in (10, 100, 1000):
+        refs = [ray.put(i) for i in range(waiting)]
+        show(refs=waiting, wait_ms=milliseconds(lambda refs=refs: ray.wait(refs, num_returns=1), 200))
+
+
+def nodes() -> None:
+    from ray.cluster_utils import Cluster
+
+    node = {'num_cpus': 1, 'object_store_memory': 500 * MB, 'include_dashboard': False}
+    cluster = Cluster(initialize_head=True, head_node_args=node)
+    cluster.add_node(num_cpus=1, object_store_memory=500 * MB, resources={'there': 1})
+    ray.init(address=cluster.address, **RAY)
+    there = Actor.options(resources={'there': 1}).remote()
+    ray.get(there.ping.remote())
+    for size in (1, 10, 100):
+
+        def fetch(size: int = size) -> None:
+            ray.get(there.arrays.remote(size * MB))
+
+        show(mb=size, from_other_node_ms=milliseconds(fetch, 5))
+    network = wide_network(25)
+    ray.get(there.make_network.remote(25))
+    block = flatten({'model': network.state_dict()})
+    show(
+        million_parameters=25,
+        to_other_node_ms=milliseconds(lambda: ray.get(there.load.remote(ray.put(block))), 3),
+    )
+    ray.shutdown()
+    cluster.shutdown()
+
+
+if __name__ == '__main__':
+    torch.set_num_threads(1)
+    {f.__name__: f for f in (calls, data, weights, driver, nodes)}[sys.argv[1]]()

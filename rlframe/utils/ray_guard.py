@@ -1,0 +1,83 @@
+"""A process that outlives a killed run and ends what is left of the Ray that the run had started.
+
+The kernel ends Ray's servers with the process that started them; their agents then try for a minute to report it to a server
+that is gone, and what actors started never hears of it. All of them write to files in the folder of Ray's session.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+GRACE_SECONDS = 2.0
+"""What Ray's processes have to end by themselves."""
+
+
+def start_guard(session_folder: Path) -> subprocess.Popen[bytes] | None:
+    """Starts the guard of a Ray that this process has started; closing its ``stdin`` ends it.
+
+    Args:
+        session_folder: Folder of Ray's session.
+
+    Returns:
+        The guard; None where the system has no ``/proc``.
+    """
+    if not Path('/proc/self/fd').exists():
+        return None
+    return subprocess.Popen(
+        [sys.executable, '-I', __file__, str(session_folder), str(os.getpid())],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def guard(session_folder: str, parent: int) -> None:
+    """Waits for the end of the parent, then ends every process that writes into the folder."""
+    while os.getppid() == parent:
+        if select.select([0], [], [], 0.5)[0] and os.getppid() == parent:
+            time.sleep(0.1)
+            if os.getppid() == parent:  # it let go of Ray in order
+                return
+    time.sleep(GRACE_SECONDS)
+    for pid in writers(session_folder):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except OSError:  # it has just ended
+            continue
+
+
+def writers(folder: str) -> list[int]:
+    """Returns the processes of this user that have a file in the folder open for writing."""
+    return [
+        int(entry)
+        for entry in os.listdir('/proc')
+        if entry.isdigit() and _writes(f'/proc/{entry}/fd', folder)
+    ]
+
+
+def _writes(descriptors: str, folder: str) -> bool:
+    try:
+        names = os.listdir(descriptors)
+    except OSError:  # it ended, or is another user's
+        return False
+    return any(_is_written(f'{descriptors}/{name}', folder) for name in names)
+
+
+def _is_written(descriptor: str, folder: str) -> bool:
+    try:
+        inside = os.readlink(descriptor).startswith(f'{folder}/')
+        return inside and bool(os.lstat(descriptor).st_mode & stat.S_IWUSR)
+    except OSError:  # it has just been closed
+        return False
+
+
+if __name__ == '__main__':
+    guard(sys.argv[1], int(sys.argv[2]))

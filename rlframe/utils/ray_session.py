@@ -1,0 +1,358 @@
+"""Whose Ray it is: used where it is there, connected to where an address is known, else started; ended only if started here."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rlframe.errors import ConfigError, MissingDependencyError, ResourceError
+from rlframe.utils.lazy import LazyModule
+from rlframe.utils.ray_guard import start_guard
+
+ray = LazyModule('ray')
+logger = logging.getLogger('rlframe.ray')
+
+Resources = Mapping[str, float]
+"""Amounts under Ray's names of them: ``{'CPU': 1.0, 'GPU': 0.0}``."""
+
+PROBE_SECONDS = 2.0
+"""Longest wait for an answer at the port of a cluster; Ray itself waits minutes for a head that is gone."""
+FREE_SECONDS = 5.0
+"""Longest wait for resources to become free: what an actor gives back appears about a second after its end."""
+STORE_BYTES = 2 * 2**30
+"""Most that the object store of a Ray that is started here takes without being told."""
+OF_A_NEW_RAY = frozenset(
+    [
+        'num_cpus',
+        'num_gpus',
+        'resources',
+        'labels',
+        'object_store_memory',
+        'include_dashboard',
+        'dashboard_host',
+        'dashboard_port',
+        '_memory',
+        '_temp_dir',
+        '_plasma_directory',
+        '_system_config',
+        '_node_name',
+        'object_spilling_directory',
+    ]
+)
+"""Arguments of ``ray.init`` that a cluster which is running already cannot be told."""
+
+
+class _Started:
+    """The Ray that this module brought up: as there is one Ray in a process, there is one of this."""
+
+    holders = 0
+    """Sessions that are open."""
+    job: str | None = None
+    """Id that Ray gave this process; another one means that somebody ended Ray and began anew."""
+    guard: subprocess.Popen[bytes] | None = None
+    """What ends the rest of Ray if this process is killed."""
+
+
+class _Reserved:
+    """What the open sessions of this process have set aside: Ray says of an actor that is being made what it takes too late."""
+
+    total: Counter[str] = Counter()
+
+
+class RaySession:
+    """One user's hold on the Ray of this process; the last one that is closed ends what ``connect`` brought up.
+
+    Args:
+        own: Whether ``connect`` brought Ray up.
+        description: Whose Ray it is, for the log.
+    """
+
+    def __init__(self, own: bool, description: str) -> None:
+        self.own = own
+        """Whether this module brought Ray up, so that the last session's end is Ray's."""
+        self.description = description
+        """Whose Ray it is, in words."""
+        self._open = True
+        self._reserved: Counter[str] = Counter()
+
+    def require(
+        self, demands: Sequence[Resources], where: str, remedy: str = '', wait_s: float = FREE_SECONDS
+    ) -> None:
+        """Sets aside what actors with these demands take, until ``release`` or ``close``.
+
+        Args:
+            demands: What each of the actors needs.
+            where: Config key that asks for them.
+            remedy: What to do about it, if not what the error says anyway.
+            wait_s: How long to wait for resources that somebody is giving back.
+
+        Raises:
+            ResourceError: With what is needed and what is free, in numbers.
+        """
+        needed = _total(demands)
+        limit = time.monotonic() + wait_s
+        while lacking := _lacking(demands, needed, free := _free()):
+            if time.monotonic() > limit:
+                raise _too_little(demands, lacking, free, where, remedy)
+            time.sleep(0.1)
+        self._reserved.update(needed)
+        _Reserved.total.update(needed)
+
+    def release(self, demands: Sequence[Resources]) -> None:
+        """Gives back what was set aside for actors that are no more."""
+        self._reserved.subtract(_total(demands))
+        _Reserved.total.subtract(_total(demands))
+
+    def close(self) -> None:
+        """Lets go of Ray; may be called twice."""
+        if not self._open:
+            return
+        self._open = False
+        _Reserved.total.subtract(self._reserved)
+        if not self.own:
+            return
+        _Started.holders -= 1
+        if _Started.holders == 0 and _is_ours():
+            _Started.job = None
+            ray.shutdown()
+            _end_guard()
+
+    def __enter__(self) -> RaySession:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+def connect(ray_init_config: Mapping[str, Any] | None = None, where: str = 'ray_init_config') -> RaySession:
+    """Takes hold of Ray: of the one that this process has, else of the cluster that is named, else of a new one.
+
+    A cluster is named by ``ray_init_config['address']`` or, where that is not set, the environment variable
+    ``RAY_ADDRESS``; ``'local'`` is a new Ray in any case, ``'auto'`` whatever Ray finds on this machine. Handlers of signals
+    are left as they were.
+
+    Args:
+        ray_init_config: Arguments of ``ray.init``; they count where Ray is not there yet.
+        where: Config key of these arguments, for errors.
+
+    Returns:
+        The session, to be closed by the caller.
+
+    Raises:
+        MissingDependencyError: If Ray is not installed.
+        ResourceError: If nobody answers at the address.
+        ConfigError: If ``ray.init`` does not take these arguments.
+    """
+    given = dict(ray_init_config or {})
+    _check_installed(where)
+    if ray.is_initialized():
+        own = _is_ours()
+        if given and not own:
+            logger.warning('%s is not used: this process is connected to Ray already', where)
+        return _hold('the Ray of this run') if own else RaySession(False, 'the Ray of this process')
+    address = given.pop('address', None) or os.environ.get('RAY_ADDRESS') or 'local'
+    if address == 'local':
+        _init(where, **_defaults_of_a_new_ray(given), **given, address='local')
+        _end_guard()
+        _Started.guard = start_guard(Path(ray.nodes()[0]['RayletSocketName']).parents[1])
+        return _hold('a Ray of its own')
+    if address == 'auto':
+        address = _found_here(where)
+    _probe(address, f'{where}.address')
+    if unused := sorted(given.keys() & OF_A_NEW_RAY):
+        logger.warning('%s: %s not used: the Ray at %s runs already', where, ', '.join(unused), address)
+    _show_token()
+    _init(where, **{k: v for k, v in given.items() if k not in OF_A_NEW_RAY}, address=address)
+    return _hold(f'the Ray at {address}')
+
+
+def actor_resources(options: Mapping[str, Any]) -> dict[str, float]:
+    """Returns what an actor with these options, arguments of ``ray.remote``, takes from a cluster: 1 CPU if not said."""
+    found = {
+        'CPU': options.get('num_cpus', 1),
+        'GPU': options.get('num_gpus', 0),
+        'memory': options.get('memory', 0),
+    }
+    return {name: float(size) for name, size in {**found, **options.get('resources', {})}.items() if size}
+
+
+def _check_installed(where: str) -> None:
+    try:
+        importlib.import_module('ray')
+    except ImportError as error:
+        raise MissingDependencyError(
+            f'Ray cannot be imported: {error}',
+            where=where,
+            remedy="pip install 'ray >= 2.52' brings it back.",
+        ) from error
+
+
+def _is_ours() -> bool:
+    ours = _Started.job is not None and ray.is_initialized()
+    return ours and ray.get_runtime_context().get_job_id() == _Started.job
+
+
+def _hold(description: str) -> RaySession:
+    job = ray.get_runtime_context().get_job_id()
+    _Started.holders = _Started.holders + 1 if job == _Started.job else 1
+    _Started.job = job
+    return RaySession(True, description)
+
+
+def _end_guard() -> None:
+    """Ends the guard of a Ray that has ended."""
+    guard, _Started.guard = _Started.guard, None
+    if guard is not None:
+        guard.communicate()
+
+
+def _defaults_of_a_new_ray(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what a new Ray is told where the user says nothing: no dashboard, and a store that leaves memory free."""
+    os.environ.setdefault('RAY_USAGE_STATS_ENABLED', '0')
+    memory = os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')
+    defaults = {
+        'include_dashboard': False,
+        'configure_logging': False,
+        'object_store_memory': min(int(0.3 * memory), STORE_BYTES),
+    }
+    return {name: value for name, value in defaults.items() if name not in given}
+
+
+def _init(where: str, **arguments: Any) -> None:
+    try:
+        with _kept_signal_handlers():
+            ray.init(**arguments)
+    except (RuntimeError, ValueError, TypeError) as error:
+        raise ConfigError(
+            f'ray.init does not take this: {error}',
+            where=where,
+            got=arguments,
+            expected='arguments of ray.init',
+        ) from error
+    except ConnectionError as error:
+        raise ResourceError(
+            f'no connection with the Ray at {arguments["address"]}: {error}',
+            where=f'{where}.address',
+            remedy='A cluster with tokens needs RAY_AUTH_MODE=token and its token in ~/.ray/auth_token.',
+        ) from error
+
+
+@contextmanager
+def _kept_signal_handlers() -> Iterator[None]:
+    """Puts handlers back that Ray replaces by its own; where there was none, Ray's stays, which ends Ray in order."""
+    before: dict[int, Any] = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in before.items():
+                if handler not in (signal.SIG_DFL, None):
+                    signal.signal(number, handler)
+
+
+def _show_token() -> None:
+    """Lets Ray show the token that this user has: to an explicit address it does not by itself, and is not let in."""
+    token = os.environ.get('RAY_AUTH_TOKEN_PATH') or Path.home() / '.ray' / 'auth_token'
+    if 'RAY_AUTH_TOKEN' in os.environ or Path(token).exists():
+        os.environ.setdefault('RAY_AUTH_MODE', 'token')
+
+
+def _found_here(where: str) -> str:
+    """Returns the address of the cluster on this machine, as ``ray start`` noted it."""
+    services: Any = importlib.import_module('ray._private.services')
+    address = services.find_bootstrap_address(None)
+    if address is None:
+        raise ResourceError(
+            'no Ray is running on this machine',
+            where=f'{where}.address',
+            got='auto',
+            expected="'local', or the address of a cluster",
+        )
+    return str(address)
+
+
+def _probe(address: str, where: str) -> None:
+    """Makes sure that somebody listens there, because Ray would wait for minutes."""
+    host, _, port = address.rpartition(':')
+    if '://' in address or not host or not port.isdigit():
+        raise ConfigError(
+            'the address of a Ray cluster is host:port',
+            where=where,
+            got=address,
+            expected="'local', 'auto' or for example '10.0.0.1:6379'",
+            remedy='Ray Client (ray://) is not supported: start the run on a node of the cluster.',
+        )
+    try:
+        socket.create_connection((host.strip('[]'), int(port)), PROBE_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise ResourceError(
+            f'nobody answers at {address}: {error}',
+            where=where,
+            got=address,
+            expected="the address of a running Ray, or 'local'",
+            remedy='It may come from RAY_ADDRESS. `ray start --head` starts a cluster and says its address.',
+        ) from error
+
+
+def _total(demands: Sequence[Resources]) -> Counter[str]:
+    total: Counter[str] = Counter()
+    for demand in demands:
+        total.update(demand)  # type: ignore[arg-type]  # it adds up any numbers
+    return total
+
+
+def _free() -> dict[str, float]:
+    """Returns what is free for further actors of this process, which in a trial of Ray Tune is the rest of the trial's own."""
+    group = ray.util.get_current_placement_group()
+    if group is None:
+        free, limit = Counter(ray.available_resources()), Counter(ray.cluster_resources())
+    else:
+        free = _total(group.bundle_specs)
+        free.subtract(ray.get_runtime_context().get_assigned_resources())
+        limit = free.copy()
+    limit.subtract(_Reserved.total)
+    return {name: min(size, limit[name]) for name, size in free.items()}
+
+
+def _lacking(demands: Sequence[Resources], needed: Resources, free: Resources) -> list[str]:
+    """Returns the names of what there is too little of, in all or on every single node."""
+    nodes = [node['Resources'] for node in ray.nodes() if node['Alive']]
+    return [
+        name
+        for name, size in needed.items()
+        if size > free.get(name, 0.0) + 1e-6
+        or any(
+            demand.get(name, 0.0) > max((node.get(name, 0.0) for node in nodes), default=0.0)
+            for demand in demands
+        )
+    ]
+
+
+def _too_little(
+    demands: Sequence[Resources], lacking: Sequence[str], free: Resources, where: str, remedy: str
+) -> ResourceError:
+    kinds = Counter(tuple(sorted(demand.items())) for demand in demands)
+    needed = ' + '.join(f'{count} x {{{_listed(dict(kind))}}}' for kind, count in kinds.items())
+    nodes = [node for node in ray.nodes() if node['Alive']]
+    total = ray.cluster_resources()
+    have = ', '.join(f'{name} {free.get(name, 0.0):g} of {total.get(name, 0.0):g}' for name in lacking)
+    return ResourceError(
+        f'actors need {needed}; free: {have} on {len(nodes)} node(s)',
+        where=where,
+        remedy=remedy or 'Ask for fewer actors, or for less for each, or add nodes to the cluster.',
+    )
+
+
+def _listed(resources: Mapping[str, float]) -> str:
+    return ', '.join(f'{name}: {size:g}' for name, size in resources.items())

@@ -1,0 +1,191 @@
+"""Options of collection in Ray actors, which every collector that steps envs has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rlframe.errors import ConfigError
+from rlframe.utils.field import Field, Options
+
+ONLY_OURS = ('max_restarts', 'max_task_retries', 'max_concurrency', 'name', 'lifetime', 'num_returns')
+"""Options of Ray's actors that would break what is promised here."""
+
+
+def check_ray_options(cfg: Mapping[str, Any]) -> list[ConfigError]:
+    """Returns the mistakes among the options that no single one of them shows."""
+    errors = []
+    given = cfg['remote_configs']
+    if isinstance(given, list | tuple) and len(given) != cfg['num_collectors']:
+        errors.append(
+            ConfigError(
+                f'remote_configs has {len(given)} entries, num_collectors is {cfg["num_collectors"]}',
+                where='remote_configs',
+                remedy='Give one dict for all actors, or a list with one for each.',
+            )
+        )
+    for i, config in enumerate(given if isinstance(given, list | tuple) else [given]):
+        where = f'remote_configs[{i}]' if isinstance(given, list | tuple) else 'remote_configs'
+        errors += _bad_remote_config(config, where)
+    actors, in_flight, limit = cfg['num_collectors'], cfg['max_in_flight'], cfg['max_staleness']
+    if not cfg['sync'] and limit is not None and limit < (lag := actors * in_flight - 1):
+        errors.append(
+            ConfigError(
+                f'with {actors} actors and {in_flight} requests of each under way, a batch is {lag} versions behind on'
+                ' average when it arrives, if each batch is followed by an update',
+                where='max_staleness',
+                got=limit,
+                expected=f'at least {lag}, or fewer actors or requests',
+            )
+        )
+    return errors
+
+
+def _bad_remote_config(config: Any, where: str) -> list[ConfigError]:
+    if not isinstance(config, Mapping):
+        return [ConfigError('bad value', where=where, got=config, expected='a dict of resources')]
+    return [
+        ConfigError(
+            f'{name} is what the backend itself decides',
+            where=where,
+            remedy='Leave it out; give resources only.',
+        )
+        for name in config
+        if name in ONLY_OURS
+    ]
+
+
+RAY_OPTIONS: Options = dict(
+    backend=Field(
+        'local',
+        str,
+        '',
+        '',
+        "where envs are stepped: 'local' is this process, 'ray' are actors, each with envs and a policy of its own",
+        choices=('local', 'ray'),
+    ),
+    num_collectors=Field(1, int, '[1, inf)', 'actors', 'that collect, each in env.collector_env_num envs'),
+    sync=Field(
+        True,
+        bool,
+        '',
+        '',
+        'whether each round waits for the share of every actor; else it takes what is ready first',
+    ),
+    update_after_each_batch=Field(
+        True, bool, '', '', 'whether each request brings the newest weights', may_change=True
+    ),
+    max_weight_update_interval=Field(
+        -1,
+        int,
+        '[-1, inf)',
+        'batches',
+        'of one actor, after which it gets the newest weights in any case; -1: no limit',
+        may_change=True,
+    ),
+    max_in_flight=Field(
+        1, int, '[1, inf)', 'requests', 'that each actor has to do at a time, without sync', may_change=True
+    ),
+    max_staleness=Field(
+        None,
+        int,
+        '[0, inf)',
+        'versions of the weights',
+        'by which a batch may be behind; an older one is thrown away and counted; None: no limit',
+        may_change=True,
+    ),
+    collect_timeout=Field(
+        600.0,
+        float,
+        '(0, inf)',
+        'seconds',
+        'that an actor has for what it is asked; then another one takes its place',
+        may_change=True,
+    ),
+    start_timeout=Field(
+        120.0, float, '(0, inf)', 'seconds', 'that an actor has to start, with its envs', may_change=True
+    ),
+    max_actor_restarts=Field(
+        5,
+        int,
+        '[0, inf)',
+        'restarts',
+        'of all actors together within restart_window; one more loss ends the run',
+        may_change=True,
+    ),
+    restart_window=Field(
+        600.0, float, '(0, inf)', 'seconds', 'over which max_actor_restarts counts', may_change=True
+    ),
+    ray_init_config=Field(
+        {},
+        dict,
+        '',
+        '',
+        'arguments of ray.init, such as address; used where Ray is not running',
+        may_change=True,
+    ),
+    remote_configs=Field(
+        {},
+        (dict, list),
+        '',
+        '',
+        'resources of an actor, such as num_cpus (1) and num_gpus (0), or a list with one dict for each',
+        may_change=True,
+    ),
+)
+"""Options under ``policy.collect.collector``."""
+
+EVALUATOR_OPTIONS: Options = dict(
+    backend=Field(
+        'local',
+        str,
+        '',
+        '',
+        "where the policy is evaluated: 'local' is this process, and training waits; 'ray' is an actor, beside training",
+        choices=('local', 'ray'),
+    ),
+    max_pending=Field(
+        2,
+        int,
+        '[1, inf)',
+        'evaluations',
+        'that an actor may have to do before training waits for it',
+        may_change=True,
+    ),
+    eval_timeout=Field(
+        1800.0,
+        float,
+        '(0, inf)',
+        'seconds',
+        'that an actor has for an evaluation; then another one takes its place and repeats it',
+        may_change=True,
+    ),
+    **{
+        name: RAY_OPTIONS[name]
+        for name in ('start_timeout', 'max_actor_restarts', 'restart_window', 'ray_init_config')
+    },
+    remote_config=Field(
+        {},
+        dict,
+        '',
+        '',
+        'resources of the actor, such as num_cpus (1) and num_gpus (0)',
+        check=lambda config: '' if not set(ONLY_OURS) & set(config) else f'a dict without {ONLY_OURS}',
+        may_change=True,
+    ),
+)
+"""Options under ``policy.eval.evaluator``."""
+
+
+def pool_options(evaluator: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the options of an evaluator as those of a pool with one actor."""
+    shared = {name: evaluator[name] for name in evaluator if name in RAY_OPTIONS}
+    own = {'remote_configs': evaluator['remote_config'], 'collect_timeout': evaluator['eval_timeout']}
+    return {**shared, **own, 'num_collectors': 1}
+
+
+def remote_config_of(cfg: Mapping[str, Any], rank: int) -> dict[str, Any]:
+    """Returns the resources of one actor."""
+    given = cfg['remote_configs']
+    own = given[rank % len(given)] if isinstance(given, list | tuple) else given
+    return {'num_cpus': 1, 'num_gpus': 0, **own}

@@ -1,0 +1,348 @@
+"""ActorPool: K Ray actors that are asked and answer, none of which is waited for without a limit, and each is replaced when lost."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import ray
+from ray.exceptions import RayError, RayTaskError
+
+from rlframe.errors import ActorFailedError, ActorLostError
+from rlframe.utils.ray_session import actor_resources, connect
+from rlframe.utils.serialize import to_bytes
+from rlframe.worker.collector.ray_actor import (
+    CollectorActor,
+    Facts,
+    Failure,
+    RemoteActor,
+    raise_failure,
+)
+from rlframe.worker.collector.ray_calls import FIRST_BACKOFF, LONGEST_BACKOFF, Answer, Call, Slot
+from rlframe.worker.collector.ray_options import remote_config_of
+
+SECTION = 'policy.collect.collector'
+"""Where the options are in a config."""
+logger = logging.getLogger('rlframe.ray')
+
+TICK = 0.5
+"""Seconds between two looks at the deadlines."""
+CLOSE_SECONDS = 5.0
+"""What actors have to close their envs before they are killed."""
+
+
+class ActorPool:
+    """Starts actors, asks them, and puts another one in the place of each that dies or does not answer in time.
+
+    Args:
+        cfg: The options of a collector that say how: those of ``RAY_OPTIONS``.
+        kind: What runs in the actors.
+        section: Where the options are in a config.
+        make: Makes the parts in an actor; it may be given to ``start``.
+
+    Raises:
+        ResourceError: If there is no Ray at the address that was given, or it has not what the actors need.
+    """
+
+    def __init__(
+        self,
+        cfg: Mapping[str, Any],
+        kind: type[RemoteActor] = CollectorActor,
+        section: str = SECTION,
+        make: Any = None,
+    ) -> None:
+        self._cfg, self._section = cfg, section
+        self.make = make
+        """Makes the parts in an actor; it may be changed until they start."""
+        self.slots: dict[int, Slot] = {}
+        """The places, by rank."""
+        self.restarts = 0
+        """Actors that took the place of a lost one."""
+        self._calls: dict[int, Call] = {}
+        self._answers: deque[Answer] = deque()
+        self._losses: deque[tuple[float, str]] = deque()
+        self._numbers = itertools.count()
+        self._make: Any = None  # a reference to ``make`` as bytes
+        self._broken = self._closed = False
+        self._session = connect(cfg['ray_init_config'], self._key('ray_init_config'))
+        self._remote: Any = ray.remote(kind)
+        self._first = self._options(range(cfg['num_collectors']))
+        try:
+            self._reserve(self._first)
+        except BaseException:
+            self._session.close()
+            raise
+
+    def start(self, make: Any = None) -> None:
+        """Starts all actors and waits until they are ready.
+
+        Args:
+            make: Makes the parts in an actor, a ``MakeParts`` or its like.
+
+        Raises:
+            SerializationError: If what makes the parts cannot be handed over.
+            ActorLostError: If they die on the way, or take too long.
+            Exception: What an env, a policy or a collector raised when it was made.
+        """
+        self.make = self.make if make is None else make
+        self._start(self._first)
+
+    def add(self, count: int, remote_config: Mapping[str, Any] | None = None) -> list[int]:
+        """Starts further actors, waits until they are ready and returns their ranks.
+
+        Args:
+            count: How many.
+            remote_config: Resources of each; as the options say where not given.
+
+        Raises:
+            ResourceError: If the cluster has not what they need; with the numbers.
+        """
+        first = max(self.slots, default=-1) + 1
+        options = self._options(range(first, first + count))
+        options = {rank: {**own, **(remote_config or {})} for rank, own in options.items()}
+        self._reserve(options)
+        self._start(options)
+        return list(options)
+
+    def _options(self, ranks: Iterable[int]) -> dict[int, dict[str, Any]]:
+        return {rank: remote_config_of(self._cfg, rank) for rank in ranks}
+
+    def _reserve(self, options: Mapping[int, Mapping[str, Any]]) -> None:
+        demands = [actor_resources(own) for own in options.values()]
+        self._session.require(demands, self._section or 'num_collectors')
+
+    def _start(self, options: Mapping[int, Mapping[str, Any]]) -> None:
+        self._make = ray.put(to_bytes(self.make, 'make'))
+        for rank, own in options.items():
+            self.slots[rank] = Slot(rank, own)
+            self._create(self.slots[rank])
+        while any(self.slots[rank].facts is None for rank in options):
+            self._look()
+
+    def remove(self, rank: int) -> None:
+        """Closes an actor, which must have nothing to do."""
+        slot = self.slots.pop(rank)
+        if slot.actor is not None:
+            ray.wait([slot.actor.close.remote()], timeout=CLOSE_SECONDS)
+            ray.kill(slot.actor)
+        self._session.release([actor_resources(slot.options)])
+
+    @property
+    def ranks(self) -> list[int]:
+        """Ranks of the actors, in order."""
+        return sorted(self.slots)
+
+    def _key(self, name: str) -> str:
+        return f'{self._section}.{name}' if self._section else name
+
+    @property
+    def facts(self) -> Facts:
+        """What the actors say of themselves, who all are alike."""
+        return next(slot.facts for slot in self.slots.values() if slot.facts is not None)
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether too many actors were lost to go on."""
+        return self._broken
+
+    @property
+    def calls(self) -> list[Call]:
+        """What was asked and is not answered."""
+        return [call for call in self._calls.values() if call.method != 'launch' and call.is_wanted]
+
+    @property
+    def under_way(self) -> int:
+        """What all that was asked for and not taken yet is to bring, in training samples or episodes."""
+        return sum(call.size for call in self.calls) + sum(answer.call.size for answer in self._answers)
+
+    def abandon(self) -> None:
+        """Forgets what is under way: whatever comes of it, nobody is told."""
+        self._answers.clear()
+        for call in self._calls.values():
+            call.is_wanted = call.method == 'launch'
+
+    def ask(self, rank: int, method: str, *args: Any, size: int = 0) -> Call:
+        """Asks an actor for something, without waiting for it."""
+        call = Call(next(self._numbers), rank, method, args, self._cfg['collect_timeout'], size)
+        slot = self.slots[rank]
+        self._calls[call.number] = call
+        if slot.actor is None:
+            slot.waiting.append(call)
+        else:
+            self._send(slot, call)
+        return call
+
+    def wait(self, on_tick: Callable[[], None] | None = None) -> Answer:
+        """Waits for the next answer to anything that was asked; the lowest rank first where several are there.
+
+        Raises:
+            ActorLostError: If more actors were lost than the options allow; with all causes.
+            Exception: What was raised in an actor.
+        """
+        while not self._answers:
+            assert self._calls, 'nothing was asked'
+            self._look()
+            if on_tick is not None:
+                on_tick()
+        return self._answers.popleft()
+
+    def poll(self) -> Answer | None:
+        """Returns an answer if one is there, without waiting for it; it raises what ``wait`` raises."""
+        if self._calls and not self._answers:
+            self._look(0.0)
+        return self._answers.popleft() if self._answers else None
+
+    def ask_all(
+        self, method: str, args: Mapping[int, tuple[Any, ...]], if_broken: Any = None
+    ) -> dict[int, Any]:
+        """Asks actors for something, again where one is lost, and returns the answers by rank; nothing else may be under way.
+
+        Args:
+            method: What.
+            args: For each rank, with what.
+            if_broken: The answer of all, where too many actors were lost to go on.
+        """
+        if self._broken:
+            return dict.fromkeys(args, if_broken)
+        for rank, given in args.items():
+            self.ask(rank, method, *given)
+        values: dict[int, Any] = {}
+        while len(values) < len(args):
+            answer = self.wait()
+            if answer.lost:
+                self.ask(answer.call.rank, method, *answer.call.args)
+            else:
+                values[answer.call.rank] = answer.value
+        return dict(sorted(values.items()))
+
+    def get(self, answer: Answer) -> Any:
+        """Returns the data of an answer; None where they were lost with their actor."""
+        try:
+            return ray.get(answer.data, timeout=answer.call.seconds)
+        except RayError as error:
+            self._count_loss(f'the data of Ray actor {answer.call.rank} were lost: {_cause(error)}')
+            return None
+
+    def close(self) -> None:
+        """Ends all actors, and Ray if it was started here; may be called twice."""
+        if self._closed:
+            return
+        self._closed = True
+        actors = [slot.actor for slot in self.slots.values() if slot.actor is not None]
+        self._calls.clear()
+        if ray.is_initialized():
+            if actors and not self._broken:
+                refs = [actor.close.remote() for actor in actors]
+                ray.wait(refs, num_returns=len(refs), timeout=CLOSE_SECONDS)
+            for actor in actors:
+                ray.kill(actor)
+        self._session.close()
+
+    # one look at everything
+
+    def _look(self, seconds: float = TICK) -> None:
+        """Starts actors that are due, takes answers that come within a time, and gives up what is too late."""
+        now = time.monotonic()
+        for slot in self.slots.values():
+            if slot.actor is None and now >= slot.due:
+                self._create(slot)
+        sent = sorted((call for call in self._calls.values() if call.ref is not None), key=lambda c: c.rank)
+        if not sent:
+            time.sleep(seconds / 10)
+            return
+        ready, _ = ray.wait([call.ref for call in sent], num_returns=1, timeout=seconds)
+        for call in sent:
+            if call.ref in ready and call.number in self._calls:
+                self._take(call)
+        now = time.monotonic()
+        for call in sent:
+            if call.number in self._calls and now > call.deadline:
+                self._lose(self.slots[call.rank], f'no answer to {call.method} within {call.seconds:g} s')
+
+    def _create(self, slot: Slot) -> None:
+        options = {**slot.options, 'max_restarts': 0, 'max_task_retries': 0}
+        slot.actor = self._remote.options(**options).remote(self._make, slot.rank, slot.incarnation, sys.path)
+        seconds = self._cfg['start_timeout']
+        launch = Call(next(self._numbers), slot.rank, 'launch', (), seconds)
+        self._calls[launch.number] = launch
+        waiting, slot.waiting = slot.waiting, []
+        for call in (launch, *waiting):
+            self._send(slot, call)
+
+    def _send(self, slot: Slot, call: Call) -> None:
+        method = getattr(slot.actor, call.method)
+        if call.method == 'collect':
+            call.ref, call.data = method.options(num_returns=2).remote(*call.args)
+        else:
+            call.ref = method.remote(*call.args)
+        starting = self._cfg['start_timeout'] if slot.facts is None and call.method != 'launch' else 0.0
+        call.deadline = time.monotonic() + call.seconds + starting
+
+    def _take(self, call: Call) -> None:
+        slot = self.slots[call.rank]
+        try:
+            value = ray.get(call.ref, timeout=call.seconds)
+        except RayTaskError as error:
+            raise ActorFailedError(str(error), where=f'Ray actor {call.rank}') from error
+        except RayError as error:
+            self._lose(slot, _cause(error))
+            return
+        del self._calls[call.number]
+        if not call.is_wanted:
+            return
+        if isinstance(value, Failure):
+            raise_failure(value, f'Ray actor {call.rank}')
+        if call.method == 'launch':
+            slot.facts = value
+        else:
+            self._answers.append(Answer(call, value, call.data))
+
+    # losses
+
+    def _lose(self, slot: Slot, cause: str) -> None:
+        """Counts an actor as lost, with everything that it was asked; another one is started a little later."""
+        if slot.actor is not None:
+            ray.kill(slot.actor)
+        was_ready, slot.actor, slot.facts = slot.facts is not None, None, None
+        for call in [call for call in self._calls.values() if call.rank == slot.rank]:
+            del self._calls[call.number]
+            if call.method != 'launch' and call.is_wanted:
+                self._answers.append(Answer(call, lost=cause))
+        name = f'Ray actor {slot.rank}'
+        self._count_loss(f'{name} {"was lost" if was_ready else "did not start"}: {cause}')
+        if len(self._losses) == 1:
+            slot.backoff = FIRST_BACKOFF
+        slot.incarnation += 1
+        slot.due = time.monotonic() + slot.backoff
+        self.restarts += 1
+        logger.warning('%s was lost (%s); another one starts in %g s', name, cause, slot.backoff)
+        slot.backoff = min(2 * slot.backoff, LONGEST_BACKOFF)
+
+    def _count_loss(self, text: str) -> None:
+        now = time.monotonic()
+        self._losses.append((now, text))
+        while now - self._losses[0][0] > self._cfg['restart_window']:
+            self._losses.popleft()
+        if len(self._losses) > self._cfg['max_actor_restarts']:
+            self._broken = True
+            raise _too_many(self._cfg, self._key('max_actor_restarts'), [text for _, text in self._losses])
+
+
+def _cause(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return f'{type(error).__name__}: {lines[0]}' if lines else type(error).__name__
+
+
+def _too_many(cfg: Mapping[str, Any], where: str, causes: Sequence[str]) -> ActorLostError:
+    limit, window = cfg['max_actor_restarts'], cfg['restart_window']
+    listed = '\n'.join(f'  {cause}' for cause in causes)
+    return ActorLostError(
+        f'{len(causes)} actors were lost within {window:g} s, {limit} may be replaced:\n{listed}\n',
+        where=where,
+        remedy='Is there enough memory? Do the envs answer? The log files of the Ray session say more.',
+    )

@@ -1,0 +1,88 @@
+"""Who collects how much, and how what several actors collected becomes one answer again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlframe.data.batch import Batch
+from rlframe.errors import ConfigError
+
+
+def shares(total: int, ranks: Sequence[int], unit: int, where: str) -> dict[int, int]:
+    """Divides what is to be collected; what remains goes to the lowest ranks, and a rank with nothing to do is left out.
+
+    Args:
+        total: Training samples or episodes.
+        ranks: Who collects.
+        unit: What each share must be divisible by: where it is more than 1, all shares are equal.
+        where: Name of the total, for the error.
+
+    Raises:
+        ConfigError: If the shares would have to be unequal; with the nearest totals that work.
+    """
+    step = len(ranks) * unit
+    if unit > 1 and total % step:
+        below = total // step * step
+        raise ConfigError(
+            f'{len(ranks)} actors with {unit} envs take the same number of steps in each env, and {total} is not divisible by'
+            f' {step}',
+            where=where,
+            got=total,
+            expected=' or '.join(str(number) for number in (below, below + step) if number),
+        )
+    each, rest = divmod(total, len(ranks))
+    divided = {rank: each + (i < rest) for i, rank in enumerate(ranks)}
+    return {rank: share for rank, share in divided.items() if share}
+
+
+def merged(parts: Sequence[Any]) -> Any:
+    """Joins what actors collected, in their order: batches end to end, lists of episodes likewise, tuples part by part.
+
+    What is of several players is a list with an entry for each, which is joined player by player.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    if isinstance(parts[0], Batch):
+        return Batch.cat(parts)
+    if isinstance(parts[0], tuple):
+        return tuple([_joined(own) for own in zip(*part, strict=True)] for part in zip(*parts, strict=True))
+    return [item for part in parts for item in part]
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    """Joins what one player has; a player who is not recorded has an empty list."""
+    filled = [part for part in parts if len(part)]
+    return merged(filled) if filled else parts[0]
+
+
+def cut(data: Any, count: int) -> tuple[Any, Any]:
+    """Returns the first items of a batch or a list, and the others."""
+    return data[:count], data[count:]
+
+
+def writable(data: Any) -> Any:
+    """Returns data whose arrays may be written to; those in the object store may not, and are copied."""
+    if isinstance(data, Batch):
+        return data.map(lambda column: column if _is_writable(column) else np.array(column))
+    return type(data)(writable(part) for part in data) if isinstance(data, list | tuple) else data
+
+
+def _is_writable(column: Any) -> bool:
+    return not isinstance(column, np.ndarray) or bool(column.flags.writeable)
+
+
+def to_tree(data: Any) -> Any:
+    """Returns data as what a checkpoint can hold."""
+    if isinstance(data, Batch):
+        return {name: to_tree(column) for name, column in data.items()}
+    return [to_tree(part) for part in data] if isinstance(data, list) else data
+
+
+def from_tree(tree: Any) -> Any:
+    """Returns what ``to_tree`` was given."""
+    if isinstance(tree, Mapping):
+        return Batch({name: from_tree(column) for name, column in tree.items()})
+    return [from_tree(part) for part in tree] if isinstance(tree, list) else tree

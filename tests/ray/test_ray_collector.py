@@ -1,0 +1,299 @@
+"""Actors together: the order of their shares, first ready first served, and what is counted when some of them are lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from fakes import config_pair
+from fault_envs import wait_until
+from ray_envs import RankError
+from ray_runs import columns
+
+from rlframe import build
+from rlframe.config import compile_config
+from rlframe.errors import ActorLostError, EnvCrashedError, ResourceError, SerializationError
+from rlframe.pipeline import SerialPipeline
+from rlframe.remote import MakeCollector
+from rlframe.utils.progress import Progress
+from rlframe.utils.seed import set_seed
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures('ray_of_tests')]
+
+
+def compiled(env: Any = None, **sections: Any) -> Any:
+    collector = {'backend': 'ray', **sections.pop('collector', {})}
+    pair = config_pair(env=env or {}, collector=collector, exp_name='ray', **sections)
+    return compile_config(*pair, seed=3)
+
+
+@contextmanager
+def collecting(env: Any = None, **sections: Any) -> Iterator[tuple[Any, Any]]:
+    """Makes a collector and its policy, and closes them."""
+    cfg = compiled(env, **sections)
+    set_seed(cfg.seed)
+    factory = build.make_factory(cfg)
+    pool = build.make_collector_env(cfg, factory)
+    try:
+        policy = build.make_policy(cfg, factory.spec)
+        yield build.make_collector(cfg, pool, policy, progress=Progress()), policy
+    finally:
+        pool.close()
+
+
+def telling(folder: Path | str = '', seconds: float = 0.0) -> dict[str, Any]:
+    return {
+        'env_id': 'ray_envs:TellingEnv',
+        'kwargs': {'folder': str(folder), 'seconds': seconds},
+        'collector_env_num': 2,
+    }
+
+
+def learn(policy: Any, turn: int) -> None:
+    """Changes the weights as no learner would, and draws from the generator as some do."""
+    with torch.no_grad():
+        for parameter in policy._model.parameters():
+            parameter += 0.02 * torch.cos(torch.arange(parameter.numel()) + turn).reshape(parameter.shape)
+    policy._rng.random(turn)
+
+
+def pids(collector: Any) -> list[int]:
+    return [slot.facts.pid for _, slot in sorted(collector._pool.slots.items())]
+
+
+def is_conserved(collector: Any) -> bool:
+    c = collector
+    return bool(c.requested == c.delivered + c.lost + c.stale + c.in_flight)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process is there and has not ended."""
+    try:
+        return Path(f'/proc/{pid}/stat').read_text().rpartition(')')[2].split()[0] not in 'ZX'
+    except OSError:
+        return False
+
+
+def test_shares_of_two_actors_are_those_of_collectors_with_their_ranks_in_order() -> None:
+    options = {'collector': {'num_collectors': 2, 'mark_episodes': True}, 'policy_': {'nstep': 2}}
+    with collecting(**options) as (remote, policy):
+        cfg = compiled(**options)
+        parts = [MakeCollector(cfg, build.make_factory(cfg))(rank, 0) for rank in (0, 1)]
+        for turn in range(4):
+            acting = policy.get_attribute('acting')
+            parts[0].trained.get_attribute('acting').load_state(acting.state())
+            shares = []
+            for part, size in zip(parts, (7, 6), strict=True):
+                part.trained.load_state_dict(policy.collect_mode.state_dict())
+                shares.append(
+                    columns(part.collector.collect(size, train_iter=turn, policy_kwargs={'eps': 0.4}))
+                )
+            together = columns(remote.collect(13, train_iter=turn, policy_kwargs={'eps': 0.4}))
+            shares[1]['env_id'] += 4  # whose numbers go on where those of the first actor end
+            for name, column in together.items():
+                expected = np.concatenate([share[name] for share in shares])
+                assert column.dtype == expected.dtype and column.tobytes() == expected.tobytes(), name
+            learn(policy, turn)
+        assert remote.envstep == sum(part.progress.envstep for part in parts)
+        assert remote.requested == remote.delivered == 52 and is_conserved(remote)
+
+
+def test_weights_are_put_once_per_version_and_acted_with_at_once() -> None:
+    with collecting(collector={'num_collectors': 2}) as (collector, policy):
+        seen = []
+        for turn in range(6):
+            if turn in (2, 5):
+                learn(policy, turn)
+            collector.collect(8)  # which says nothing of train_iter
+            seen.append(collector.versions)
+        assert seen == [[1, 1], [1, 1], [2, 2], [2, 2], [2, 2], [3, 3]]
+
+
+def test_without_updates_after_each_batch_old_weights_act_until_the_interval() -> None:
+    options = {'num_collectors': 1, 'update_after_each_batch': False, 'max_weight_update_interval': 3}
+    with collecting(collector=options) as (collector, policy):
+        seen = []
+        for turn in range(8):
+            learn(policy, turn)
+            collector.collect(8, train_iter=turn)
+            seen += collector.versions
+        assert seen == [1, 1, 1, 2, 2, 2, 3, 3]
+
+
+def test_async_returns_exactly_what_is_asked_for_and_keeps_count() -> None:
+    options = {'num_collectors': 2, 'sync': False, 'max_in_flight': 2}
+    with collecting(telling(), collector=options) as (collector, policy):
+        returned = []
+        for turn, count in enumerate([8, 1, 13, 30, 2, 50]):
+            learn(policy, turn)
+            data = collector.collect(count, train_iter=turn)
+            assert len(data) == count and is_conserved(collector)
+            assert len(collector._pool.calls) <= 4
+            assert max(collector.versions) <= turn + 1 and (data['collect_iter'] <= turn).all()
+            returned.append(columns(data))
+        took_part = set(np.concatenate([data['obs'] for data in returned])[:, 0])
+        for _ in range(200):  # on a busy machine one of them may be late
+            took_part |= set(np.asarray(collector.collect(8)['obs'])[:, 0])
+            if len(took_part) == 2:
+                break
+        assert took_part == set(pids(collector))
+        collector.settle()
+        assert collector.in_flight == sum(len(ready.data) for ready in collector._ready)
+        assert collector.envstep == collector.delivered + collector.carried
+
+
+def test_async_does_not_wait_for_an_actor_that_hangs(tmp_path: Path) -> None:
+    options = {'num_collectors': 2, 'sync': False}
+    with collecting(telling(tmp_path), collector=options) as (collector, _):
+        slow, fast = pids(collector)
+        (tmp_path / 'hang').write_text(str(slow))
+        obs = np.concatenate([np.array(collector.collect(20)['obs']) for _ in range(5)])
+        assert (obs[-60:, 0] == fast).all() and is_conserved(collector) and collector.lost == 0
+
+
+def test_what_is_too_old_is_thrown_away_and_counted() -> None:
+    options = {'num_collectors': 2, 'sync': False, 'max_staleness': 1}
+    with collecting(collector=options) as (collector, policy):
+        for turn in range(12):
+            learn(policy, turn)
+            collector.collect(3, train_iter=turn)
+            assert all(collector._publisher.version - version <= 1 for version in collector.versions)
+            assert is_conserved(collector)
+
+
+@pytest.mark.parametrize('is_sync', [True, False])
+def test_actor_killed_three_times_is_replaced_and_what_it_was_at_counts_once(is_sync: bool) -> None:
+    options = {'num_collectors': 2, 'sync': is_sync}
+    with collecting(telling(), collector=options) as (collector, _):
+        first, produced = pids(collector), 0
+        for _ in range(losses := 3 if is_sync else 1):
+            produced += len(collector.collect(12))
+            os.kill(pids(collector)[1], signal.SIGKILL)
+            while collector._pool.restarts == 0 or collector._pool.slots[1].facts is None:
+                produced += len(collector.collect(12))
+                assert is_conserved(collector)
+            collector._pool.restarts = 0
+        produced += len(collector.collect(12))
+        assert collector.delivered == produced and is_conserved(collector)
+        assert collector.lost == 6 * losses
+        assert pids(collector)[0] == first[0] and pids(collector)[1] != first[1]
+        assert collector._pool.slots[1].incarnation == losses
+
+
+def test_actor_that_takes_another_ones_place_begins_other_episodes() -> None:
+    cfg = compiled()
+    make = MakeCollector(cfg, build.make_factory(cfg))
+    first = {(rank, k): make(rank, k).env.obs.tobytes() for rank in (0, 1) for k in (0, 1)}
+    assert len(set(first.values())) == 4 and first[0, 1] == make(0, 1).env.obs.tobytes()
+
+
+@pytest.mark.parametrize('is_sync', [True, False])
+def test_running_statistics_are_those_of_all_that_all_actors_saw(is_sync: bool) -> None:
+    options = {'num_collectors': 2, 'sync': is_sync}
+    with collecting(collector=options, policy_={'normalize_obs': True}) as (collector, policy):
+        rows = []
+        for turn in range(5):
+            rows.append(np.array(collector.collect(40, train_iter=turn)['obs'], np.float64))
+            learn(policy, turn)
+        collector.settle()
+        rows += [np.array(ready.data['obs'], np.float64) for ready in collector._ready]
+        assert collector.carried == sum(len(ready.data) for ready in collector._ready)
+        seen, state = np.concatenate(rows), policy.collect_mode.state_dict()['normalizer']
+        assert state['obs.count'] == len(seen) == collector.envstep
+        assert np.allclose(state['obs.mean'], seen.mean(0)) and np.allclose(state['obs.var'], seen.var(0))
+
+
+def test_hung_and_frozen_actors_are_replaced_at_the_deadline(tmp_path: Path) -> None:
+    with collecting(telling(tmp_path), collector={'num_collectors': 2, 'collect_timeout': 3.0}) as (
+        collector,
+        _,
+    ):
+        hung, frozen = pids(collector)
+        (tmp_path / 'hang').write_text(str(hung))
+        assert len(collector.collect(12)) == 12 and collector.lost == 6
+        os.kill(frozen, signal.SIGSTOP)
+        data = collector.collect(12)
+        assert len(data) == 12 and collector.lost == 12 and is_conserved(collector)
+        assert not {hung, frozen} & set(np.asarray(data['obs'])[:, 0])
+        assert wait_until(lambda: not is_alive(hung) and not is_alive(frozen), 30)
+
+
+def test_more_losses_than_allowed_end_the_run_with_all_causes_and_a_checkpoint(tmp_path: Path) -> None:
+    cfg = compiled(
+        telling(tmp_path), collector={'num_collectors': 1, 'max_actor_restarts': 1}, max_train_iter=10**6
+    )
+    folder = tmp_path / 'run'
+    folder.mkdir()
+
+    def kill(pipeline: SerialPipeline) -> bool:
+        os.kill(pids(pipeline.collector)[0], signal.SIGKILL)
+        return False
+
+    with SerialPipeline(cfg, folder) as pipeline, pytest.raises(ActorLostError) as caught:
+        pipeline.run(kill)
+    text = str(caught.value)
+    assert '2 actors were lost within 600 s, 1 may be replaced' in text
+    assert text.count('Ray actor 0 was lost: ActorDiedError') == 2
+    assert any('emergency checkpoint' in note for note in caught.value.__notes__), caught.value.__notes__
+
+
+def test_exception_in_an_env_of_an_actor_comes_with_its_type_message_and_traceback(tmp_path: Path) -> None:
+    with collecting(telling(tmp_path), collector={'num_collectors': 2}) as (collector, _):
+        pid = pids(collector)[1]
+        (tmp_path / 'raise').write_text(str(pid))
+        with pytest.raises((EnvCrashedError, RankError)) as caught:
+            collector.collect(12)
+        told = str(caught.value) + ''.join(caught.value.__notes__)
+        assert f'RankError: enough in {pid}' in told and 'In Ray actor 1' in told and 'ray_envs.py' in told
+        assert pids(collector)[1] == pid and is_alive(pid), 'the actor outlives it'
+
+
+def test_after_an_exception_nothing_of_the_interrupted_call_is_taken_for_the_next_one() -> None:
+    with collecting(telling(), collector={'num_collectors': 2}) as (collector, _):
+        collector.collect(12)
+        with pytest.raises(TypeError, match='unexpected keyword'):
+            collector.collect(12, train_iter=1, no_such_option=1)
+        assert is_conserved(collector) and collector.lost >= 6
+        data = collector.collect(12, train_iter=2)
+        assert len(data) == 12 and (data['collect_iter'] == 2).all() and is_conserved(collector)
+        assert collector.lost == 12 and collector.delivered == 24
+
+
+def test_what_cannot_be_made_or_handed_over_is_said_as_it_is() -> None:
+    with (
+        pytest.raises(Exception, match='no_such_argument') as caught,
+        collecting({'kwargs': {'no_such_argument': 1}, 'action_mask': False}),
+    ):
+        pass
+    assert not isinstance(caught.value, ActorLostError)
+    unpicklable = {**telling(), 'kwargs': {'handle': threading.Lock()}}
+    with pytest.raises(SerializationError, match=r'handle.* is a lock'), collecting(unpicklable):
+        pass
+
+
+def test_too_many_actors_for_the_cluster_are_refused_with_numbers() -> None:
+    needed = r'actors need 9 x \{CPU: 1\}; free: CPU \S+ of 4 on 1 node'
+    with pytest.raises(ResourceError, match=needed), collecting(collector={'num_collectors': 9}):
+        pass
+
+
+def test_object_store_stays_flat(ray_of_tests: Any) -> None:
+    def used() -> float:
+        return float(
+            ray_of_tests.cluster_resources()['object_store_memory']
+            - ray_of_tests.available_resources().get('object_store_memory', 0)
+        )
+
+    with collecting(collector={'num_collectors': 2}, env={'collector_env_num': 8}) as (collector, policy):
+        for turn in range(30):  # 30 batches of 4 MB in a store of 200 MB
+            learn(policy, turn)
+            collector.collect(40_000 // 8 * 8 // 8, train_iter=turn)
+        assert used() < 20e6

@@ -1,0 +1,40 @@
+"""One Ray actor returns bit for bit what the collector returns in this process; kill and resume hold for actors too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ray_runs import RAY, train_to
+from runs import CASES, assert_same_end, differences, every, killed_and_straight
+
+pytestmark = pytest.mark.ray
+LENGTH = ('--train-iter', '400')
+
+EPISODES = ('collector.type=episode', 'collector.get_train_sample=true')
+MORE = {
+    'dqn naive': ('policy.random_collect_size=30', 'policy.nstep=3', 'policy.normalize_obs=true'),
+    'dqn episodes': (*EPISODES, 'policy.collect.n_sample=None', 'policy.collect.n_episode=2'),
+    'dqn noisy': ('policy.model.noisy=true',),
+    'ppo': ('policy.normalize_obs=true', 'policy.normalize_reward=true'),
+}
+
+
+@pytest.mark.usefixtures('ray_of_tests')
+@pytest.mark.parametrize('case', ['dqn naive', 'dqn episodes', 'dqn noisy', 'ppo', 'sac', 'r2d2'])
+def test_one_actor_ends_with_the_bits_of_the_run_in_process(case: str, tmp_path: Path) -> None:
+    name = case if case in CASES else 'dqn naive'
+    words = MORE.get(case, ())
+    local = train_to(tmp_path / 'local', 150, name, *words)
+    remote = train_to(tmp_path / 'ray', 150, name, *words, *RAY)
+    assert local['progress']['train_iter'] >= 150 and len(local['records']) > 3
+    assert differences(local, remote) == []
+
+
+@pytest.mark.parametrize(
+    ('case', 'actors'), [('dqn naive', 1), pytest.param('ppo', 2, marks=pytest.mark.slow)]
+)
+def test_killed_and_resumed_run_ends_with_the_same_bits(case: str, actors: int, tmp_path: Path) -> None:
+    config = "collector.ray_init_config={'num_cpus': 2, 'object_store_memory': 2e8, 'log_to_driver': False}"
+    words = (*CASES[case], *RAY, f'collector.num_collectors={actors}', config, *LENGTH, every(51))
+    assert_same_end(*killed_and_straight(tmp_path, *words))

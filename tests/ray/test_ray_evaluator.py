@@ -1,0 +1,189 @@
+"""Evaluation in an actor beside training gives what it gives in this process, and survives the loss of the actor."""
+
+from __future__ import annotations
+
+import copy
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ray_runs import config_of
+from runs import differences, records
+
+from rlframe.errors import ActorLostError, EpisodeTooLongError
+from rlframe.pipeline import SerialPipeline
+from rlframe.utils.checkpoint import load_checkpoint
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures('ray_of_tests')]
+BESIDE = ('evaluator.backend=ray', 'env.n_evaluator_episode=5')
+HERE = ('env.n_evaluator_episode=5',)
+AfterStep = Callable[[SerialPipeline], bool]
+
+
+def start(folder: Path, case: str, *words: str, train_iter: int = 180) -> SerialPipeline:
+    folder.mkdir(parents=True, exist_ok=True)
+    return SerialPipeline(config_of(case, *words, f'max_train_iter={train_iter}'), folder)
+
+
+def evaluations(folder: Path) -> list[dict[str, Any]]:
+    """Returns the records of evaluations but for times."""
+    return [record for record in records(folder) if 'eval/mean_reward' in record]
+
+
+def left_of(folder: Path) -> dict[str, Any]:
+    """Returns what evaluations left behind, and the weights at the end."""
+    best, manifest = load_checkpoint(folder / 'ckpt' / 'best')
+    latest, _ = load_checkpoint(folder / 'ckpt' / 'latest')
+    best['progress'] |= {'wall_time': 0}
+    evaluator = {name: latest['evaluator'][name] for name in ('last_eval_iter', 'best', 'latest')}
+    return {
+        'best': best,
+        'score': manifest['score'],
+        'evaluator': evaluator,
+        'policy': latest['policy'],
+        'evaluations': evaluations(folder),
+    }
+
+
+@pytest.mark.parametrize(
+    ('case', 'words'),
+    [
+        ('dqn naive', ('policy.normalize_obs=true', 'policy.model.noisy=true')),
+        ('ppo', ('policy.normalize_obs=true',)),
+        ('r2d2', ()),
+    ],
+)
+def test_evaluation_beside_training_is_that_of_the_process_itself(
+    case: str, words: tuple[str, ...], tmp_path: Path
+) -> None:
+    for name, more in (('here', HERE), ('beside', BESIDE)):
+        with start(tmp_path / name, case, *words, *more) as pipeline:
+            assert pipeline.evaluator.answers_later == (name == 'beside')
+            pipeline.run()
+    here, beside = left_of(tmp_path / 'here'), left_of(tmp_path / 'beside')
+    assert len(here['evaluations']) >= 3
+    assert differences(here, beside) == []
+
+
+def test_training_goes_on_while_the_policy_is_evaluated_and_stops_at_the_answer(tmp_path: Path) -> None:
+    words = (*BESIDE, 'env.stop_value=1', 'env.n_evaluator_episode=60', 'evaluator.eval_freq=20')
+    with start(tmp_path, 'dqn naive', *words, 'evaluator.max_pending=1000', train_iter=20_000) as pipeline:
+        pipeline.run()
+        assert pipeline.stopped and 20 < pipeline.progress.train_iter < 20_000
+    _, manifest = load_checkpoint(tmp_path / 'ckpt' / 'best')
+    first = evaluations(tmp_path)[1]  # at train iteration 0 no run stops
+    assert first['train_iter'] >= 20 and pipeline.progress.train_iter > first['train_iter']
+    assert manifest['score'] == pipeline.evaluator.best
+
+
+def test_best_has_the_weights_that_were_evaluated(tmp_path: Path) -> None:
+    with start(tmp_path, 'dqn naive', *BESIDE) as pipeline:
+        states = {0: copy.deepcopy(pipeline.policy.learn_mode.state_dict()['model'])}
+
+        def note(p: SerialPipeline) -> bool:
+            states[p.progress.train_iter] = copy.deepcopy(p.policy.learn_mode.state_dict()['model'])
+            return False
+
+        pipeline.run(note)
+    best, manifest = load_checkpoint(tmp_path / 'ckpt' / 'best')
+    at = manifest['progress']['train_iter']
+    assert differences(best['policy']['model'], states[at]) == []
+    scores = {record['train_iter']: record['eval/mean_reward'] for record in evaluations(tmp_path)}
+    assert scores[at] == manifest['score'] == max(scores.values())
+
+
+def actor_pid(pipeline: SerialPipeline) -> int:
+    return int(pipeline.evaluator._env.slots[0].facts.pid)
+
+
+def test_evaluation_of_an_actor_that_is_killed_is_repeated(tmp_path: Path) -> None:
+    with start(tmp_path / 'here', 'dqn naive', *HERE) as pipeline:
+        pipeline.run()
+    with start(tmp_path / 'beside', 'dqn naive', *BESIDE) as pipeline:
+        killed = []
+
+        def kill(p: SerialPipeline) -> bool:
+            if len(killed) < 2 and p.evaluator._call is not None and p.evaluator._env.slots[0].facts:
+                pid = actor_pid(p)
+                os.kill(pid, signal.SIGSTOP)  # so that it cannot answer before it is killed
+                os.kill(pid, signal.SIGKILL)
+                killed.append(pid)
+                p.evaluator.wait()
+            return False
+
+        pipeline.run(kill)
+        assert len(set(killed)) == 2 and pipeline.evaluator.repeated >= 1
+    assert differences(left_of(tmp_path / 'here'), left_of(tmp_path / 'beside')) == []
+
+
+def test_too_many_lost_actors_end_the_run_with_causes_and_a_checkpoint(tmp_path: Path) -> None:
+    words = (*BESIDE, 'evaluator.max_actor_restarts=0', 'env.n_evaluator_episode=500')
+    with start(tmp_path, 'dqn naive', *words) as pipeline:
+
+        def kill(p: SerialPipeline) -> bool:
+            if p.evaluator._pending:
+                os.kill(actor_pid(p), signal.SIGKILL)
+                p.evaluator.wait()
+            return False
+
+        with pytest.raises(
+            ActorLostError, match=r'evaluator\.max_actor_restarts: 1 actors were lost'
+        ) as caught:
+            pipeline.run(kill)
+    assert any('emergency checkpoint' in note for note in caught.value.__notes__)
+    path = next((tmp_path / 'ckpt').glob('emergency_*'))
+    state, _ = load_checkpoint(path)
+    assert len(state['evaluator']['pending']) == len(state['held']) >= 1
+
+
+def test_frozen_actor_is_replaced_after_the_timeout(tmp_path: Path) -> None:
+    with start(tmp_path, 'dqn naive', *BESIDE, 'evaluator.eval_timeout=3', train_iter=70) as pipeline:
+        frozen: list[int] = []
+
+        def freeze(p: SerialPipeline) -> bool:
+            if not frozen:
+                frozen.append(actor_pid(p))
+                os.kill(frozen[0], signal.SIGSTOP)
+            return False
+
+        pipeline.run(freeze)
+        assert pipeline.evaluator.repeated == 1 and actor_pid(pipeline) != frozen[0]
+    assert len(evaluations(tmp_path)) >= 2
+
+
+def test_error_of_an_env_in_the_actor_is_that_of_the_run(tmp_path: Path) -> None:
+    words = (*BESIDE, 'evaluator.max_episode_len=3')
+    with (
+        start(tmp_path, 'dqn naive', *words) as pipeline,
+        pytest.raises(EpisodeTooLongError, match='an episode of more than 3') as caught,
+    ):
+        pipeline.run()
+    assert any('Traceback' in note for note in caught.value.__notes__)
+
+
+def test_run_that_is_interrupted_during_an_evaluation_resumes_it(tmp_path: Path) -> None:
+    words = (*BESIDE, 'env.n_evaluator_episode=40')
+    with start(tmp_path / 'straight', 'dqn naive', *words) as pipeline:
+        pipeline.run()
+    with start(tmp_path / 'parts', 'dqn naive', *words) as pipeline:
+        stopped = []
+
+        def stop(p: SerialPipeline) -> bool:
+            if p.progress.train_iter >= 60 and p.evaluator._pending:
+                stopped.append(p.progress.train_iter)
+            return bool(stopped)
+
+        pipeline.run(stop, lambda: bool(stopped))
+        pipeline.save_latest()
+        assert stopped
+    saved, _ = load_checkpoint(tmp_path / 'parts' / 'ckpt' / 'latest')
+    assert len(saved['evaluator']['pending']) == len(saved['held']) >= 1
+    cfg = config_of('dqn naive', *words, 'max_train_iter=180')
+    latest = (tmp_path / 'parts' / 'ckpt' / 'latest').resolve()
+    with SerialPipeline(cfg, tmp_path / 'parts', resume=latest) as pipeline:
+        pipeline.run()
+    straight, parts = left_of(tmp_path / 'straight'), left_of(tmp_path / 'parts')
+    assert differences(straight, parts) == []

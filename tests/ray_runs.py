@@ -1,0 +1,52 @@
+"""Runs with and without Ray, to be compared bit by bit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from runs import CASES, ROOT, records
+
+from rlframe.config import compile_config
+from rlframe.config.reader import read_config
+from rlframe.data import Batch
+from rlframe.pipeline import SerialPipeline
+from rlframe.utils.checkpoint import load_checkpoint
+from rlframe.utils.field import ResolvedConfig
+
+RAY = ('collector.backend=ray',)
+
+
+def config_of(case: str, *overrides: str) -> ResolvedConfig:
+    """Returns the config of a case of ``runs.CASES``."""
+    _, config, *given = CASES[case]
+    return compile_config(*read_config(str(ROOT / config)), seed=3, overrides=[*given, *overrides])
+
+
+def train_to(folder: Path, train_iter: int, case: str, *overrides: str) -> dict[str, Any]:
+    """Trains in this process and returns what is left at the end: everything but what only the collector knows."""
+    folder.mkdir(parents=True)
+    cfg = config_of(case, *overrides, f'max_train_iter={train_iter}')
+    with SerialPipeline(cfg, folder) as pipeline:
+        pipeline.run()
+        pipeline.save_latest()
+    state, _ = load_checkpoint(folder / 'ckpt' / 'latest')
+    state['progress'] |= {'wall_time': 0}
+    for part in ('control', 'throughput'):
+        (state.get('replay_buffer') or {}).pop(part, None)
+    log = state.pop('collector')['log']
+    kept = [{k: v for k, v in record.items() if not k.startswith('ray/')} for record in records(folder)]
+    return {**state, 'window': log['window'], 'recent': log['recent'], 'records': kept}
+
+
+def columns(data: Any) -> Any:
+    """Returns a copy of what a collector returned, as plain arrays."""
+    if isinstance(data, Batch):
+        return {name: np.array(column) for name, column in data.items()}
+    return [columns(part) for part in data]
+
+
+def number_of(parts: Sequence[Any]) -> int:
+    return sum(len(part) for part in parts)

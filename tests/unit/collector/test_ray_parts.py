@@ -1,0 +1,141 @@
+"""What needs no Ray of the collection through it: weights as one block, shares and their sum, options."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from fakes import config_pair
+from runs import differences
+
+from rlframe.config import compile_config
+from rlframe.data import Batch
+from rlframe.errors import ActorFailedError, ConfigError
+from rlframe.worker.collector.ray_actor import failure_of, raise_failure
+from rlframe.worker.collector.ray_shares import from_tree, merged, shares, to_tree, writable
+from rlframe.worker.collector.ray_weights import flatten, unflatten
+
+
+def test_weights_come_back_bit_for_bit_in_arrays_of_their_own() -> None:
+    tree = {
+        'model': {
+            'a.weight': torch.randn(3, 5),
+            'half': torch.randn(7).to(torch.bfloat16),
+            'count': torch.tensor(3, dtype=torch.int64),
+            'none': torch.zeros(0, 4),
+            'turned': torch.randn(4, 6).t(),
+        },
+        'normalizer': {
+            'obs.mean': np.arange(3.0),
+            'obs.count': np.asarray(4),
+            'flag': np.array([True, False]),
+        },
+        'version': 7,
+    }
+    weights = flatten(tree, 5)
+    assert weights.version == 5 and weights.block.dtype == np.uint8
+    weights.block.flags.writeable = False  # as it comes from the object store
+    back = unflatten(weights)
+    assert (
+        differences(
+            *(
+                {
+                    k: {n: v.float() if getattr(v, 'dtype', 0) == torch.bfloat16 else v for n, v in t.items()}
+                    for k, t in x.items()
+                    if k != 'version'
+                }
+                for x in (tree, back)
+            )
+        )
+        == []
+    )
+    assert back['version'] == 7 and back['model']['half'].dtype == torch.bfloat16
+    back['model']['a.weight'] += 1
+    assert torch.equal(unflatten(weights)['model']['a.weight'], tree['model']['a.weight'])
+
+
+@pytest.mark.parametrize('total', range(1, 30))
+@pytest.mark.parametrize('actors', [1, 2, 3, 7])
+def test_shares_add_up_and_differ_by_one_at_most(total: int, actors: int) -> None:
+    ranks = [3 * i for i in range(actors)]
+    divided = shares(total, ranks, 1, 'here')
+    assert sum(divided.values()) == total and 0 not in divided.values()
+    assert max(divided.values()) - min(divided.values()) <= 1
+    assert list(divided) == ranks[: len(divided)]
+    assert list(divided.values()) == sorted(divided.values(), reverse=True)
+
+
+def test_equal_shares_that_are_not_possible_name_the_nearest_totals() -> None:
+    assert shares(24, [0, 1], 4, 'n') == {0: 12, 1: 12}
+    with pytest.raises(ConfigError, match=r'not divisible by 8; got 20, expected 16 or 24'):
+        shares(20, [0, 1], 4, 'n')
+    with pytest.raises(ConfigError, match=r'expected 8$'):
+        shares(3, [0, 1], 4, 'n')
+
+
+def rows(*numbers: int) -> Batch:
+    return Batch(number=np.array(numbers))
+
+
+def test_what_actors_collected_is_joined_in_their_order() -> None:
+    assert merged([rows(1, 2), rows(3)])['number'].tolist() == [1, 2, 3]
+    episodes = merged([[rows(1), rows(2, 3)], [rows(4)]])
+    assert [e['number'].tolist() for e in episodes] == [[1], [2, 3], [4]]
+    of_players = ([rows(1), []], [[{'a': 1}], []]), ([rows(2), []], [[{'a': 2}], []])
+    data, infos = merged(of_players)
+    assert data[0]['number'].tolist() == [1, 2] and data[1] == []
+    assert infos == [[{'a': 1}, {'a': 2}], []]
+
+
+def test_what_waits_survives_a_checkpoint_and_read_only_arrays_are_copied() -> None:
+    nested = Batch(obs=Batch(a=np.arange(2), b=np.arange(2.0)), reward=np.ones(2))
+    back = from_tree(to_tree([nested]))[0]
+    assert isinstance(back['obs'], Batch) and back['obs']['b'].tolist() == [0.0, 1.0]
+    fixed = np.arange(3)
+    fixed.flags.writeable = False
+    free = np.arange(3)
+    made = writable(Batch(fixed=fixed, free=free))
+    assert made['fixed'].flags.writeable and made['fixed'].tolist() == [0, 1, 2] and made['free'] is free
+
+
+class OddError(Exception):
+    def __init__(self, one: int, two: int) -> None:
+        super().__init__(f'{one} and {two}')
+
+
+def thrown(error: Exception) -> Any:
+    try:
+        raise error
+    except Exception as caught:
+        return failure_of(caught)
+
+
+def test_an_exception_keeps_type_message_and_traceback_or_says_them() -> None:
+    with pytest.raises(ZeroDivisionError, match=r'^by hand') as caught:
+        raise_failure(thrown(ZeroDivisionError('by hand')), 'Ray actor 3')
+    assert 'In Ray actor 3' in caught.value.__notes__[0] and 'in thrown' in caught.value.__notes__[0]
+    with pytest.raises(ActorFailedError, match='OddError: 1 and 2') as odd:
+        raise_failure(thrown(OddError(1, 2)), 'Ray actor 0')
+    assert 'in thrown' in odd.value.__notes__[0]
+
+
+def errors_of(policy: str = 'dqn', **collector: Any) -> str:
+    main, create = config_pair(policy, collector={'backend': 'ray', **collector})
+    with pytest.raises(ConfigError) as caught:
+        compile_config(main, create)
+    return str(caught.value)
+
+
+def test_options_that_contradict_each_other_are_refused_with_numbers() -> None:
+    text = errors_of(num_collectors=3, remote_configs=[{}, {}])
+    assert 'remote_configs has 2 entries, num_collectors is 3' in text
+    assert 'max_restarts is what the backend itself decides' in errors_of(remote_configs={'max_restarts': 1})
+    assert 'expected at least 7' in errors_of(num_collectors=4, max_in_flight=2, sync=False, max_staleness=3)
+
+
+def test_fresh_data_in_equal_shares_is_what_an_on_policy_policy_needs_of_actors() -> None:
+    assert 'is not divisible by 12; got 64, expected 60 or 72' in errors_of('ppo', num_collectors=3)
+    assert 'learns from fresh data only; got False, expected True' in errors_of('ppo', sync=False)
+    compile_config(*config_pair('ppo', collector={'backend': 'ray', 'num_collectors': 2}))
