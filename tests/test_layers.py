@@ -76,7 +76,12 @@ RUNS_CODE = {
     'os.system': (),
     'pickle.load': (),
     'pickle.loads': ('utils/serialize.py',),
-    'from_bytes': ('envs/env_worker.py', 'envs/worker_group.py', 'envs/worker_pool.py'),
+    'from_bytes': (
+        'envs/env_worker.py',
+        'envs/worker_group.py',
+        'envs/worker_pool.py',
+        'worker/collector/ray_actor.py',
+    ),
     'torch.load': (),
     'yaml.load': (),
 }

@@ -183,7 +183,8 @@ def _declared(values: Mapping[str, Any], options: Options) -> dict[str, Any]:
 
 
 def _normalization(is_on: bool) -> dict[str, Any] | None:
-    from rlframe.policy.normalize import EPSILON, OBS_CLIP
+    from rlframe.policy.moments import EPSILON
+    from rlframe.policy.normalize import OBS_CLIP
 
     if not is_on:
         return None
