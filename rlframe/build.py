@@ -63,10 +63,19 @@ def make_collector_env(cfg: ResolvedConfig, factory: EnvFactory) -> Any:
 def make_evaluator_env(
     cfg: ResolvedConfig, factory: EnvFactory, env_num: int, render_mode: str | None = None
 ) -> IEnvManager:
-    """Makes envs to evaluate in: where others would be given up, a new one takes their place, so that each does its share."""
+    """Makes envs to evaluate in.
+
+    Where others would be given up, a new one takes their place, so that each does its share. A batch of more envs than there
+    are here is all of them.
+    """
+    own: dict[str, Any] = {}
     if cfg.env.manager.get('on_error') == 'drop':
+        own['on_error'] = 'restart'
+    if (cfg.env.manager.get('batch_size') or 0) > env_num:
+        own['batch_size'] = None
+    if own:
         cfg = copy.deepcopy(cfg)
-        cfg.env.manager.on_error = 'restart'
+        cfg.env.manager.update(own)
     return make_env(cfg, factory, env_num, render_mode)
 
 

@@ -14,6 +14,7 @@ from rlframe.envs import contract
 from rlframe.envs.base_env import EnvFactory
 from rlframe.envs.env_manager import IEnvManager
 from rlframe.envs.faults import checkpoint_seed
+from rlframe.envs.picture import picture_of
 from rlframe.envs.vector_env import any_action, rows_of_info
 from rlframe.errors import ActionError, ConfigError, EnvError, EnvStartError, MissingDependencyError
 from rlframe.registry import ENV_MANAGER_REGISTRY, nearest
@@ -247,7 +248,8 @@ class EnvPoolManager(IEnvManager):
         return step
 
     def render(self, env_id: int) -> Array:
-        return np.asarray(self._pool.render(np.array([env_id], np.int32)))[0]
+        index = np.array([env_id], np.int32)
+        return picture_of(lambda: self._pool.render(index)[0], self._task_id)
 
     def restart_lost(self) -> IntArray:
         if self._is_at_start():

@@ -16,6 +16,7 @@ from rlframe.envs import contract, env_state
 from rlframe.envs.base_env import EnvFactory, spec_of
 from rlframe.envs.env_manager import IEnvManager
 from rlframe.envs.faults import checkpoint_seed
+from rlframe.envs.picture import picture_of
 from rlframe.registry import ENV_MANAGER_REGISTRY
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule
@@ -215,7 +216,7 @@ class GymVectorEnvManager(IEnvManager):
         return obs, rows
 
     def render(self, env_id: int) -> Array:
-        return np.asarray(self._env.render()[env_id])
+        return picture_of(lambda: self._env.render()[env_id], self.spec.name)
 
     def restart_lost(self) -> IntArray:
         if len(self._capture()) == len(self._members()) or self._is_at_start():
