@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 from easydict import EasyDict
 
+from rlframe.data.observation import zero_obs
 from rlframe.data.timestep import NO_INFO, Array, EnvSpec, IntArray, TimeStep
 from rlframe.envs import contract
 from rlframe.envs.base_env import EnvFactory
@@ -120,8 +121,7 @@ class EnvPoolManager(IEnvManager):
         self._waits = np.zeros(self.env_num, np.bool_)  # for an action, [N]
         self._is_over = np.zeros(self.env_num, np.bool_)  # waits for a reset, [N]
         self._begins = np.zeros(self.env_num, np.bool_)  # its next row is the first obs of an episode, [N]
-        space = self.spec.observation_space
-        self.obs = np.zeros((self.env_num, *(space.shape or ())), space.dtype)
+        self.obs = zero_obs(self.spec.observation_space, self.env_num)
 
     @property
     def ready(self) -> IntArray:
