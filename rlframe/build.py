@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rlframe.data.dataset import COLLECTOR_DATA, check_source
 from rlframe.data.observation import obs_dtype
 from rlframe.data.timestep import EnvSpec
 from rlframe.errors import CheckpointMismatchError, ResourceError
@@ -20,6 +21,7 @@ from rlframe.registry import (
     ENV_REGISTRY,
     POLICY_REGISTRY,
     SERIAL_COLLECTOR_REGISTRY,
+    SERIAL_EVALUATOR_REGISTRY,
 )
 from rlframe.utils.checkpoint import compare_configs, load_checkpoint
 from rlframe.utils.field import ResolvedConfig
@@ -57,17 +59,24 @@ def make_collector_env(cfg: ResolvedConfig, factory: EnvFactory) -> Any:
     section = cfg.policy.collect.collector
     kind: Any = SERIAL_COLLECTOR_REGISTRY.get_cls(section)
     data = kind.open_data(section) if hasattr(kind, 'open_data') else None
-    return data if data is not None else make_env(cfg, factory, cfg.env.collector_env_num)
+    if data is None:
+        return make_env(cfg, factory, cfg.env.collector_env_num)
+    check_source(data, factory.spec, COLLECTOR_DATA)
+    return data
 
 
 def make_evaluator_env(
     cfg: ResolvedConfig, factory: EnvFactory, env_num: int, render_mode: str | None = None
-) -> IEnvManager:
-    """Makes envs to evaluate in.
+) -> Any:
+    """Makes envs to evaluate in, or opens the data of an evaluator that plays no episodes.
 
     Where others would be given up, a new one takes their place, so that each does its share. A batch of more envs than there
     are here is all of them.
     """
+    section = cfg.policy.eval.evaluator
+    kind: Any = SERIAL_EVALUATOR_REGISTRY.get_cls(section)
+    if hasattr(kind, 'open_data'):
+        return kind.open_data(section, factory.spec)
     own: dict[str, Any] = {}
     if cfg.env.manager.get('on_error') == 'drop':
         own['on_error'] = 'restart'
@@ -218,14 +227,14 @@ def make_collector(cfg: ResolvedConfig, env: IEnvManager, policy: Policy, **comm
 def make_evaluator(
     cfg: ResolvedConfig, env: IEnvManager, policy: Policy, spec: EnvSpec, **common: Any
 ) -> Any:
-    """Makes the evaluator; without a stop value in the config it takes the env's reward threshold."""
+    """Makes the evaluator; one that scores returns takes the env's reward threshold where the config has no stop value."""
     from rlframe.worker import create_serial_evaluator
 
     section = cfg.policy.eval.evaluator
     given = {'env': env, 'seed': cfg.seed, **common}
     given['policy'] = with_opponents(cfg, policy.eval_mode, spec, given['seed'])
     evaluator = create_serial_evaluator(section, **given)
-    if evaluator.stop_value is None:
+    if evaluator.stop_value is None and evaluator.scores_returns:
         evaluator.stop_value = spec.reward_threshold
     return evaluator
 

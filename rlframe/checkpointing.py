@@ -105,7 +105,7 @@ class Checkpoints:
 
     def _facts(self) -> dict[str, Any]:
         pipeline = self._pipeline
-        score = float(pipeline.evaluator.latest)
+        score = pipeline.evaluator.score
         return {
             'policy': pipeline.cfg.policy.type,
             'env': pipeline.factory.spec.name,

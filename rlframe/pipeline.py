@@ -260,8 +260,7 @@ class SerialPipeline:
         return {
             **self.progress.state_dict(),
             'rollout/ep_rew_mean': self.collector.mean_return(),
-            'eval/mean_reward': self.evaluator.latest,
-            'eval/best_mean_reward': self.evaluator.best,
+            **self.evaluator.summary(),
             'stopped': self.stopped,
         }
 

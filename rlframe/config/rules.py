@@ -24,7 +24,6 @@ def cross_errors(known: Known) -> list[ConfigError]:
         _finds_episodes(known),
         _learns_from_sequences(known),
         _agrees_on_priorities(known),
-        _plays_episodes(known),
         _fits_players(known, 'policy.collect.collector.type', ('sample_1v1', 'episode_1v1')),
         _fits_players(known, 'policy.eval.evaluator.type', ('battle_interaction',)),
         _learns_from_players(known),
@@ -161,19 +160,6 @@ def _agrees_on_priorities(known: Known) -> ConfigError | None:
         where=key,
         got=known[key],
         expected=f'policy.priority ({of_policy})',
-    )
-
-
-def _plays_episodes(known: Known) -> ConfigError | None:
-    key = 'policy.eval.evaluator.type'
-    if known.get(key) != 'metric':
-        return None
-    return ConfigError(
-        "the evaluator 'metric' scores labelled data, and a training run has envs",
-        where=key,
-        got='metric',
-        expected="'interaction'",
-        remedy="From Python: create_serial_evaluator({'type': 'metric'}, env=(loader, metric), policy=policy.eval_mode).",
     )
 
 

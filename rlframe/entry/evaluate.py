@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import os
 import sys
 import warnings
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rlframe import build, config
 from rlframe.errors import ConfigError, ConfigWarning, MissingDependencyError
+from rlframe.registry import SERIAL_EVALUATOR_REGISTRY
 from rlframe.utils.checkpoint import find_checkpoint, load_checkpoint
 from rlframe.utils.field import ResolvedConfig
 from rlframe.utils.seed import SCORE, env_seed, set_seed
@@ -84,9 +86,10 @@ def score(
     state, manifest = load_checkpoint(path, buffer=False)
     data = manifest['config']
     config.check_code(data, str(path), allow_import)
+    main, create = _with_episodes(data['main_config'], data['create_config'])
     with warnings.catch_warnings():
         warnings.simplefilter('ignore', ConfigWarning)  # they were shown when the run began
-        cfg = config.compile_config(data['main_config'], data['create_config'], overrides=overrides or [])
+        cfg = config.compile_config(main, create, overrides=overrides or [])
     set_seed(seed)
     build.set_threads(cfg)
     factory = build.make_factory(cfg)
@@ -107,6 +110,16 @@ def score(
         closers.callback(evaluator.close)
         _, info = evaluator.eval(n_episode=episodes)
     return info['eval_episode_return'], info['eval_episode_len']
+
+
+def _with_episodes(main: dict[str, Any], create: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns a config whose evaluator plays episodes, also where that of the run scored its policy on data."""
+    main, create = copy.deepcopy((main, create))
+    kind: Any = SERIAL_EVALUATOR_REGISTRY.get_cls({'type': 'interaction', **create.get('evaluator', {})})
+    if not kind.scores_returns:
+        create['evaluator'] = {'type': 'interaction'}
+        main['policy']['eval'].pop('evaluator', None)
+    return main, create
 
 
 def _film(cfg: ResolvedConfig, factory: EnvFactory, policy: Policy, folder: Path, seed: int) -> None:

@@ -72,6 +72,8 @@ class ISerialEvaluator(Configurable, Resettable):
 
     worst: Any = -np.inf
     """What every score is better than."""
+    scores_returns = True
+    """Whether scores are mean returns of episodes, as an env's reward threshold is."""
 
     def __init__(
         self,
@@ -141,6 +143,19 @@ class ISerialEvaluator(Configurable, Resettable):
         """Returns the answers that have come in, in the order in which they were asked for."""
         results, self._results = self._results, []
         return results
+
+    @property
+    def score(self) -> float:
+        """The last score as one number of which more is better; NaN where there is none."""
+        return float(self.latest)
+
+    def describe(self, score: Any) -> str:
+        """Returns a score in words, empty where there is none."""
+        return f'{score:.1f}' if np.isfinite(score) else ''
+
+    def summary(self) -> dict[str, float]:
+        """Returns the last and the best score by the names that they have in a pipeline's results."""
+        return {'eval/mean_reward': self.latest, 'eval/best_mean_reward': self.best}
 
     @abstractmethod
     def close(self) -> None:
