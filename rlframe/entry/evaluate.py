@@ -8,6 +8,7 @@ import json
 import os
 import sys
 import warnings
+from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -84,9 +85,9 @@ def score(
         Returns and lengths of the episodes.
     """
     state, manifest = load_checkpoint(path, buffer=False)
-    data = manifest['config']
+    data = config.without_records(manifest['config'])
     config.check_code(data, str(path), allow_import)
-    main, create = _with_episodes(data['main_config'], data['create_config'])
+    main, create = _with_episodes(data)
     with warnings.catch_warnings():
         warnings.simplefilter('ignore', ConfigWarning)  # they were shown when the run began
         cfg = config.compile_config(main, create, overrides=overrides or [])
@@ -112,9 +113,9 @@ def score(
     return info['eval_episode_return'], info['eval_episode_len']
 
 
-def _with_episodes(main: dict[str, Any], create: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns a config whose evaluator plays episodes, also where that of the run scored its policy on data."""
-    main, create = copy.deepcopy((main, create))
+def _with_episodes(data: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns a config pair whose evaluator plays episodes, also where that of the run scored its policy on data."""
+    main, create = (copy.deepcopy(data[name]) for name in ('main_config', 'create_config'))
     kind: Any = SERIAL_EVALUATOR_REGISTRY.get_cls({'type': 'interaction', **create.get('evaluator', {})})
     if not kind.scores_returns:
         create['evaluator'] = {'type': 'interaction'}

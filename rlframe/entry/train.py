@@ -151,11 +151,16 @@ def _last_lines(pipeline: SerialPipeline, seconds: float, interrupted: bool) -> 
     goal = f' (goal {goal})' if goal else ''
     counts = f'{progress.envstep:,} env steps, {progress.train_iter:,} updates, {seconds:.1f} s'
     lines = [f'{state}: {best}{goal} after {counts}. Results: {folder}']
-    imports = config.named_code(config.config_data(*config.split_config(pipeline.cfg)))
-    flag = ' --allow-import' if imports else ''
+    data = config.config_data(*config.split_config(pipeline.cfg))
     if interrupted:
-        lines.append(f'go on: python -m rlframe.entry --resume {folder}{flag}')
+        lines.append(f'go on: python -m rlframe.entry --resume {folder}{_flag(data)}')
+    flag = _flag(config.without_records(data))
     return '\n'.join([*lines, f'score it: python -m rlframe.entry eval {folder}{flag}'])
+
+
+def _flag(data: Mapping[str, Any]) -> str:
+    """Returns what must follow on the command line where a config names code."""
+    return ' --allow-import' if config.named_code(data) else ''
 
 
 def _short(path: Path) -> str:
