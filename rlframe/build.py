@@ -221,7 +221,25 @@ def make_collector(cfg: ResolvedConfig, env: IEnvManager, policy: Policy, **comm
     from rlframe.worker import create_serial_collector
 
     section = cfg.policy.collect.collector
-    return create_serial_collector(section, env=env, policy=policy.collect_mode, seed=cfg.seed, **common)
+    return create_serial_collector(
+        section, env=env, policy=collecting_policy(cfg, policy), seed=cfg.seed, **common
+    )
+
+
+def collecting_policy(cfg: ResolvedConfig, policy: Policy) -> Any:
+    """Returns who acts in the collector's envs: the policy, together with its past selves where the config says so."""
+    options = cfg.policy.collect.collector.get('past_selves')
+    if options is None or options.snapshot_freq is None:
+        return policy.collect_mode
+    from rlframe.policy import create_policy
+    from rlframe.worker.collector.past_selves import PastSelves
+
+    def make_opponent() -> EvalMode:
+        model, spec = copy.deepcopy(policy.get_attribute('model')), policy.get_attribute('spec')
+        return create_policy(cfg.policy, spec, model=model, enable_field=('eval',)).eval_mode
+
+    rng = component_rng(cfg.seed, 'past_selves')
+    return PastSelves(policy.collect_mode, make_opponent, rng=rng, **options)
 
 
 def make_evaluator(

@@ -212,7 +212,7 @@ class SerialPipeline:
             return
         self.collector.reset_policy(build.random_actor(self.cfg, self.policy, self.factory.spec))
         collected = self.collector.collect(count, random_collect=True, record_random_collect=False)
-        self.collector.reset_policy(self.policy.collect_mode)
+        self.collector.reset_policy(build.collecting_policy(self.cfg, self.policy))
         self.replay_buffer.push(self.collector.training_data(collected), self.progress.envstep)
 
     def run(

@@ -27,6 +27,7 @@ def cross_errors(known: Known) -> list[ConfigError]:
         _fits_players(known, 'policy.collect.collector.type', ('sample_1v1', 'episode_1v1')),
         _fits_players(known, 'policy.eval.evaluator.type', ('battle_interaction',)),
         _learns_from_players(known),
+        _plays_past_selves(known),
         _divisible_n_sample(known),
         _fits_buffer(known, 'policy.learn.batch_size', 'a batch'),
         _fits_buffer(known, 'policy.random_collect_size', 'a random start'),
@@ -184,6 +185,18 @@ def _learns_from_players(known: Known) -> ConfigError | None:
         where=key,
         got='sample_1v1',
         expected="'episode_1v1' with get_train_sample=True for an on-policy policy",
+    )
+
+
+def _plays_past_selves(known: Known) -> ConfigError | None:
+    key = 'policy.collect.collector.past_selves.snapshot_freq'
+    if known.get(key) is None or 'policy.learn.burn_in' not in known:
+        return None
+    return ConfigError(
+        'what past selves of a recurrent policy remember of their games is in no checkpoint',
+        where=key,
+        got=known[key],
+        expected='None',
     )
 
 
