@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rlframe.data.dataset import COLLECTOR_DATA, check_source
 from rlframe.data.observation import obs_dtype
 from rlframe.data.timestep import EnvSpec
 from rlframe.errors import CheckpointMismatchError, ResourceError
@@ -20,6 +21,7 @@ from rlframe.registry import (
     ENV_REGISTRY,
     POLICY_REGISTRY,
     SERIAL_COLLECTOR_REGISTRY,
+    SERIAL_EVALUATOR_REGISTRY,
 )
 from rlframe.utils.checkpoint import compare_configs, load_checkpoint
 from rlframe.utils.field import ResolvedConfig
@@ -62,15 +64,19 @@ def make_collector_env(cfg: ResolvedConfig, factory: EnvFactory) -> Any:
         return ActorPool(section, make=MakeCollector(cfg, factory))
     kind: Any = SERIAL_COLLECTOR_REGISTRY.get_cls(section)
     data = kind.open_data(section) if hasattr(kind, 'open_data') else None
-    return data if data is not None else make_env(cfg, factory, cfg.env.collector_env_num)
+    if data is None:
+        return make_env(cfg, factory, cfg.env.collector_env_num)
+    check_source(data, factory.spec, COLLECTOR_DATA)
+    return data
 
 
 def make_evaluator_env(
     cfg: ResolvedConfig, factory: EnvFactory, env_num: int, render_mode: str | None = None
 ) -> Any:
-    """Makes envs to evaluate in, or an actor that has envs.
+    """Makes envs to evaluate in, an actor that has envs, or opens the data of an evaluator that plays no episodes.
 
-    Where others would be given up, a new one takes their place, so that each does its share.
+    Where others would be given up, a new one takes their place, so that each does its share. A batch of more envs than there
+    are here is all of them.
     """
     section = cfg.policy.eval.evaluator
     if section.get('backend') == 'ray':
@@ -79,9 +85,17 @@ def make_evaluator_env(
         from rlframe.worker.collector.ray_pool import ActorPool
 
         return ActorPool(pool_options(section), EvaluatorActor, 'policy.eval.evaluator')
+    kind: Any = SERIAL_EVALUATOR_REGISTRY.get_cls(section)
+    if hasattr(kind, 'open_data'):
+        return kind.open_data(section, factory.spec)
+    own: dict[str, Any] = {}
     if cfg.env.manager.get('on_error') == 'drop':
+        own['on_error'] = 'restart'
+    if (cfg.env.manager.get('batch_size') or 0) > env_num:
+        own['batch_size'] = None
+    if own:
         cfg = copy.deepcopy(cfg)
-        cfg.env.manager.on_error = 'restart'
+        cfg.env.manager.update(own)
     return make_env(cfg, factory, env_num, render_mode)
 
 
@@ -224,11 +238,29 @@ def make_collector(cfg: ResolvedConfig, env: Any, policy: Policy, **common: Any)
     section = cfg.policy.collect.collector
     if section.get('backend') == 'ray':
         env.make.model = policy.get_attribute('given_model')
-    return create_serial_collector(section, env=env, policy=policy.collect_mode, seed=cfg.seed, **common)
+    return create_serial_collector(
+        section, env=env, policy=collecting_policy(cfg, policy), seed=cfg.seed, **common
+    )
+
+
+def collecting_policy(cfg: ResolvedConfig, policy: Policy) -> Any:
+    """Returns who acts in the collector's envs: the policy, together with its past selves where the config says so."""
+    options = cfg.policy.collect.collector.get('past_selves')
+    if options is None or options.snapshot_freq is None:
+        return policy.collect_mode
+    from rlframe.policy import create_policy
+    from rlframe.worker.collector.past_selves import PastSelves
+
+    def make_opponent() -> EvalMode:
+        model, spec = copy.deepcopy(policy.get_attribute('model')), policy.get_attribute('spec')
+        return create_policy(cfg.policy, spec, model=model, enable_field=('eval',)).eval_mode
+
+    rng = component_rng(cfg.seed, 'past_selves')
+    return PastSelves(policy.collect_mode, make_opponent, rng=rng, **options)
 
 
 def make_evaluator(cfg: ResolvedConfig, env: Any, policy: Policy, spec: EnvSpec, **common: Any) -> Any:
-    """Makes the evaluator; without a stop value in the config it takes the env's reward threshold."""
+    """Makes the evaluator; one that scores returns takes the env's reward threshold where the config has no stop value."""
     from rlframe.worker import create_serial_evaluator
 
     section = cfg.policy.eval.evaluator
@@ -241,7 +273,7 @@ def make_evaluator(cfg: ResolvedConfig, env: Any, policy: Policy, spec: EnvSpec,
         env.start(MakeEvaluator(cfg, facts, policy.get_attribute('given_model')))
         given['policy'] = policy.eval_mode
     evaluator = create_serial_evaluator(section, **given)
-    if evaluator.stop_value is None:
+    if evaluator.stop_value is None and evaluator.scores_returns:
         evaluator.stop_value = spec.reward_threshold
     return evaluator
 

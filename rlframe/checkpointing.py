@@ -127,7 +127,7 @@ class Checkpoints:
             'policy': pipeline.cfg.policy.type,
             'env': pipeline.factory.spec.name,
             'progress': pipeline.progress.state_dict(),
-            'score': _number(float(pipeline.evaluator.latest)),
+            'score': _number(pipeline.evaluator.score),
             'exact': pipeline.exact,
             'config': config.config_data(*config.split_config(pipeline.cfg)),
         }

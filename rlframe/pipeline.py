@@ -234,7 +234,7 @@ class SerialPipeline:
             return
         self.collector.reset_policy(build.random_actor(self.cfg, self.policy, self.factory.spec))
         collected = self.collector.collect(count, random_collect=True, record_random_collect=False)
-        self.collector.reset_policy(self.policy.collect_mode)
+        self.collector.reset_policy(build.collecting_policy(self.cfg, self.policy))
         self.replay_buffer.push(self.collector.training_data(collected), self.progress.envstep)
 
     def run(
@@ -284,8 +284,7 @@ class SerialPipeline:
         return {
             **self.progress.state_dict(),
             'rollout/ep_rew_mean': self.collector.mean_return(),
-            'eval/mean_reward': self.evaluator.latest,
-            'eval/best_mean_reward': self.evaluator.best,
+            **self.evaluator.summary(),
             'stopped': self.stopped,
         }
 

@@ -6,7 +6,7 @@ compares it to that of a run that is resumed. Nothing here
 imports torch, gymnasium or ray.
 """
 
-from rlframe.config.changes import check_changes, check_code, named_code
+from rlframe.config.changes import check_changes, check_code, named_code, without_records
 from rlframe.config.compile import FORWARDED, compile_config, split_config, unread_user_keys
 from rlframe.config.reader import read_config
 from rlframe.config.writer import config_data, write_total_config
@@ -21,5 +21,6 @@ __all__ = [
     'read_config',
     'split_config',
     'unread_user_keys',
+    'without_records',
     'write_total_config',
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -98,6 +99,20 @@ def check_code(data: Data, where: str, allow_import: bool) -> None:
             where=where,
             remedy='If you trust it, add --allow-import.',
         )
+
+
+RECORDS = {('collect', 'collector'): 'dataset', ('eval', 'evaluator'): 'metric'}
+"""Sections of ``policy`` and types of components whose option ``data`` names records."""
+
+
+def without_records(data: Data) -> Data:
+    """Returns a config without the records that it names: who plays episodes with its policy reads none."""
+    data = copy.deepcopy(data)
+    for (mode, part), kind in RECORDS.items():
+        section = section_at(data['main_config'], ('policy', mode, part))
+        if data['create_config'].get(part, {}).get('type') == kind and isinstance(section, dict):
+            section.pop('data', None)
+    return data
 
 
 def named_code(data: Data) -> list[str]:

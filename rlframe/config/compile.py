@@ -26,7 +26,8 @@ FORWARDED = {
     'policy.eval.evaluator.stop_value': 'env.stop_value',
     'policy.learn.burn_in': 'policy.other.replay_buffer.burn_in',
 }
-"""Options copied from another component's section; all others live in the section of who reads them."""
+"""Options copied from another component's section where both have the same unit; all others live in the section of who reads
+them."""
 
 
 def compile_config(
@@ -91,9 +92,9 @@ def _is_below(key: str, sections: Sequence[str]) -> bool:
 
 def split_config(cfg: Mapping[str, Any]) -> tuple[EasyDict, EasyDict]:
     """Returns the ``main_config`` and ``create_config`` that compile to ``cfg``; nothing counts as read."""
-    main = to_plain(cfg)
+    main, (_, options) = to_plain(cfg), find_schema(to_plain(cfg), [])
     create: Tree = {'import_names': main.pop('import_names', [])}
-    for key in FORWARDED:
+    for key, _ in _forwarded(options):
         *path, name = key.split('.')
         section = section_at(main, path)
         if isinstance(section, dict):
@@ -113,7 +114,8 @@ def unread_user_keys(cfg: ResolvedConfig) -> list[str]:
 
     A list or an open dict counts as one key. ``type``, ``import_names`` and ``exp_name`` are never reported.
     """
-    forwarded = {source: target for target, source in FORWARDED.items()}
+    rows = _forwarded(find_schema(to_plain(cfg), [])[1])
+    forwarded = {source: target for target, source in rows}
     unread = []
     for key in sorted(cfg._user_keys):
         name = key.rpartition('.')[2]
@@ -181,13 +183,14 @@ def _forward_down(values: Tree, options: Options) -> None:
 
 
 def _forwarded(options: Options) -> list[tuple[str, str]]:
-    """Returns the rows of ``FORWARDED`` that both components declare."""
+    """Returns the rows of ``FORWARDED`` that both components declare, in the same unit."""
 
-    def declared(key: str) -> bool:
+    def unit(key: str) -> str | None:
         *path, name = key.split('.')
-        return isinstance(section_at(options, path).get(name), Field)
+        field = section_at(options, path).get(name)
+        return field.unit if isinstance(field, Field) else None
 
-    return [(target, source) for target, source in FORWARDED.items() if declared(target) and declared(source)]
+    return [row for row in FORWARDED.items() if unit(row[0]) is not None and unit(row[0]) == unit(row[1])]
 
 
 def _component_errors(classes: Mapping[str, Any], values: Tree, bad: Sequence[str]) -> list[ConfigError]:

@@ -15,8 +15,8 @@ Known = Mapping[str, Any]
 SAMPLES, EPISODES = ('sample', 'sample_1v1'), ('episode', 'episode_1v1')
 """Collectors that count training samples, and those that count episodes."""
 
-COLLECTOR = 'policy.collect.collector'
-"""Section of the collector."""
+COLLECTOR, EVALUATOR = 'policy.collect.collector', 'policy.eval.evaluator'
+"""Sections of the collector and of the evaluator."""
 
 
 def cross_errors(known: Known) -> list[ConfigError]:
@@ -27,12 +27,16 @@ def cross_errors(known: Known) -> list[ConfigError]:
         _finds_episodes(known),
         _learns_from_sequences(known),
         _agrees_on_priorities(known),
-        _plays_episodes(known),
         _fits_players(known, 'policy.collect.collector.type', ('sample_1v1', 'episode_1v1')),
         _fits_players(known, 'policy.eval.evaluator.type', ('battle_interaction',)),
         _learns_from_players(known),
+        _plays_past_selves(known),
         _divisible_n_sample(known),
         _fresh_from_actors(known),
+        _stays_here(
+            known, f'{COLLECTOR}.backend', known.get(f'{COLLECTOR}.past_selves.snapshot_freq') is not None
+        ),
+        _stays_here(known, f'{EVALUATOR}.backend', known.get(f'{EVALUATOR}.type') == 'metric'),
         _fits_buffer(known, 'policy.learn.batch_size', 'a batch'),
         _fits_buffer(known, 'policy.random_collect_size', 'a random start'),
     )
@@ -168,19 +172,6 @@ def _agrees_on_priorities(known: Known) -> ConfigError | None:
     )
 
 
-def _plays_episodes(known: Known) -> ConfigError | None:
-    key = 'policy.eval.evaluator.type'
-    if known.get(key) != 'metric':
-        return None
-    return ConfigError(
-        "the evaluator 'metric' scores labelled data, and a training run has envs",
-        where=key,
-        got='metric',
-        expected="'interaction'",
-        remedy="From Python: create_serial_evaluator({'type': 'metric'}, env=(loader, metric), policy=policy.eval_mode).",
-    )
-
-
 def _fits_players(known: Known, key: str, of_players: tuple[str, ...]) -> ConfigError | None:
     worker = known.get(key)
     if known.get('env.type') != 'pettingzoo' or worker not in ('sample', 'episode', 'interaction'):
@@ -202,6 +193,18 @@ def _learns_from_players(known: Known) -> ConfigError | None:
         where=key,
         got='sample_1v1',
         expected="'episode_1v1' with get_train_sample=True for an on-policy policy",
+    )
+
+
+def _plays_past_selves(known: Known) -> ConfigError | None:
+    key = 'policy.collect.collector.past_selves.snapshot_freq'
+    if known.get(key) is None or 'policy.learn.burn_in' not in known:
+        return None
+    return ConfigError(
+        'what past selves of a recurrent policy remember of their games is in no checkpoint',
+        where=key,
+        got=known[key],
+        expected='None',
     )
 
 
@@ -237,6 +240,16 @@ def _fresh_from_actors(known: Known) -> ConfigError | None:
         got=False,
         expected='True',
     )
+
+
+def _stays_here(known: Known, key: str, is_needed_here: bool) -> ConfigError | None:
+    """Refuses actors for what has to see the policy that is trained: its past selves, records that are read once."""
+    if not is_needed_here or known.get(key) != 'ray':
+        return None
+    what = (
+        'past selves are snapshots of the policy here' if 'collect' in key else 'recorded data are read here'
+    )
+    return ConfigError(f'{what}, not in actors', where=key, got='ray', expected="'local'")
 
 
 def _fits_buffer(known: Known, key: str, what: str) -> ConfigError | None:

@@ -7,15 +7,22 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
 from rlframe.data.batch import Batch
-from rlframe.data.timestep import Array
+from rlframe.data.observation import obs_dtype
+from rlframe.data.timestep import Array, EnvSpec
 from rlframe.errors import ConfigError
 
 PAIR = 'obs', 'action'
 """Columns of data that come as pairs."""
+COLLECTOR_DATA = 'policy.collect.collector.data'
+DATA_FORMS = (
+    "path of an .npz file with the columns obs and action, 'module:name', a torch Dataset or a DataLoader"
+)
+"""What ``open_data`` takes, for the documentation of options."""
 
 
 class DataSource(ABC):
@@ -40,10 +47,16 @@ class RowSource(DataSource):
 
     Args:
         rows: A ``Batch``, or anything with a length whose item ``i`` is a pair ``(obs, action)`` or a mapping.
+        where: The option that named them, for errors.
+
+    Raises:
+        ConfigError: If there is not a single row.
     """
 
-    def __init__(self, rows: Any) -> None:
-        self._rows = rows
+    def __init__(self, rows: Any, where: str) -> None:
+        if len(rows) == 0:
+            raise ConfigError('there is not a single row in the data', where=where)
+        self._rows, self._where = rows, where
 
     def batches(self, size: int, rng: np.random.Generator, skip: int = 0) -> Iterator[Batch]:
         order = rng.permutation(len(self._rows))
@@ -54,7 +67,7 @@ class RowSource(DataSource):
         if isinstance(self._rows, Batch):
             picked: Batch = self._rows[index]
             return picked
-        return Batch.from_rows([_named(self._rows[int(i)]) for i in index])
+        return Batch.from_rows([_named(self._rows[int(i)], self._where) for i in index])
 
 
 class LoaderSource(DataSource):
@@ -62,24 +75,27 @@ class LoaderSource(DataSource):
 
     Args:
         loader: Iterable of batches: pairs ``(obs, action)`` or mappings.
+        where: The option that named it, for errors.
     """
 
-    def __init__(self, loader: Iterable[Any]) -> None:
-        self._loader = loader
+    def __init__(self, loader: Iterable[Any], where: str) -> None:
+        self._loader, self._where = loader, where
 
     def batches(self, size: int, rng: np.random.Generator, skip: int = 0) -> Iterator[Batch]:
         iterator = iter(self._loader)
         for _ in range(skip):
             next(iterator)
-        return (Batch({n: np.asarray(column) for n, column in _named(batch).items()}) for batch in iterator)
+        named = (_named(batch, self._where) for batch in iterator)
+        return (Batch({n: np.asarray(column) for n, column in columns.items()}) for columns in named)
 
 
-def open_data(data: Any) -> DataSource:
+def open_data(data: Any, where: str = COLLECTOR_DATA) -> DataSource:
     """Returns a source of data.
 
     Args:
         data: Path of an ``.npz`` file with the columns ``obs`` and ``action``; ``'module:name'`` of one of the following, or
             of a function that makes it; a torch ``Dataset``; a ``DataLoader`` or another iterable of batches.
+        where: The option that names them, for errors.
 
     Raises:
         ConfigError: If there are no such data.
@@ -87,31 +103,72 @@ def open_data(data: Any) -> DataSource:
     if isinstance(data, DataSource):
         return data
     if isinstance(data, str | Path) and str(data).endswith('.npz'):
-        return RowSource(_read_npz(Path(data)))
+        return RowSource(_read_npz(Path(data), where), where)
     if isinstance(data, str) and ':' in data:
-        found = _import(data)
-        return open_data(found() if callable(found) and not hasattr(found, '__iter__') else found)
+        found = _import(data, where)
+        return open_data(found() if callable(found) and not hasattr(found, '__iter__') else found, where)
     if isinstance(data, Mapping):
-        return RowSource(Batch(data))
+        return RowSource(Batch(data), where)
     if not isinstance(data, str | bytes):
         if hasattr(data, '__getitem__') and hasattr(data, '__len__'):
-            return RowSource(data)
+            return RowSource(data, where)
         if hasattr(data, '__iter__'):
-            return LoaderSource(data)
+            return LoaderSource(data, where)
     raise ConfigError(
         'bad value',
-        where='policy.collect.collector.data',
+        where=where,
         got=data,
-        expected="the path of an .npz file, 'module:name', a torch Dataset or a DataLoader",
+        expected=f'the {DATA_FORMS}',
     )
 
 
-def _read_npz(path: Path) -> Batch:
-    where = 'policy.collect.collector.data'
+def check_source(source: DataSource, spec: EnvSpec, where: str) -> None:
+    """Checks that data whose rows can be picked are of an env; see ``check_batch``."""
+    if isinstance(source, RowSource):
+        check_batch(next(source.batches(1, np.random.default_rng(0))), spec, where)
+
+
+def check_batch(batch: Batch, spec: EnvSpec, where: str) -> None:
+    """Checks that a batch of data is of an env.
+
+    Args:
+        batch: The data.
+        spec: Spaces of the env.
+        where: The option that names the data, for the error.
+
+    Raises:
+        ConfigError: If there are no observations or no actions, or they have another shape.
+    """
+    declared = {'obs': obs_dtype(spec.observation_space)[1], 'action': tuple(spec.action_space.shape or ())}
+    for name, shape in declared.items():
+        if name not in batch:
+            raise ConfigError(
+                f'the data have no column {name}',
+                where=where,
+                got=list(batch.keys()),
+                expected="'obs' and 'action'",
+            )
+        if tuple(batch[name].shape[1:]) != shape:
+            raise ConfigError(
+                f'the data are not of {spec.name}: in the column {name} a row has another shape',
+                where=where,
+                got=list(batch[name].shape[1:]),
+                expected=str(list(shape)),
+            )
+
+
+def _read_npz(path: Path, where: str) -> Batch:
     if not path.is_file():
         raise ConfigError(f'no such file: {path.absolute()}', where=where, remedy='Record the data first.')
-    with np.load(path, allow_pickle=False) as file:
-        columns = {name: file[name] for name in file.files}
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            columns = {name: file[name] for name in file.files}
+    except (OSError, ValueError, BadZipFile) as error:
+        raise ConfigError(
+            f'{path} is no archive of plain arrays',
+            where=where,
+            remedy='numpy.savez writes one; arrays of objects, which are pickles, are not read.',
+        ) from error
     if missing := set(PAIR) - set(columns):
         raise ConfigError(
             f'{path} has no column {" nor ".join(sorted(missing))}',
@@ -119,20 +176,21 @@ def _read_npz(path: Path) -> Batch:
             got=sorted(columns),
             expected="'obs' and 'action' with a row for each env step",
         )
-    return Batch(columns)
+    try:
+        return Batch(columns)
+    except ValueError as error:
+        raise ConfigError(f'{path}: {error}', where=where) from error
 
 
-def _import(name: str) -> Any:
+def _import(name: str, where: str) -> Any:
     module, _, attribute = name.partition(':')
     try:
         return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:
-        raise ConfigError(
-            f'cannot import {name!r}: {error}', where='policy.collect.collector.data'
-        ) from error
+        raise ConfigError(f'cannot import {name!r}: {error}', where=where) from error
 
 
-def _named(item: Any) -> dict[str, Any]:
+def _named(item: Any, where: str) -> dict[str, Any]:
     """Returns the columns of an item that is a pair or a mapping."""
     if isinstance(item, Mapping):
         return {**item}
@@ -140,7 +198,7 @@ def _named(item: Any) -> dict[str, Any]:
         return dict(zip(PAIR, (np.asarray(part) for part in item), strict=True))
     raise ConfigError(
         f'an item of the data is a {type(item).__name__}',
-        where='policy.collect.collector.data',
+        where=where,
         expected='a pair (obs, action) or a mapping with these names',
         got=type(item).__name__,
     )

@@ -58,5 +58,7 @@ class EnvSpec:
     """Mean return at which its authors call the env solved."""
     max_episode_steps: int | None = None
     """Time limit in env steps."""
+    render_fps: int | None = None
+    """Env steps a second in a film of it."""
     player: EnvSpec | None = None
     """Of an env of several players: what each of them sees and does, which is what a policy must know."""

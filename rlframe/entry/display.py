@@ -62,12 +62,11 @@ class Display:
         progress = pipeline.progress
         speed = (progress.envstep - self._first_step) / seconds
         parts = [f'env steps {progress.envstep:,}', f'{speed:,.0f}/s', f'updates {progress.train_iter:,}']
-        for name, value in (
-            ('return', pipeline.collector.mean_return()),
-            ('eval', pipeline.evaluator.latest),
-        ):
-            if not math.isnan(value):
-                parts.append(f'{name} {value:.1f}')
+        mean_return = pipeline.collector.mean_return()
+        if not math.isnan(mean_return):
+            parts.append(f'return {mean_return:.1f}')
+        if score := pipeline.evaluator.describe(pipeline.evaluator.latest):
+            parts.append(f'eval {score}')
         if status := pipeline.collector.status():
             parts.append(status)
         loss = pipeline.learner.monitor.means().get('total_loss')

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import os
 import sys
 import warnings
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rlframe import build, config
-from rlframe.data.observation import pack_rows, zero_obs
-from rlframe.data.timestep import IntArray
 from rlframe.errors import ConfigError, ConfigWarning, MissingDependencyError
+from rlframe.registry import SERIAL_EVALUATOR_REGISTRY
 from rlframe.utils.checkpoint import find_checkpoint, load_checkpoint
+from rlframe.utils.field import ResolvedConfig
 from rlframe.utils.seed import SCORE, env_seed, set_seed
+
+if TYPE_CHECKING:
+    from rlframe.envs import EnvFactory
+    from rlframe.policy import Policy
+
+DEFAULT_FPS = 30
+"""Pictures a second of a film, where the env does not say."""
 
 
 def evaluate(args: argparse.Namespace) -> int:
@@ -77,24 +85,25 @@ def score(
         Returns and lengths of the episodes.
     """
     state, manifest = load_checkpoint(path, buffer=False)
-    data = manifest['config']
+    data = config.without_records(manifest['config'])
     config.check_code(data, str(path), allow_import)
+    main, create = _with_episodes(data)
     with warnings.catch_warnings():
         warnings.simplefilter('ignore', ConfigWarning)  # they were shown when the run began
-        cfg = config.compile_config(data['main_config'], data['create_config'], overrides=overrides or [])
+        cfg = config.compile_config(main, create, overrides=overrides or [])
     cfg.policy.eval.evaluator.backend = 'local'
     set_seed(seed)
     build.set_threads(cfg)
     factory = build.make_factory(cfg)
-    if video is not None and factory.spec.player_num > 1:
-        raise ConfigError(
-            f'{factory.spec.name} has {factory.spec.player_num} players; films are of one player',
-            where='--video',
-            remedy='policy.eval.evaluator.render.render_freq=0 films evaluations during training.',
-        )
     with ExitStack() as closers:
         env = build.make_evaluator_env(cfg, factory, min(cfg.env.evaluator_env_num, episodes))
         closers.callback(env.close)
+        if video is not None and factory.spec.player_num > 1:
+            raise ConfigError(
+                f'{factory.spec.name} has {factory.spec.player_num} players; films are of one player',
+                where='--video',
+                remedy='policy.eval.evaluator.render.render_freq=0 films evaluations during training.',
+            )
         policy = build.make_policy(cfg, factory.spec, fields=('eval',))
         build.load_network(policy, state, manifest, cfg, str(path))
         if video is not None:
@@ -105,34 +114,36 @@ def score(
     return info['eval_episode_return'], info['eval_episode_len']
 
 
-def _film(cfg: Mapping[str, Any], factory: Any, policy: Any, folder: Path, seed: int) -> None:
-    """Films one episode."""
+def _with_episodes(data: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns a config pair whose evaluator plays episodes, also where that of the run scored its policy on data."""
+    main, create = (copy.deepcopy(data[name]) for name in ('main_config', 'create_config'))
+    kind: Any = SERIAL_EVALUATOR_REGISTRY.get_cls({'type': 'interaction', **create.get('evaluator', {})})
+    if not kind.scores_returns:
+        create['evaluator'] = {'type': 'interaction'}
+        main['policy']['eval'].pop('evaluator', None)
+    return main, create
+
+
+def _film(cfg: ResolvedConfig, factory: EnvFactory, policy: Policy, folder: Path, seed: int) -> None:
+    """Films one episode in an env of its own, under the manager that the config names."""
     from gymnasium.error import DependencyNotInstalled
     from gymnasium.utils.save_video import save_video
 
     os.environ.setdefault('SDL_VIDEODRIVER', 'dummy')  # pygame draws into memory; no window is looked for
-    env = factory.create('rgb_array')
-    obs, _ = env.reset(seed=env_seed(seed, 0, 0, SCORE))
-    policy.eval_mode.reset(None)
-    frames, first, done = [env.render()], np.zeros(1, np.int64), False
-    rows = zero_obs(env.observation_space, 1)
-    while not done:
-        pack_rows([obs], rows, 'unsafe')
-        action = _act(policy, rows, first)
-        obs, _, terminated, truncated, _ = env.step(action)
-        frames.append(env.render())
-        done = terminated or truncated
-    env.close()
+    with closing(build.make_evaluator_env(cfg, factory, 1, 'rgb_array')) as env:
+        env.launch()
+        env.reset(seed=[env_seed(seed, 0, 0, SCORE)])
+        mode = policy.eval_mode
+        mode.reset(None)
+        frames, done = [env.render(0)], False
+        while not done:
+            step = env.step(mode.forward(env.obs, env.ready)['action'], env.ready)
+            frames.append(env.render(0))
+            done = bool(step.done.any()) or any(info.get('abnormal') for info in step.info)
+        fps = env.spec.render_fps or DEFAULT_FPS
     try:
-        save_video(
-            frames, str(folder), episode_trigger=lambda _: True, fps=env.metadata.get('render_fps', 30)
-        )
+        save_video(frames, str(folder), episode_trigger=lambda _: True, fps=fps)
     except DependencyNotInstalled as error:
         raise MissingDependencyError(
             'films need moviepy', where='--video', remedy='pip install "rlframe[video]"'
         ) from error
-
-
-def _act(policy: Any, obs: Any, env_id: IntArray) -> Any:
-    action = policy.eval_mode.forward(obs, env_id)['action'][0]
-    return action.item() if action.ndim == 0 else action

@@ -118,12 +118,21 @@ def _launch_line(pipeline: SerialPipeline) -> str:
         envs = f'recorded data of {spec.name}'
     saved = describe_cost(size, cfg.checkpoint)
     device = pipeline.policy.get_attribute('device')
-    goal = pipeline.evaluator.stop_value
-    until = f'until an evaluation averages {goal:g}' if goal is not None else 'until a budget is spent'
+    verb = 'averages' if pipeline.evaluator.scores_returns else 'reaches'
+    goal = _goal(pipeline)
+    until = f'until an evaluation {verb} {goal}' if goal else 'until a budget is spent'
     return (
         f'{cfg.policy.type} on {envs}; {memory}; {saved}; device {device}, {cfg.num_threads} torch thread(s);'
         f' seed {cfg.seed}; {until}'
     )
+
+
+def _goal(pipeline: SerialPipeline) -> str:
+    """Says what score ends training; nothing where none does."""
+    goal = pipeline.evaluator.stop_value
+    if isinstance(goal, int | float):
+        return f'{goal:g}'
+    return '' if goal is None else pipeline.evaluator.describe(goal)
 
 
 def _resume_line(pipeline: SerialPipeline, resumption: Resumption) -> str:
@@ -140,15 +149,21 @@ def _last_lines(pipeline: SerialPipeline, seconds: float, interrupted: bool) -> 
     """Says how the run ended, where its results are, and how to score them."""
     progress, evaluator, folder = pipeline.progress, pipeline.evaluator, _short(pipeline.folder)
     state = 'interrupted and saved' if interrupted else 'solved' if pipeline.stopped else 'not solved'
-    best = f'best evaluation {evaluator.best:.1f}' if evaluator.best > -float('inf') else 'never evaluated'
-    goal = f' (goal {evaluator.stop_value:g})' if evaluator.stop_value is not None else ''
+    score, goal = evaluator.describe(evaluator.best), _goal(pipeline)
+    best = f'best evaluation {score}' if score else 'never evaluated'
+    goal = f' (goal {goal})' if goal else ''
     counts = f'{progress.envstep:,} env steps, {progress.train_iter:,} updates, {seconds:.1f} s'
     lines = [f'{state}: {best}{goal} after {counts}. Results: {folder}']
-    imports = config.named_code(config.config_data(*config.split_config(pipeline.cfg)))
-    flag = ' --allow-import' if imports else ''
+    data = config.config_data(*config.split_config(pipeline.cfg))
     if interrupted:
-        lines.append(f'go on: python -m rlframe.entry --resume {folder}{flag}')
+        lines.append(f'go on: python -m rlframe.entry --resume {folder}{_flag(data)}')
+    flag = _flag(config.without_records(data))
     return '\n'.join([*lines, f'score it: python -m rlframe.entry eval {folder}{flag}'])
+
+
+def _flag(data: Mapping[str, Any]) -> str:
+    """Returns what must follow on the command line where a config names code."""
+    return ' --allow-import' if config.named_code(data) else ''
 
 
 def _short(path: Path) -> str:

@@ -159,5 +159,6 @@ def spec_of(env: gymnasium.Env[Any, Any] | VectorEnv) -> EnvSpec:
         name=registered.id if registered else player.name if player else type(env.unwrapped).__name__,
         reward_threshold=registered.reward_threshold if registered else None,
         max_episode_steps=registered.max_episode_steps if registered else None,
+        render_fps=(env.metadata or {}).get('render_fps'),
         player=player,
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rlframe.data.action_bounds import check_action_bounds
 from rlframe.data.observation import fields_of, has_mask, obs_dtype, pack, pack_into, zero_obs
 from rlframe.data.timestep import Array, EnvSpec, IntArray, TimeStep
 from rlframe.envs.mask_contract import check_mask_space, check_masks
@@ -72,11 +73,12 @@ def check_spaces(envs: Sequence[gymnasium.Env[Any, Any] | EnvSpec], spec: EnvSpe
     """Checks that all envs share spaces that rlframe can store.
 
     Raises:
-        IncompatibleError: If a space is not supported, or one env differs from the first.
+        IncompatibleError: If a space is not supported, bounds of actions leave no choice, or one env differs from the first.
     """
     space = spec.observation_space
     obs_dtype(space)
     check_mask_space(spec)
+    check_action_bounds(spec)
     for i, env in enumerate(envs):
         if env.observation_space != space or env.action_space != spec.action_space:
             raise IncompatibleError(

@@ -14,6 +14,7 @@ from rlframe.data.timestep import Array, BoolArray, EnvSpec, FloatArray, IntArra
 from rlframe.envs import contract, env_state
 from rlframe.envs.base_env import spec_of
 from rlframe.envs.faults import FATAL, Fault, crashed, not_made
+from rlframe.envs.picture import picture_of
 from rlframe.errors import RLFrameError
 
 if TYPE_CHECKING:
@@ -250,7 +251,7 @@ class EnvGroup:
 
     def render(self, env: int) -> Array:
         """Returns a picture of an env."""
-        return np.asarray(self.envs[env].render())
+        return picture_of(self.envs[env].render, self.spec.name)
 
     def close(self) -> None:
         """Closes the envs."""

@@ -84,7 +84,11 @@ class IEnvManager(Configurable, ABC):
         """Steps the given envs, which must be ready, and returns those that are through with a step."""
 
     def render(self, env_id: int) -> Array:
-        """Returns a picture of one env, uint8 [H, W, C]."""
+        """Returns a picture of one env, uint8 [H, W, C].
+
+        Raises:
+            EnvError: If the env draws none.
+        """
         raise NotImplementedError(f'{type(self).__name__} draws no pictures')
 
     @abstractmethod

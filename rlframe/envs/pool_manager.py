@@ -9,11 +9,13 @@ from typing import Any, Self
 import numpy as np
 from easydict import EasyDict
 
+from rlframe.data.observation import zero_obs
 from rlframe.data.timestep import NO_INFO, Array, EnvSpec, IntArray, TimeStep
 from rlframe.envs import contract
 from rlframe.envs.base_env import EnvFactory
 from rlframe.envs.env_manager import IEnvManager
 from rlframe.envs.faults import checkpoint_seed
+from rlframe.envs.picture import picture_of
 from rlframe.envs.vector_env import any_action, rows_of_info
 from rlframe.errors import ActionError, ConfigError, EnvError, EnvStartError, MissingDependencyError
 from rlframe.registry import ENV_MANAGER_REGISTRY, nearest
@@ -119,8 +121,7 @@ class EnvPoolManager(IEnvManager):
         self._waits = np.zeros(self.env_num, np.bool_)  # for an action, [N]
         self._is_over = np.zeros(self.env_num, np.bool_)  # waits for a reset, [N]
         self._begins = np.zeros(self.env_num, np.bool_)  # its next row is the first obs of an episode, [N]
-        space = self.spec.observation_space
-        self.obs = np.zeros((self.env_num, *(space.shape or ())), space.dtype)
+        self.obs = zero_obs(self.spec.observation_space, self.env_num)
 
     @property
     def ready(self) -> IntArray:
@@ -247,7 +248,8 @@ class EnvPoolManager(IEnvManager):
         return step
 
     def render(self, env_id: int) -> Array:
-        return np.asarray(self._pool.render(np.array([env_id], np.int32)))[0]
+        index = np.array([env_id], np.int32)
+        return picture_of(lambda: self._pool.render(index)[0], self._task_id)
 
     def restart_lost(self) -> IntArray:
         if self._is_at_start():

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from easydict import EasyDict
 
+from rlframe.data.action_bounds import check_action_bounds
 from rlframe.data.observation import BAD_OBS, obs_dtype, pack, pack_into
 from rlframe.data.timestep import NO_INFO, Array, EnvSpec, IntArray, TimeStep
 from rlframe.envs import contract, env_state
 from rlframe.envs.base_env import EnvFactory, spec_of
 from rlframe.envs.env_manager import IEnvManager
-from rlframe.envs.faults import checkpoint_seed
+from rlframe.envs.faults import checkpoint_seed, not_made
+from rlframe.envs.picture import picture_of
+from rlframe.errors import RLFrameError
 from rlframe.registry import ENV_MANAGER_REGISTRY
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule
@@ -215,7 +218,7 @@ class GymVectorEnvManager(IEnvManager):
         return obs, rows
 
     def render(self, env_id: int) -> Array:
-        return np.asarray(self._env.render()[env_id])
+        return picture_of(lambda: self._env.render()[env_id], self.spec.name)
 
     def restart_lost(self) -> IntArray:
         if len(self._capture()) == len(self._members()) or self._is_at_start():
@@ -299,7 +302,14 @@ def _make_vector(factory: EnvFactory, env_num: int, cfg: EasyDict, render_mode: 
 def _make_checked(factory: EnvFactory, render_mode: str | None, index: int, remarks: contract.Remarks) -> Any:
     from rlframe.envs.checked_env import CheckedEnv
 
-    return CheckedEnv(factory.create(render_mode), index, remarks)
+    try:
+        env = factory.create(render_mode)
+    except RLFrameError:
+        raise
+    except Exception as error:
+        raise not_made(index, error) from error
+    check_action_bounds(spec_of(env))  # Gymnasium would not say which env it is
+    return CheckedEnv(env, index, remarks)
 
 
 def any_action(spec: EnvSpec) -> Any:

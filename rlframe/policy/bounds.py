@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from rlframe.data.action_bounds import check_action_bounds
 from rlframe.data.timestep import Array, EnvSpec
 from rlframe.errors import IncompatibleError
 
@@ -17,10 +18,11 @@ class ActionBounds:
         spec: Spaces of the env; the action space is a Box.
 
     Raises:
-        IncompatibleError: If a dimension has no finite bounds; it is named.
+        IncompatibleError: If a dimension has no finite bounds, or no lower one below the upper one; it is named.
     """
 
     def __init__(self, spec: EnvSpec) -> None:
+        check_action_bounds(spec)
         space: Any = spec.action_space
         self._low, self._dtype = space.low, space.dtype
         with np.errstate(over='ignore'):

@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rlframe.config import compile_config, read_config, split_config, unread_user_keys, write_total_config
+from rlframe.config.rules import cross_errors
 from rlframe.errors import ConfigError, ConfigErrors, ConfigWarning, RegistryError
 from rlframe.registry import REGISTRIES
 from rlframe.utils.field import REQUIRED, Configurable, Field, ResolvedConfig
@@ -102,9 +103,13 @@ class ToyCollector(Configurable):
 class ToyEvaluator(Configurable):
     config = dict(
         eval_freq=Field(1000, int, '[1, inf)'),
-        n_episode=Field(REQUIRED, int, '[1, inf)'),
+        n_episode=Field(REQUIRED, int, '[1, inf)', 'episodes'),
         stop_value=Field(math.inf, (float, type(None))),
     )
+
+
+class ToyScore(Configurable):
+    config = dict(stop_value=Field(None, object, unit='score'))
 
 
 class ToyBuffer(Configurable):
@@ -130,7 +135,7 @@ def toys() -> Iterator[None]:
         policy=dict(dqn=ToyPolicy, ppo=ToyOnPolicy),
         learner=dict(base=ToyLearner),
         collector=dict(sample=ToyCollector, episode=ToyCollector),
-        evaluator=dict(interaction=ToyEvaluator, metric=ToyEvaluator),
+        evaluator=dict(interaction=ToyEvaluator, metric=ToyScore),
         replay_buffer=dict(naive=ToyBuffer, advanced=ToyBuffer, sequence=ToyBuffer, episode=ToyBuffer),
         model=dict(open_model=OpenModel, strict_model=StrictModel),
     )
@@ -401,9 +406,24 @@ def test_buffers_of_episodes_get_what_they_can_find_episodes_in(
         compile_({'env': {'collector_env_num': 1}}, create)
 
 
-def test_a_training_run_is_not_evaluated_on_labelled_data() -> None:
-    (error,) = errors_of({}, {'evaluator': {'type': 'metric'}})
-    assert error.where == 'policy.eval.evaluator.type' and 'labelled data' in str(error)
+@pytest.mark.parametrize('of_env', [None, 475.0, 0.9])
+def test_a_score_on_data_has_a_stop_value_of_its_own(of_env: float | None) -> None:
+    main = {'env': {'stop_value': of_env}}
+    cfg = compile_(main, {'evaluator': {'type': 'metric', 'stop_value': 0.9}})
+    for _ in range(2):
+        assert cfg.policy.eval.evaluator.stop_value == 0.9 and cfg.env.stop_value == of_env
+        cfg = compile_config(*split_config(cfg))
+    cfg = compile_(main, {'evaluator': {'type': 'metric'}})
+    assert cfg.policy.eval.evaluator.stop_value is None
+    unread = unread_user_keys(cfg)
+    assert ('env.stop_value' in unread) == (of_env is not None), 'nothing reads that of the env'
+
+
+def test_past_selves_of_a_recurrent_policy_are_refused() -> None:
+    key = 'policy.collect.collector.past_selves.snapshot_freq'
+    assert cross_errors({key: 100}) == cross_errors({key: None, 'policy.learn.burn_in': 2}) == []
+    (error,) = cross_errors({key: 100, 'policy.learn.burn_in': 2})
+    assert error.where == key and 'recurrent' in str(error) and 'expected None' in str(error)
 
 
 def test_on_policy_n_sample_is_divisible_by_the_envs() -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rlframe.worker.collector.action_metric import AccuracyMetric, SquaredErrorMetric
 from rlframe.worker.collector.base_serial_collector import (
     ISerialCollector,
     create_serial_collector,
@@ -26,7 +25,8 @@ from rlframe.worker.collector.battle_collector import (
 from rlframe.worker.collector.battle_evaluator import BattleInteractionSerialEvaluator
 from rlframe.worker.collector.dataset_collector import DatasetSerialCollector
 from rlframe.worker.collector.episode_serial_collector import EpisodeSerialCollector
-from rlframe.worker.collector.metric_evaluator import IMetric, MetricSerialEvaluator
+from rlframe.worker.collector.metric import AccuracyMetric, IMetric, SquaredErrorMetric
+from rlframe.worker.collector.metric_evaluator import MetricSerialEvaluator
 from rlframe.worker.collector.serial_collector import SampleSerialCollector
 from rlframe.worker.collector.serial_evaluator import InteractionSerialEvaluator
 from rlframe.worker.collector.tensor_transitions import to_tensor_transitions

@@ -81,6 +81,8 @@ class ISerialEvaluator(Configurable, Resettable):
     """What every score is better than."""
     answers_later = False
     """Whether an answer may come out of ``poll`` when the policy has been trained further."""
+    scores_returns = True
+    """Whether scores are mean returns of episodes, as an env's reward threshold is."""
 
     def __init__(
         self,
@@ -147,7 +149,7 @@ class ISerialEvaluator(Configurable, Resettable):
         before = self.best
         stop, info = self.eval(save_ckpt_fn, train_iter, envstep, n_episode)
         is_best = self.best is not before
-        self._results.append(EvalResult(stop, info, train_iter, envstep, self.latest, is_best))
+        self._results.append(EvalResult(stop, info, train_iter, envstep, self.score, is_best))
 
     def poll(self) -> list[EvalResult]:
         """Returns the answers that have come in, in the order in which they were asked for."""
@@ -156,6 +158,19 @@ class ISerialEvaluator(Configurable, Resettable):
 
     def wait(self) -> None:
         """Waits until ``poll`` has the answer to everything that was asked."""
+
+    @property
+    def score(self) -> float:
+        """The last score as one number of which more is better; NaN where there is none."""
+        return float(self.latest)
+
+    def describe(self, score: Any) -> str:
+        """Returns a score in words, empty where there is none."""
+        return f'{score:.1f}' if np.isfinite(score) else ''
+
+    def summary(self) -> dict[str, float]:
+        """Returns the last and the best score by the names that they have in a pipeline's results."""
+        return {'eval/mean_reward': self.latest, 'eval/best_mean_reward': self.best}
 
     @abstractmethod
     def close(self) -> None:

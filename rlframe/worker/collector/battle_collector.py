@@ -38,9 +38,9 @@ class PlayerCollector(SerialCollector):
     )
 
     def reset_policy(self, _policy: Any = None) -> None:
-        """Takes over other policies, one for each player or a single one for all, or resets the present ones."""
+        """Takes over other policies, one for each player, a single one for all or a joint one, or resets the present ones."""
         if _policy is not None:
-            _policy = JointPolicy(_policy)
+            _policy = _policy if isinstance(_policy, JointPolicy) else JointPolicy(_policy)
             if self._env is not None:
                 _policy.sit(self._env.spec, self._env.env_num)
         super().reset_policy(_policy)
@@ -84,6 +84,13 @@ class PlayerCollector(SerialCollector):
         metrics: dict[str, float] = self._recorder.metrics()
         return metrics
 
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), 'players': self._policy.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._policy.load_state_dict(state.get('players', {}))
+        super().load_state_dict(state)
+
     def training_data(self, collected: Any) -> Any:
         """Returns the samples, or episodes, of all recorded players together."""
         data = [own for own in collected[0] if len(own)]
@@ -96,10 +103,29 @@ class PlayerCollector(SerialCollector):
 class BattleSampleSerialCollector(PlayerCollector, SampleSerialCollector):
     """Collects until there are ``n_sample`` training samples of every recorded player.
 
-    ``policy`` is a list with one collect face for each player, or a single one that plays with itself. A training sample
-    is a move, from the player's turn to its next one. What is collected beyond ``n_sample``, and moves whose outcome is not
-    known yet, are carried over to the next call.
+    ``policy`` is a list with one collect face for each player, or a single one that plays with itself; with a
+    ``past_selves.snapshot_freq`` in a training run one that also plays against what it was before, see ``PastSelves``. A
+    training sample is a move, from the player's turn to its next one. What is collected beyond ``n_sample``, and moves whose
+    outcome is not known yet, are carried over to the next call.
     """
+
+    config = dict(
+        past_selves=dict(
+            snapshot_freq=Field(
+                None,
+                int,
+                '[1, inf)',
+                'train iterations',
+                'between two snapshots of the policy that it plays against; None: it plays with itself only',
+            ),
+            keep=Field(
+                10, int, '[1, inf)', 'snapshots', 'that are kept, the newest; each is a network in memory'
+            ),
+            newest_share=Field(
+                0.5, float, '[0, 1]', '', 'share of games in which it plays with itself as it is'
+            ),
+        )
+    )
 
     def collect(  # type: ignore[override]  # the signature that DI-engine's users know
         self,
@@ -131,6 +157,8 @@ class BattleSampleSerialCollector(PlayerCollector, SampleSerialCollector):
             ValueError: If no number of samples is known, or it is less than 1.
             ConfigError: If the policies learn on-policy.
         """
+        if self._policy is not None:
+            self._policy.begin_round(train_iter)
         samples: Any = super().collect(
             n_sample, train_iter, drop_extra, random_collect, record_random_collect, policy_kwargs
         )

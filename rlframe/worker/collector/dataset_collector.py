@@ -10,7 +10,7 @@ import numpy as np
 from easydict import EasyDict
 
 from rlframe.data.batch import Batch
-from rlframe.data.dataset import DataSource, open_data
+from rlframe.data.dataset import DATA_FORMS, DataSource, open_data
 from rlframe.registry import SERIAL_COLLECTOR_REGISTRY
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule
@@ -48,7 +48,7 @@ class DatasetSerialCollector(ISerialCollector):
             object,
             '',
             '',
-            "path of an .npz file with the columns obs and action, 'module:name', a torch Dataset or a DataLoader",
+            DATA_FORMS,
             may_change=True,
         )
     )

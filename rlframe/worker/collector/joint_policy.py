@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from rlframe.data.batch import Batch
 from rlframe.data.players import PlayerLayout, PlayerView
-from rlframe.data.timestep import Array, EnvSpec, IntArray
+from rlframe.data.timestep import Array, BoolArray, EnvSpec, IntArray
 from rlframe.errors import IncompatibleError
 
 
@@ -83,11 +83,16 @@ class JointPolicy:
         return self._given[player]
 
     def forward(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
-        """Returns the joint action [n, P, ...], and what else policy k of the different ones said as column ``k/name``."""
+        """Returns the joint action [n, P, ...].
+
+        Which of the different policies was asked for each player is the column ``acting`` [n, P], what else policy k said
+        ``k/name``.
+        """
         seen = self._layout.view(obs)
         acting = self._index[self.seating[env_id]]  # [n, P]
         count = len(env_id)
-        columns = {'action': np.repeat(np.repeat(self._idle[None, None], self.player_num, 1), count, 0)}
+        idle = np.repeat(np.repeat(self._idle[None, None], self.player_num, 1), count, 0)
+        columns = {'action': idle, 'acting': acting}
         for k, policy in enumerate(self._distinct):
             row, player = np.nonzero(seen.active & (acting == k))
             if not len(row):
@@ -100,9 +105,18 @@ class JointPolicy:
                 columns[key][row, player] = values
         return Batch.unchecked(columns, count)
 
+    def given_for(self, player: int) -> int:
+        """Returns which of the different policies was given for a player."""
+        return int(self._index[player])
+
+    def is_own(self, player: int, output: Batch) -> BoolArray:
+        """Whether the policy given for a player is who was asked, in each row of ``forward``'s answer, [n]."""
+        is_own: BoolArray = output['acting'][:, player] == self.given_for(player)
+        return is_own
+
     def said_for(self, player: int, output: Batch, rows: Array) -> dict[str, Array]:
         """Returns what the policy given for a player said, of some rows of ``forward``'s answer."""
-        start = f'{self._index[player]}/'
+        start = f'{self.given_for(player)}/'
         own = {name[len(start) :]: column for name, column in output.items() if name.startswith(start)}
         return {name: column[rows, player] for name, column in {'action': output['action'], **own}.items()}
 
@@ -118,6 +132,16 @@ class JointPolicy:
     def get_attribute(self, name: str) -> Any:
         """Returns a fact about the first policy."""
         return self._given[0].get_attribute(name)
+
+    def begin_round(self, train_iter: int) -> None:
+        """Is told that a round of collection begins, after so many train iterations."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns what it remembers beside the policies' own state."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from ``state_dict()``."""
 
 
 def check_flags(flags: Sequence[bool] | None, player_num: int) -> list[int]:

@@ -3,52 +3,81 @@
 from __future__ import annotations
 
 import copy
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from rlframe.data.dataset import DATA_FORMS, DataSource, check_batch, check_source, open_data
+from rlframe.data.timestep import EnvSpec
+from rlframe.errors import ConfigError
 from rlframe.registry import SERIAL_EVALUATOR_REGISTRY
 from rlframe.utils.field import Field
 from rlframe.utils.metrics import write_record
 from rlframe.utils.seed import preserved_rng
 from rlframe.worker.collector.base_serial_evaluator import ISerialEvaluator, SaveCheckpoint
+from rlframe.worker.collector.metric import IMetric, action_metric
+
+DATA = 'policy.eval.evaluator.data'
 
 
-class IMetric(ABC):
-    """Says how good outputs are, and which of two scores is better. A score is a dict of numbers."""
+class RecordedActions:
+    """Recorded observations of an env with the actions that were taken, a batch at a time, every time in the same order.
 
-    @abstractmethod
-    def eval(self, inputs: Any, label: Any) -> Mapping[str, Any]:
-        """Returns the score of one batch.
+    Args:
+        source: The data.
+        spec: Spaces of the env.
+        batch_size: Rows of a batch.
 
-        Args:
-            inputs: What the policy answered.
-            label: What it should have answered.
-        """
+    Raises:
+        ConfigError: When they are gone through, if there are none, or they are not of that env.
+    """
 
-    @abstractmethod
-    def reduce_mean(self, inputs: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-        """Returns the mean of the scores of batches."""
+    def __init__(self, source: DataSource, spec: EnvSpec, batch_size: int) -> None:
+        self._source, self._spec, self._batch_size = source, spec, batch_size
 
-    @abstractmethod
-    def gt(self, metric1: Mapping[str, Any], metric2: Any) -> bool:
-        """Whether the first score is at least as good as the second; True where the second is None.
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        count = 0
+        for batch in self._source.batches(self._batch_size, np.random.default_rng(0)):
+            if not count:
+                check_batch(batch, self._spec, DATA)
+            count += len(batch)
+            yield batch['obs'], batch['action']
+        if not count:
+            raise ConfigError(
+                'there is not a single row in the data',
+                where=DATA,
+                remedy='What can be gone through only once, such as a generator, is empty at the second evaluation.',
+            )
 
-        Args:
-            metric1: A score.
-            metric2: A score, what ``stop_value`` says, or None where there is no score yet.
-        """
+    def close(self) -> None:
+        """Closes the data."""
+        self._source.close()
+
+
+class ScoredData(NamedTuple):
+    """What the evaluator takes for its env: data, and how answers to them are scored."""
+
+    loader: Any
+    """Iterable of ``(inputs, label)``."""
+    metric: IMetric
+
+    def close(self) -> None:
+        """Closes the data."""
+        self.loader.close()
 
 
 @SERIAL_EVALUATOR_REGISTRY.register('metric')
 class MetricSerialEvaluator(ISerialEvaluator):
     """Lets a policy answer labelled data and scores its answers.
 
-    The env is a pair of a loader, any iterable of ``(inputs, label)``, and an ``IMetric``. ``best`` and ``latest`` are
-    scores, ``best`` is None at first. A score is better than the best one where ``gt`` says so and does not say so of the
+    The env is a pair of a loader, any iterable of ``(inputs, label)``, and an ``IMetric``. In a training run the option
+    ``data`` names held-out records of what was done in the env: the policy is scored by the share of actions that it has in
+    common with them (``accuracy``), or by the mean squared distance of continuous ones (``mse``).
+
+    ``best`` and ``latest`` are scores, ``best`` is None at first. A score is better than the best one where ``gt`` says so and does not say so of the
     two exchanged.
     """
 
@@ -56,10 +85,29 @@ class MetricSerialEvaluator(ISerialEvaluator):
         eval_freq=50,
         n_episode=Field(None, int, '[1, inf)', 'episodes', 'has no effect: all data of the loader are used'),
         stop_value=Field(
-            None, object, '', '', 'what ends training when `gt(score, stop_value)`; None: nothing'
+            None,
+            object,
+            '',
+            '',
+            'score that ends training, such as an accuracy of 0.99; None: nothing',
+            may_change=True,
         ),
+        data=Field(None, object, '', '', f'held-out records to score by: {DATA_FORMS}', may_change=True),
+        batch_size=Field(1024, int, '[1, inf)', 'rows', 'answered at a time', may_change=True),
     )
     worst = None
+    scores_returns = False
+
+    @classmethod
+    def open_data(cls, cfg: Mapping[str, Any], spec: EnvSpec) -> ScoredData:
+        """Returns what the section of a config has the policy of an env scored on.
+
+        Raises:
+            ConfigError: If there are no such data, or they are not of the env.
+        """
+        source = open_data(cfg['data'], DATA)
+        check_source(source, spec, DATA)
+        return ScoredData(RecordedActions(source, spec, cfg['batch_size']), action_metric(spec.action_space))
 
     def reset_env(self, _env: Any = None) -> None:
         """Takes over other data.
@@ -120,6 +168,8 @@ class MetricSerialEvaluator(ISerialEvaluator):
         for inputs, label in loader:
             scores.append(metric.eval(self._policy.forward(inputs, np.arange(len(inputs))), label))
             count += len(inputs)
+            if self.on_step is not None:
+                self.on_step()
         if not scores:
             raise ValueError('the loader of the evaluator "metric" yields nothing')
         mean = metric.reduce_mean(scores)
@@ -131,10 +181,31 @@ class MetricSerialEvaluator(ISerialEvaluator):
         values = {f'eval/{name}': value for name, value in score.items()}
         more = {'eval/data_length': float(count), 'time/eval_seconds': seconds}
         write_record(self._tb_logger, values | more, envstep, train_iter=train_iter)
-        shown = ', '.join(f'{name} {value:.4g}' for name, value in score.items())
         self._logger.info(
-            'evaluation at train_iter %d: %s over %d data (%.1f s)', train_iter, shown, count, seconds
+            'evaluation at train_iter %d: %s over %d data (%.1f s)',
+            train_iter,
+            self.describe(score),
+            count,
+            seconds,
         )
+
+    @property
+    def score(self) -> float:
+        return self._env[1].number(self.latest) if isinstance(self.latest, Mapping) else math.nan
+
+    def describe(self, score: Any) -> str:
+        if not isinstance(score, Mapping):
+            return ''
+        return ', '.join(f'{name} {value:.4g}' for name, value in score.items())
+
+    def summary(self) -> dict[str, float]:
+        kinds = {'eval/': self.latest, 'eval/best_': self.best}
+        return {
+            start + name: value
+            for start, score in kinds.items()
+            if isinstance(score, Mapping)
+            for name, value in score.items()
+        }
 
     def close(self) -> None:
         """Does nothing: the loader stays its maker's to close."""

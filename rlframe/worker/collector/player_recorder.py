@@ -22,7 +22,8 @@ class PlayerRecorder:
     """Keeps the rows of several players until they are taken, each player's like a ``TrajectoryRecorder`` does.
 
     A row is a player's move: ``obs`` is what it saw, ``next_obs`` what it sees at its next turn or when its game is over,
-    ``reward`` all that it got in between. So the last move of whoever loses by the other's move ends with that loss. Each
+    ``reward`` all that it got in between. Only moves of the policy that was given for the player count. The last move of whoever loses by
+    the other's move ends with that loss. Each
     move becomes one row, which is there when its ``next_obs`` is.
 
     Args:
@@ -78,7 +79,7 @@ class PlayerRecorder:
         self._return[env_id] += after.reward
         self._length[env_id] += 1
         for player, moves in self._open.items():
-            acted = before.active[:, player]
+            acted = before.active[:, player] & policy.is_own(player, step.output)
             said = policy.said_for(player, step.output, acted)
             moves.make({'obs': before.obs[acted, player], **said}, env_id[acted])
             moves.pay(after.reward[:, player], env_id)

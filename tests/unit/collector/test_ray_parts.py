@@ -139,3 +139,12 @@ def test_fresh_data_in_equal_shares_is_what_an_on_policy_policy_needs_of_actors(
     assert 'is not divisible by 12; got 64, expected 60 or 72' in errors_of('ppo', num_collectors=3)
     assert 'learns from fresh data only; got False, expected True' in errors_of('ppo', sync=False)
     compile_config(*config_pair('ppo', collector={'backend': 'ray', 'num_collectors': 2}))
+
+
+def test_what_needs_the_policy_that_is_trained_stays_in_its_process() -> None:
+    text = errors_of(type='sample_1v1', past_selves={'snapshot_freq': 10})
+    assert 'past selves are snapshots of the policy here, not in actors' in text
+    main, create = config_pair('dqn')
+    main['policy']['eval'] = {'evaluator': {'type': 'metric', 'backend': 'ray'}}
+    with pytest.raises(ConfigError, match=r'recorded data are read here, not in actors'):
+        compile_config(main, create)

@@ -84,5 +84,5 @@ def test_missing_files_columns_modules_and_bad_items_are_named(tmp_path: Path) -
 
 def test_an_npz_that_holds_pickles_is_not_read(tmp_path: Path) -> None:
     np.savez(tmp_path / 'x.npz', obs=np.array([{}], object), action=np.zeros(1))
-    with pytest.raises(ValueError, match='allow_pickle'):
+    with pytest.raises(ConfigError, match='plain arrays'):
         open_data(tmp_path / 'x.npz')

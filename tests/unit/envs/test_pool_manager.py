@@ -235,3 +235,66 @@ def test_pictures_are_those_of_the_env_asked_for(make: Any) -> None:
     rollout.step()
     assert not np.array_equal(manager.render(0), pictures[0])
     manager.close()
+
+
+def parts_of(obs: Any, path: str = '') -> dict[str, Any]:
+    """Returns the parts of an observation, nested mappings or fields of an array, as columns."""
+    names = obs.dtype.names if isinstance(obs, np.ndarray) else list(obs)
+    if names is None:
+        return {path: obs}
+    return {key: part for name in names for key, part in parts_of(obs[name], f'{path}/{name}').items()}
+
+
+@pytest.mark.parametrize('task_id', ['MiniGrid-Empty-5x5-v0', 'Jumanji/Maze-v0', 'Parking-v0'])
+def test_observations_of_several_parts_are_those_that_envpool_gives(make: Any, task_id: str) -> None:
+    envpool = pytest.importorskip('envpool')
+    seeds, options = [1, 2, 3], dict(num_envs=3, max_episode_steps=6)
+    pool = envpool.make(task_id, env_type='gymnasium', seed=seeds, **options)
+    manager = EnvPoolManager(task_id, 3, kwargs={'max_episode_steps': 6})
+    manager.reset(seed=seeds)
+    space = manager.spec.action_space
+    space.seed(0)
+    (expected, _), done = pool.reset(), np.zeros(3, bool)
+    for _ in range(14):
+        got, wanted = parts_of(manager.obs), parts_of(expected)
+        assert got.keys() == wanted.keys() and len(got) >= 3
+        for name, column in wanted.items():
+            np.testing.assert_array_equal(got[name], column, name)
+        if done.all():
+            (expected, _), done = pool.reset(np.arange(3)), np.zeros(3, bool)
+            manager.reset(np.arange(3))
+            continue
+        action = np.array([space.sample() for _ in range(3)])
+        step = manager.step(action, manager.ready)
+        expected, _, terminated, truncated, _ = pool.step(action, np.arange(3))
+        done = terminated | truncated
+        np.testing.assert_array_equal(step.done, done)
+        assert done.all() == done.any()
+    manager.close()
+    pool.close()
+
+
+@pytest.mark.parametrize('batch_size', [None, 2])
+@pytest.mark.parametrize('task_id', ['Game2048-v1', 'MiniGrid-Empty-5x5-v0'])
+def test_training_on_observations_of_several_parts(
+    task_id: str, batch_size: int | None, tmp_path: Any, monkeypatch: Any
+) -> None:
+    pytest.importorskip('envpool')
+    monkeypatch.chdir(tmp_path)
+    pair = config_pair(
+        env_id=task_id,
+        manager='env_pool',
+        manager_=dict(batch_size=batch_size),
+        env=dict(kwargs=dict(max_episode_steps=9)),
+        policy_=dict(random_collect_size=50),
+    )
+    with SerialPipeline(config.compile_config(*pair, seed=3)) as pipeline:
+        for _ in range(20):
+            pipeline.step()
+        assert pipeline.progress.train_iter > 10
+        rows = Batch.cat([Batch(pipeline.replay_buffer.sample(16, 0)) for _ in range(10)])
+        obs, following = rows['obs'], rows['next_obs']
+        assert any((column != parts_of(following)[name]).any() for name, column in parts_of(obs).items())
+        if 'action_mask' in obs.dtype.names:
+            assert obs['action_mask'][np.arange(len(obs)), rows['action'].ravel()].all()
+            assert (obs['action_mask'] == 0).any()

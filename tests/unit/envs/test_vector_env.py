@@ -14,7 +14,7 @@ from fault_envs import Handle
 from rlframe.envs import BaseEnvManager
 from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.envs.vector_env import GymVectorEnvManager
-from rlframe.errors import EnvContractError, NonFiniteError
+from rlframe.errors import EnvContractError, EnvStartError, NonFiniteError
 from rlframe.utils.seed import COLLECT, env_seed
 from rlframe.worker import SampleSerialCollector
 from rlframe.worker.collector.rollout import Rollout
@@ -226,3 +226,12 @@ def test_envs_without_state_begin_the_same_episode_after_a_checkpoint(mode: str,
 
 def test_counted_rewards_are_exact() -> None:
     assert float(np.float32(counted_reward(15, 90, 900))) == counted_reward(15, 90, 900)
+
+
+def test_a_constructor_that_raises_is_named_as_by_the_other_managers() -> None:
+    def broken(**options: Any) -> Any:
+        raise ValueError('no such map')
+
+    for mode in ('sync', 'async'):
+        with pytest.raises(EnvStartError, match='env 0: its constructor raised ValueError: no such map'):
+            GymVectorEnvManager.from_factory(GymEnvFactory({'env_id': broken}), 2, {'mode': mode})

@@ -1,11 +1,18 @@
 """Bounds of continuous actions."""
 
+from pathlib import Path
+from typing import Any
+
+import gymnasium
 import numpy as np
 import pytest
+from fakes import config_pair
 from gymnasium.spaces import Box
 
 from rlframe.data.timestep import EnvSpec
+from rlframe.entry.__main__ import main
 from rlframe.errors import IncompatibleError
+from rlframe.policy import create_policy
 from rlframe.policy.bounds import ActionBounds
 
 
@@ -32,3 +39,75 @@ def test_a_dimension_without_finite_bounds_is_named(high):
     low = -high
     with pytest.raises(IncompatibleError, match=r'action dimension \[1\].*\n?.*RescaleAction'):
         bounds_of([-1, low], [1, high])
+
+
+NAN = float('nan')
+NO_CHOICE = {
+    'equal': ([-1, 1], [1, 1], [1], 'low[1] = 1, action_space.high[1] = 1'),
+    'swapped': ([-1, 2], [1, 1], [1], 'low[1] = 2, action_space.high[1] = 1'),
+    'low is NaN': ([NAN, 0], [1, 1], [0], 'low[0] = nan, action_space.high[0] = 1'),
+    'high is NaN': ([-1, 0], [1, NAN], [1], 'low[1] = 0, action_space.high[1] = nan'),
+    'two': ([1, 1], [1, 1], [0], 'low[0] = 1, action_space.high[0] = 1'),
+}
+KINDS = ['sac', 'td3', 'ddpg', 'ppo', 'a2c', 'bc']
+
+
+class NoChoice(gymnasium.Env[Any, Any]):
+    """Its bounds are set behind the back of Gymnasium, which refuses some of them."""
+
+    observation_space = Box(-1, 1, (2,), np.float32)
+
+    def __init__(self, case: str) -> None:
+        self.action_space = Box(-1, 1, (2,), np.float32)
+        low, high, *_ = NO_CHOICE[case]
+        self.action_space.low, self.action_space.high = np.array(low, np.float32), np.array(high, np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        return np.zeros(2, np.float32), 0.0, True, False, {}
+
+
+def assert_named(text: str, case: str) -> None:
+    *_, at, values = NO_CHOICE[case]
+    more = ', and 1 more' if case == 'two' else ''
+    for word in (
+        f'action dimension {at} of NoChoice leave no choice{more};',
+        values,
+        'expected low < high',
+        'env.wrappers',
+    ):
+        assert word in text
+
+
+@pytest.mark.parametrize('case', NO_CHOICE)
+@pytest.mark.parametrize('kind', KINDS)
+def test_bounds_that_leave_no_choice_are_refused_by_every_policy(kind: str, case: str) -> None:
+    env = NoChoice(case)
+    spec = EnvSpec(env.observation_space, env.action_space, name='NoChoice')
+    with pytest.raises(IncompatibleError) as caught:
+        create_policy({'type': kind, 'cuda': False}, spec)
+    assert caught.value.where == 'env.env_id'
+    assert_named(str(caught.value), case)
+
+
+@pytest.mark.parametrize('manager', ['base', 'subprocess', 'gym_vector'])
+@pytest.mark.parametrize(('kind', 'case'), [*zip(KINDS, ['equal', *NO_CHOICE], strict=True)])
+def test_they_are_refused_by_the_command_line_before_training_starts(
+    kind: str, case: str, manager: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    pair = config_pair(kind, 'test_bounds:NoChoice', manager)
+    if kind == 'bc':
+        np.savez('data.npz', obs=np.zeros((9, 2), np.float32), action=np.zeros((9, 2), np.float32))
+        pair[0]['policy']['collect'] = {}
+        pair[1]['collector'] = {'type': 'dataset', 'data': 'data.npz'}
+    pair[0]['env']['kwargs'] = {'case': case}
+    Path('mine.py').write_text(f'main_config, create_config = {pair!r}\n', encoding='utf-8')
+    before = sorted(tmp_path.iterdir())
+    assert main(['-c', 'mine.py']) == 2
+    error = capsys.readouterr().err
+    assert 'rlframe: IncompatibleError: env.env_id: ' in error
+    assert_named(error.replace('SyncVectorEnv', 'NoChoice'), case)
+    assert sorted(tmp_path.iterdir()) == before, 'no run folder'

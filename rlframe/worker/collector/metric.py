@@ -1,13 +1,46 @@
-"""Scores of a policy on recorded actions, for the evaluator ``metric``."""
+"""IMetric: what the evaluator ``metric`` scores answers by; and the scores of a policy on recorded actions."""
 
 from __future__ import annotations
 
+import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlframe.worker.collector.metric_evaluator import IMetric
+if TYPE_CHECKING:
+    import gymnasium
+
+
+class IMetric(ABC):
+    """Says how good outputs are, and which of two scores is better. A score is a dict of numbers."""
+
+    @abstractmethod
+    def eval(self, inputs: Any, label: Any) -> Mapping[str, Any]:
+        """Returns the score of one batch.
+
+        Args:
+            inputs: What the policy answered.
+            label: What it should have answered.
+        """
+
+    @abstractmethod
+    def reduce_mean(self, inputs: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+        """Returns the mean of the scores of batches."""
+
+    @abstractmethod
+    def gt(self, metric1: Mapping[str, Any], metric2: Any) -> bool:
+        """Whether the first score is at least as good as the second; True where the second is None.
+
+        Args:
+            metric1: A score.
+            metric2: A score, what ``stop_value`` says, or None where there is no score yet.
+        """
+
+    def number(self, metric: Mapping[str, Any]) -> float:
+        """Returns one number of a score, of which more is better, by which checkpoints are compared; NaN says nothing."""
+        return math.nan
 
 
 class AccuracyMetric(IMetric):
@@ -27,6 +60,9 @@ class AccuracyMetric(IMetric):
     def gt(self, metric1: Mapping[str, Any], metric2: Any) -> bool:
         return metric2 is None or bool(metric1['accuracy'] >= _value(metric2, 'accuracy'))
 
+    def number(self, metric: Mapping[str, Any]) -> float:
+        return float(metric['accuracy'])
+
 
 class SquaredErrorMetric(IMetric):
     """Mean squared distance of continuous actions from the recorded ones, in the env's own unit: ``mse``."""
@@ -41,6 +77,14 @@ class SquaredErrorMetric(IMetric):
 
     def gt(self, metric1: Mapping[str, Any], metric2: Any) -> bool:
         return metric2 is None or bool(metric1['mse'] <= _value(metric2, 'mse'))
+
+    def number(self, metric: Mapping[str, Any]) -> float:
+        return -float(metric['mse'])
+
+
+def action_metric(space: gymnasium.Space[Any]) -> IMetric:
+    """Returns what recorded actions of a space are compared by: squared error of continuous ones, accuracy of all others."""
+    return SquaredErrorMetric() if type(space).__name__ == 'Box' else AccuracyMetric()
 
 
 def _weighted(scores: Sequence[Mapping[str, Any]], name: str) -> Mapping[str, Any]:

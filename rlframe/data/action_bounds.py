@@ -1,0 +1,35 @@
+"""What bounds of continuous actions must be for any policy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlframe.data.timestep import EnvSpec
+from rlframe.errors import IncompatibleError
+
+
+def check_action_bounds(spec: EnvSpec) -> None:
+    """Checks that each dimension of continuous actions leaves a choice.
+
+    Raises:
+        IncompatibleError: If a lower bound is not below the upper one, or one of them is NaN; the first such dimension is
+            named.
+    """
+    space: Any = spec.action_space
+    if type(space).__name__ != 'Box':
+        return
+    bad = np.argwhere(~(space.low < space.high))  # NaN is not below anything
+    if not len(bad):
+        return
+    at = tuple(bad[0].tolist())
+    index, more = list(at) if at else '', f', and {len(bad) - 1} more' if len(bad) > 1 else ''
+    low, high = float(space.low[at]), float(space.high[at])
+    raise IncompatibleError(
+        f'the bounds of action dimension {list(at)} of {spec.name} leave no choice{more}',
+        where='env.env_id',
+        got=f'action_space.low{index} = {low:g}, action_space.high{index} = {high:g}',
+        expected='low < high',
+        remedy='Correct the action space of the env, or take the dimension out of it by a wrapper (env.wrappers).',
+    )

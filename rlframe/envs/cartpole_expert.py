@@ -1,0 +1,48 @@
+"""A controller of CartPole-v1 written by hand, and records of what it does, for policies that learn from records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import gymnasium
+import numpy as np
+
+from rlframe.data.timestep import Array, FloatArray
+
+SHOWN, HELD_OUT = range(20), range(1000, 1005)
+"""Seeds of the episodes to learn from, and of those to be scored on."""
+
+
+def expert(obs: FloatArray) -> int:
+    """Pushes towards where the pole falls, a little corrected by where the cart is."""
+    position, velocity, angle, spin = obs
+    return int(0.1 * position + 0.3 * velocity + 4.0 * angle + spin > 0)
+
+
+def record(seeds: Iterable[int]) -> dict[str, Array]:
+    """Lets the expert play an episode for each seed.
+
+    Returns:
+        What it saw, ``obs`` [T, 4], and what it did, ``action`` [T], in all env steps of all episodes.
+    """
+    env, obs_seen, actions = gymnasium.make('CartPole-v1'), [], []
+    for seed in seeds:
+        obs, _ = env.reset(seed=seed)
+        done = False
+        while not done:
+            obs_seen.append(obs)
+            actions.append(expert(obs))
+            obs, _, terminated, truncated, _ = env.step(actions[-1])
+            done = terminated or truncated
+    env.close()
+    return {'obs': np.array(obs_seen), 'action': np.array(actions)}
+
+
+def demonstrations() -> dict[str, Array]:
+    """Returns 20 episodes to learn from."""
+    return record(SHOWN)
+
+
+def held_out() -> dict[str, Array]:
+    """Returns 5 others, to be scored on."""
+    return record(HELD_OUT)

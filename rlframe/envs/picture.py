@@ -1,0 +1,41 @@
+"""Pictures of envs, and what is said where there are none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from rlframe.data.timestep import Array
+from rlframe.errors import EnvError
+
+
+def picture_of(draw: Callable[[], Any], name: str) -> Array:
+    """Returns what an env draws, uint8 [H, W, 3].
+
+    Args:
+        draw: Its ``render``.
+        name: What the env is called in an error.
+
+    Raises:
+        EnvError: If it draws nothing, or something else.
+    """
+    try:
+        picture = np.asarray(draw())
+    except RuntimeError as error:  # NotImplementedError is one
+        raise _no_picture(name, f'{type(error).__name__}: {error}'.rstrip(': ')) from error
+    if picture.dtype != np.uint8 or picture.ndim != 3:
+        got = f'{picture.dtype} {list(picture.shape)}' if picture.shape else picture.item()
+        raise _no_picture(name, got)
+    return picture
+
+
+def _no_picture(name: str, got: Any) -> EnvError:
+    return EnvError(
+        f'{name} draws no picture',
+        where='env.env_id',
+        got=got,
+        expected="uint8 [H, W, 3] in the render mode 'rgb_array'",
+        remedy='Leave --video out, and policy.eval.evaluator.render.render_freq at -1.',
+    )

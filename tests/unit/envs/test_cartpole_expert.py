@@ -1,0 +1,57 @@
+"""The records of the hand-written controller, and cloning it from the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rlframe.entry.__main__ import main
+from rlframe.envs.cartpole_expert import demonstrations, expert, held_out, record
+
+BC = ('-c', 'configs/cartpole_bc.py', 'env.n_evaluator_episode=2', 'env.evaluator_env_num=2')
+DATA = 'rlframe.envs.cartpole_expert:held_out'
+
+
+def test_records_are_what_the_expert_saw_and_did_and_it_never_fails() -> None:
+    shown, held = demonstrations(), held_out()
+    for columns, episodes in ((shown, 20), (held, 5)):
+        assert columns['obs'].shape == (500 * episodes, 4) and columns['obs'].dtype == np.float32
+        assert columns['action'].shape == (500 * episodes,) and set(columns['action'].tolist()) == {0, 1}
+        assert [expert(obs) for obs in columns['obs'][:300]] == columns['action'][:300].tolist()
+    np.testing.assert_array_equal(record([3])['obs'], shown['obs'][1500:2000])
+    first = {tuple(obs) for obs in shown['obs'][::500].tolist()}
+    assert len(first) == 20 and not first & {tuple(obs) for obs in held['obs'][::500].tolist()}
+
+
+def test_cloning_leaves_its_run_folder_alone_and_goes_on_from_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    hook = 'policy.learn.learner.hook.save_ckpt_after_run=true'
+    assert main([*BC, '--train-iter', '50', hook, 'policy.eval.evaluator.eval_freq=25']) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ['cartpole_bc_seed0']
+    assert capsys.readouterr().out.endswith('eval cartpole_bc_seed0\n'), 'no code need be allowed to play'
+    assert main(['eval', 'cartpole_bc_seed0', '--episodes', '2']) == 0
+    assert main(['--resume', 'cartpole_bc_seed0', '--train-iter', '60']) == 2
+    assert '--allow-import' in capsys.readouterr().err
+    assert main(['--resume', 'cartpole_bc_seed0', '--train-iter', '60', '--allow-import']) == 0
+    assert '60 updates' in capsys.readouterr().out
+
+
+def test_it_can_be_scored_on_records_that_it_was_not_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = (
+        '--train-iter',
+        '200',
+        'evaluator.type=metric',
+        f'evaluator.data={DATA}',
+        'evaluator.stop_value=0.8',
+    )
+    assert main([*BC, *words]) == 0
+    out = capsys.readouterr().out
+    assert 'solved: best evaluation accuracy 0.' in out and out.endswith('eval cartpole_bc_seed0\n')
+    assert main(['eval', 'cartpole_bc_seed0', '--episodes', '2']) == 0

@@ -1,0 +1,135 @@
+"""``eval --video`` films the env that is scored, under the manager that steps it, or says why it cannot."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from fakes import config_pair
+
+from rlframe import config
+from rlframe.entry.__main__ import main
+from rlframe.pipeline import SerialPipeline
+
+LENGTH = 7
+BAD = {'nothing': None, 'text': 'a b', 'flat': np.zeros((4, 4), np.uint8), 'float': np.zeros((4, 4, 3))}
+ONLY_ENVPOOL = 'HighwayFast-v0'
+
+
+class Filmed(gymnasium.Env[Any, Any]):
+    """Each picture tells the step; its render fails, or gives nothing, where that is asked for."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+    metadata = {'render_modes': ['rgb_array'], 'render_fps': 12}
+
+    def __init__(self, render_mode: str | None = None, picture: str = 'step') -> None:
+        self.picture, self.steps = picture, 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.steps = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        return np.zeros(2, np.float32), 1.0, self.steps == LENGTH, False, {}
+
+    def render(self) -> Any:
+        if self.picture == 'unknown':
+            return super().render()
+        return np.full((16, 16, 3), self.steps, np.uint8) if self.picture == 'step' else BAD[self.picture]
+
+
+@pytest.fixture(autouse=True)
+def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def films(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[Any], int]]:
+    """Pictures and pictures a second of each film, instead of files."""
+    made: list[tuple[list[Any], int]] = []
+
+    def save(frames: list[Any], folder: str, episode_trigger: Any, fps: int) -> None:
+        assert folder == 'films' and episode_trigger(0)
+        made.append((frames, fps))
+
+    monkeypatch.setattr('gymnasium.utils.save_video.save_video', save)
+    return made
+
+
+def trained(env_id: Any, manager: str = 'base', **sections: Any) -> str:
+    """Returns the run folder of an untrained policy."""
+    pair = config_pair(env_id=env_id, manager=manager, **sections)
+    with SerialPipeline(config.compile_config(*pair, seed=1)) as pipeline:
+        pipeline.checkpoints.save_best('best')
+        return pipeline.folder.name
+
+
+def film(folder: str) -> int:
+    return main(['eval', folder, '--episodes', '1', '--allow-import', '--video', 'films'])
+
+
+@pytest.mark.parametrize(
+    ('manager', 'options'),
+    [
+        ('base', {}),
+        ('subprocess', {'worker_num': 2}),
+        ('async_subprocess', {}),
+        ('gym_vector', {'mode': 'sync'}),
+    ],
+)
+def test_a_film_has_every_step_and_the_last_picture(manager: str, options: Any, films: Any) -> None:
+    folder = trained('test_film:Filmed', manager, manager_=options)
+    assert film(folder) == 0
+    ((frames, fps),) = films
+    assert [int(picture[0, 0, 0]) for picture in frames] == list(range(LENGTH + 1)) and fps == 12
+
+
+@pytest.mark.parametrize('batch_size', [None, 2])
+def test_an_env_that_only_envpool_knows_is_filmed(batch_size: int | None, films: Any, capsys: Any) -> None:
+    pytest.importorskip('envpool')
+    assert ONLY_ENVPOOL not in gymnasium.registry
+    folder = trained(ONLY_ENVPOOL, 'env_pool', manager_=dict(batch_size=batch_size))
+    assert film(folder) == 0, capsys.readouterr().err
+    ((frames, fps),) = films
+    assert len(frames) > 2 and frames[0].ndim == 3 and fps == 30
+    assert not np.array_equal(frames[0], frames[-1])
+    assert f'{len(frames) - 1:.1f} env steps each' in capsys.readouterr().out, (
+        'the first episode is scored, too'
+    )
+
+
+def test_the_film_is_a_file(cwd: Path) -> None:
+    assert film(trained('CartPole-v1')) == 0
+    assert [file.suffix for file in (cwd / 'films').iterdir()] == ['.mp4']
+
+
+@pytest.mark.parametrize(
+    ('env_id', 'manager', 'options', 'told'),
+    [
+        ('test_film:Filmed', 'base', {'picture': 'nothing'}, 'got None'),
+        ('test_film:Filmed', 'subprocess', {'picture': 'text'}, "got 'a b'"),
+        ('test_film:Filmed', 'base', {'picture': 'unknown'}, "got 'NotImplementedError'"),
+        ('test_film:Filmed', 'base', {'picture': 'float'}, "got 'float64 [4, 4, 3]'"),
+        ('test_film:Filmed', 'gym_vector', {'picture': 'flat'}, "got 'uint8 [4, 4]'"),
+        ('Catch-v0', 'env_pool', {}, 'render not implemented'),
+    ],
+)
+def test_an_env_without_pictures_is_named_with_the_remedy(
+    env_id: str, manager: str, options: Any, told: str, capsys: Any, cwd: Path
+) -> None:
+    if manager == 'env_pool':
+        pytest.importorskip('envpool')
+    folder = trained(env_id, manager, env=dict(kwargs=options) if manager != 'env_pool' else {})
+    assert film(folder) == 2
+    error = capsys.readouterr().err
+    name = 'SyncVectorEnv' if manager == 'gym_vector' else env_id.rpartition(':')[2]
+    for word in (f'env.env_id: {name} draws no picture', told, 'uint8 [H, W, 3]', 'Leave --video out'):
+        assert word in error
+    assert not (cwd / 'films').exists()

@@ -1,0 +1,220 @@
+"""A training run whose evaluator scores held-out records: what is best, when it stops, how it goes on, what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from action_envs import BoxEnv
+from fakes import IdentityEnv
+from runs import differences
+
+from rlframe import build, config
+from rlframe.data import EnvSpec
+from rlframe.entry.__main__ import main
+from rlframe.errors import ConfigError
+from rlframe.pipeline import SerialPipeline
+from rlframe.utils.checkpoint import load_checkpoint
+
+ENVS = {'accuracy': IdentityEnv, 'mse': BoxEnv}
+
+
+@pytest.fixture(autouse=True)
+def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for kind, env in ENVS.items():
+        for part, seed in (('train', 0), ('held', 1)):
+            save(f'{kind}_{part}.npz', **records(env, seed))
+    return tmp_path
+
+
+def records(env: Any, seed: int, rows: int = 250) -> dict[str, np.ndarray]:
+    """Returns what an expert did that is wrong now and then, so that no score is perfect."""
+    rng = np.random.default_rng(seed)
+    classes, shown = rng.integers(4, size=(2, rows))
+    said = np.where(rng.random(rows) < 0.1, shown, classes)
+    right = getattr(env, 'right', np.arange(4))
+    obs = np.eye(4)[classes] + rng.normal(scale=0.3, size=(rows, 4))
+    return {'obs': obs.astype(np.float32), 'action': right[said].astype(env.action_space.dtype)}
+
+
+def save(path: str, **columns: Any) -> str:
+    np.savez(path, **columns)
+    return path
+
+
+def pair(kind: str, **evaluator: Any) -> Any:
+    env = ENVS[kind]
+    main_config = dict(
+        exp_name=kind,
+        env=dict(env_id=f'{env.__module__}:{env.__name__}', evaluator_env_num=2, n_evaluator_episode=4),
+        max_train_iter=200,
+        checkpoint=dict(keep_best=3),
+        policy=dict(
+            cuda=False,
+            learn=dict(batch_size=16, learning_rate=3e-3),
+            eval=dict(evaluator=dict(eval_freq=10, batch_size=100) | evaluator),
+        ),
+    )
+    create_config = dict(
+        policy=dict(type='bc'),
+        collector=dict(type='dataset', data=f'{kind}_train.npz'),
+        evaluator=dict(type='metric', data=f'{kind}_held.npz'),
+    )
+    return main_config, create_config
+
+
+def scores(folder: Path, name: str) -> dict[int, float]:
+    lines = (folder / 'metrics.jsonl').read_text(encoding='utf-8').splitlines()
+    found = [json.loads(line) for line in lines]
+    return {record['train_iter']: record[f'eval/{name}'] for record in found if f'eval/{name}' in record}
+
+
+@pytest.mark.parametrize('kind', ENVS)
+def test_the_best_checkpoints_are_those_of_the_best_scores(kind: str) -> None:
+    with SerialPipeline(config.compile_config(*pair(kind))) as pipeline:
+        pipeline.run()
+        result, folder = pipeline.result(), pipeline.folder
+    told = scores(folder, kind)
+    sign = 1 if kind == 'accuracy' else -1
+    top = max(told.values(), key=lambda score: sign * score)
+    assert len(told) == 21 and len(set(told.values())) > 2 and told[0] != top
+    assert result[f'eval/best_{kind}'] == top and result[f'eval/{kind}'] == told[200]
+    state, manifest = load_checkpoint(folder / 'ckpt' / 'best')
+    assert manifest['score'] == sign * top and told[manifest['progress']['train_iter']] == top
+    best_so_far = [
+        i for i in told if all(sign * told[i] > sign * told[j] for j in told if j < i)
+    ]  # those that were saved
+    kept = sorted(int(path.name.rpartition('_')[2]) for path in (folder / 'ckpt').glob('best_iteration_*'))
+    assert len(best_so_far) > 3 and kept == best_so_far[-3:]
+    env, held = ENVS[kind], np.load(f'{kind}_held.npz')
+    policy = build.make_policy(pipeline.cfg, pipeline.factory.spec, fields=('eval',))
+    policy.eval_mode.load_state_dict(state['policy'])
+    answer = policy.eval_mode.forward(held['obs'], np.arange(len(held['obs'])))['action']
+    if env is IdentityEnv:
+        assert np.mean(answer == held['action']) == pytest.approx(top)
+    else:
+        assert np.mean((answer.astype(float) - held['action']) ** 2) == pytest.approx(top, rel=1e-5)
+
+
+@pytest.mark.parametrize(('kind', 'stop'), [('accuracy', 0.8), ('mse', 0.5)])
+def test_it_stops_at_its_own_stop_value_and_not_at_the_threshold_of_the_env(kind: str, stop: float) -> None:
+    with SerialPipeline(config.compile_config(*pair(kind, stop_value=stop))) as pipeline:
+        pipeline.run()
+        assert pipeline.stopped and 0 < pipeline.progress.train_iter < 200
+        spec = pipeline.factory.spec
+    cfg = config.compile_config(*pair(kind))
+    solved = EnvSpec(spec.observation_space, spec.action_space, reward_threshold=0.1, name='Solved')
+    data = build.make_evaluator_env(cfg, pipeline.factory, 2)
+    assert build.make_evaluator(cfg, data, pipeline.policy, solved).stop_value is None
+
+
+@pytest.mark.parametrize('kind', ENVS)
+def test_a_resumed_run_goes_on_to_the_same_bits(kind: str, tmp_path: Path) -> None:
+    ends = []
+    for cut in (None, 55):
+        cfg = config.compile_config(*pair(kind), exp_name=f'{kind}_{cut}', max_train_iter=90)
+        with SerialPipeline(cfg) as pipeline:
+            while not pipeline.finished and pipeline.progress.train_iter != cut:
+                pipeline.step()
+            pipeline.save_checkpoint(tmp_path / f'state_{cut}')
+        if cut is not None:
+            with SerialPipeline(cfg) as pipeline:
+                pipeline.load_checkpoint(tmp_path / f'state_{cut}')
+                assert pipeline.evaluator.best[kind] > 0
+                while not pipeline.finished:
+                    pipeline.step()
+        state = {
+            'policy': pipeline.policy.learn_mode.state_dict(),
+            'evaluator': pipeline.evaluator.state_dict(),
+            'collector': pipeline.collector.state_dict(),
+        }
+        ends.append(state)
+    assert pipeline.progress.train_iter == 90 and differences(*ends) == []
+
+
+def as_file(tmp_path: Path, kind: str) -> str:
+    texts = [
+        f'{name} = {value!r}'
+        for name, value in zip(('main_config', 'create_config'), pair(kind), strict=True)
+    ]
+    (tmp_path / 'mine.py').write_text('\n'.join(texts), encoding='utf-8')
+    return str(tmp_path / 'mine.py')
+
+
+@pytest.mark.parametrize('kind', ENVS)
+def test_the_command_line_trains_says_the_score_and_scores_by_episodes(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    goal = {'accuracy': 0.85, 'mse': 0.4}[kind]
+    assert main(['-c', as_file(tmp_path, kind), f'evaluator.stop_value={goal}']) == 0
+    out = capsys.readouterr().out
+    assert f'until an evaluation reaches {goal}' in out
+    assert f'solved: best evaluation {kind} 0.' in out and f'(goal {goal})' in out
+    words = ['eval', f'{kind}_seed0', '--allow-import', '--json', '--episodes', '3']
+    assert main(words) == 0
+    assert json.loads(capsys.readouterr().out)['mean'] > 4, 'the return of episodes, of which the best is 8'
+    words = ['-c', f'{kind}_seed0/total_config.py', '--exp-name', 'again']
+    assert main(words) == 0
+    assert f'best evaluation {kind} 0.' in capsys.readouterr().out
+
+
+BAD = {
+    'nowhere.npz': ('no such file', 'Record the data first'),
+    'no_action.npz': ('no column action', "got ['obs']"),
+    'uneven.npz': ('one shared length',),
+    'empty.npz': ('not a single row',),
+    'text.npz': ('no archive of plain arrays', 'numpy.savez'),
+    'other_env.npz': ('not of IdentityEnv', 'column obs', 'got [3], expected [4]'),
+    'other_action.npz': ('not of IdentityEnv', 'column action', 'got [2], expected []'),
+    'no_module:name': ("cannot import 'no_module:name'",),
+    'data.csv': ("got 'data.csv'", 'npz', 'DataLoader'),
+}
+
+
+@pytest.mark.parametrize('who', ['evaluator', 'collector'])
+@pytest.mark.parametrize('data', BAD)
+def test_bad_data_are_named_and_leave_no_run_folder(
+    data: str, who: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = records(IdentityEnv, 0)
+    obs, action = good['obs'], good['action']
+    save('no_action.npz', obs=obs)
+    save('uneven.npz', obs=obs, action=action[1:])
+    save('empty.npz', obs=obs[:0], action=action[:0])
+    save('other_env.npz', obs=obs[:, 1:], action=action)
+    save('other_action.npz', obs=obs, action=np.zeros((len(obs), 2)))
+    Path('text.npz').write_text('hello', encoding='utf-8')
+    assert main(['-c', as_file(tmp_path, 'accuracy'), f'{who}.data={data}']) == 2
+    error = capsys.readouterr().err
+    where = {'evaluator': 'policy.eval.evaluator.data', 'collector': 'policy.collect.collector.data'}[who]
+    for word in (f'ConfigError: {where}: ', *BAD[data]):
+        assert word in error
+    assert not list(tmp_path.glob('accuracy_seed*'))
+
+
+def test_no_data_are_missed() -> None:
+    main_config, create_config = pair('accuracy')
+    del create_config['evaluator']['data']
+    with pytest.raises(
+        ConfigError, match=r'policy\.eval\.evaluator\.data: bad value; got None, expected the path'
+    ):
+        SerialPipeline(config.compile_config(main_config, create_config))
+
+
+ONCE = {'obs': np.eye(4, dtype=np.float32), 'action': np.arange(4)}
+
+
+def once() -> Any:
+    return iter([ONCE])
+
+
+def test_data_that_can_be_gone_through_once_only_are_named_when_they_are_gone(
+    tmp_path: Path, capsys: Any
+) -> None:
+    assert main(['-c', as_file(tmp_path, 'accuracy'), 'evaluator.data=test_scored_on_data:once']) == 2
+    error = capsys.readouterr().err
+    assert 'policy.eval.evaluator.data: there is not a single row' in error and 'a generator' in error
