@@ -68,6 +68,8 @@ class Display:
         ):
             if not math.isnan(value):
                 parts.append(f'{name} {value:.1f}')
+        if status := pipeline.collector.status():
+            parts.append(status)
         loss = pipeline.learner.monitor.means().get('total_loss')
         if loss is not None:
             parts.append(f'loss {loss:.3g}')

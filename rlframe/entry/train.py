@@ -111,7 +111,10 @@ def _launch_line(pipeline: SerialPipeline) -> str:
     size = build.buffer_nbytes(cfg, spec)
     memory = f'replay buffer {size / 2**20:.1f} MiB' if size else 'no replay buffer'
     envs = f'{cfg.env.collector_env_num} envs of {spec.name} ({cfg.env.manager.type})'
-    if cfg.policy.collect.collector.get('data') is not None:
+    section = cfg.policy.collect.collector
+    if section.get('backend') == 'ray':
+        envs = f'{section.num_collectors} Ray actor(s) with {envs} each'
+    if section.get('data') is not None:
         envs = f'recorded data of {spec.name}'
     saved = describe_cost(size, cfg.checkpoint)
     device = pipeline.policy.get_attribute('device')

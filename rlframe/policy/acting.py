@@ -30,6 +30,9 @@ class ActingState:
     _cfg: Any
     _rng: np.random.Generator
     _normalizer: Normalizer
+    _spec: Any
+    collect_mode: Any
+    is_recurrent: bool
 
     def _acting_state(self) -> dict[str, Any]:
         """Returns what acting changes, as part of the policy's state."""
@@ -43,6 +46,12 @@ class ActingState:
     def _get_acting(self) -> Acting:
         normalizer = self._normalizer
         return Acting(self._shared_state, self._load_shared_state, normalizer.state_dict, normalizer.absorb)
+
+    def _get_at_random(self) -> Callable[[np.random.Generator], Any]:
+        """Returns what makes a collect face that acts at random, of a generator."""
+        from rlframe.policy.random_policy import random_collect_mode
+
+        return lambda rng: random_collect_mode(self.collect_mode, self._spec, rng, self.is_recurrent)
 
     def _shared_state(self) -> dict[str, Any]:
         state = self._acting_state()

@@ -4,12 +4,15 @@ Both are made of the same parts: a ``Rollout`` that steps, an ``EpisodeLog`` tha
 Collectors record what happened as training samples, evaluators only how well it went.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from rlframe.worker.collector.action_metric import AccuracyMetric, SquaredErrorMetric
 from rlframe.worker.collector.base_serial_collector import (
     ISerialCollector,
     create_serial_collector,
     get_serial_collector_cls,
-    to_tensor_transitions,
 )
 from rlframe.worker.collector.base_serial_evaluator import (
     ISerialEvaluator,
@@ -26,6 +29,10 @@ from rlframe.worker.collector.episode_serial_collector import EpisodeSerialColle
 from rlframe.worker.collector.metric_evaluator import IMetric, MetricSerialEvaluator
 from rlframe.worker.collector.serial_collector import SampleSerialCollector
 from rlframe.worker.collector.serial_evaluator import InteractionSerialEvaluator
+from rlframe.worker.collector.tensor_transitions import to_tensor_transitions
+
+if TYPE_CHECKING:
+    from rlframe.worker.collector.ray_collector import RayCollector
 
 __all__ = [
     'AccuracyMetric',
@@ -39,6 +46,7 @@ __all__ = [
     'ISerialEvaluator',
     'InteractionSerialEvaluator',
     'MetricSerialEvaluator',
+    'RayCollector',
     'SampleSerialCollector',
     'SquaredErrorMetric',
     'VectorEvalMonitor',
@@ -47,3 +55,12 @@ __all__ = [
     'get_serial_collector_cls',
     'to_tensor_transitions',
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Imports what needs Ray when it is asked for."""
+    if name == 'RayCollector':
+        from rlframe.worker.collector.ray_collector import RayCollector
+
+        return RayCollector
+    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')

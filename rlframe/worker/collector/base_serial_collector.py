@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 from easydict import EasyDict
 
-from rlframe.data.batch import Batch
 from rlframe.data.timestep import Array, FloatArray, IntArray
 from rlframe.data.trajectory import TrajectoryRecorder
 from rlframe.errors import ConfigError
@@ -43,6 +42,10 @@ class ISerialCollector(Configurable, Resettable):
     def training_data(self, collected: Any) -> Any:
         """Returns what of an answer of ``collect`` a replay buffer or learner takes."""
         return collected
+
+    def status(self) -> str:
+        """Returns what belongs into a line of progress beside counts and scores; nothing, as a rule."""
+        return ''
 
     @property
     @abstractmethod
@@ -350,36 +353,6 @@ class Stopwatch:
 
     def __exit__(self, *exception: object) -> None:
         self._collector._seconds += perf_counter() - self._start
-
-
-def to_tensor_transitions(
-    data: Batch | Sequence[Mapping[str, Any]], shallow_copy_next_obs: bool = True
-) -> Batch | list[dict[str, Any]]:
-    """Turns numpy transitions into tensors; float64 becomes float32.
-
-    A ``Batch`` becomes a ``Batch`` of tensors that shares memory where it can. A list of dicts, which must be one
-    trajectory in order, becomes a list of new dicts.
-
-    Args:
-        data: The transitions.
-        shallow_copy_next_obs: For a list: ``next_obs`` of each row is the very tensor ``obs`` of the following one, so
-            that each observation is kept once; only the last row has its own.
-    """
-    import torch
-
-    def tensor(value: Any) -> Any:
-        if isinstance(value, np.ndarray):
-            value = torch.as_tensor(value)
-        return value.float() if isinstance(value, torch.Tensor) and value.dtype == torch.float64 else value
-
-    if isinstance(data, Batch):
-        return data.map(tensor)
-    rows = [{name: tensor(value) for name, value in row.items() if name != 'next_obs'} for row in data]
-    for i, row in enumerate(data):
-        if 'next_obs' in row:
-            shared = shallow_copy_next_obs and i + 1 < len(rows)
-            rows[i]['next_obs'] = rows[i + 1]['obs'] if shared else tensor(row['next_obs'])
-    return rows
 
 
 def create_serial_collector(cfg: EasyDict, **kwargs: Any) -> ISerialCollector:

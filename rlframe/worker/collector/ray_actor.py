@@ -13,7 +13,7 @@ from rlframe.data.batch import Batch
 from rlframe.data.timestep import FloatArray
 from rlframe.errors import ActorFailedError
 from rlframe.utils.progress import Progress
-from rlframe.utils.seed import global_rng_state, set_global_rng_state
+from rlframe.utils.seed import component_rng, global_rng_state, set_global_rng_state
 from rlframe.utils.serialize import from_bytes, to_bytes
 from rlframe.worker.collector.ray_weights import Weights, unflatten
 
@@ -72,6 +72,8 @@ class Request(NamedTuple):
     """Whether to act at random."""
     reset_policy: bool = False
     """Whether the policy forgets the running episodes first."""
+    reset_env: bool = False
+    """Whether every env begins a new episode first."""
     acting: State | None = None
     """What acting had changed of the policy; None: the actor's own goes on."""
 
@@ -179,6 +181,17 @@ class CollectorActor(RemoteActor):
         """Begins a new episode in every env."""
         return self._answer(lambda: self._parts.collector.reset_env())
 
+    def set_seed(self, seed: int, rank: int) -> Failure | None:
+        """Begins anew in every env, with the seeds f(seed, rank, index), and with another generator of the policy."""
+
+        def set_seed() -> None:
+            collector = self._parts.collector
+            collector._seed, collector._rank = seed, rank
+            collector.reset_env(self._parts.env)
+            reseed(self._parts.trained, seed, rank)
+
+        return self._answer(set_seed)
+
     def close(self) -> Failure | None:
         """Closes the envs."""
         return self._answer(lambda: self._parts.collector.close() if self._parts is not None else None)
@@ -192,6 +205,9 @@ class CollectorActor(RemoteActor):
         if request.reset_policy:
             self._at_random = request.at_random
             collector.reset_policy(self._face())
+        if request.reset_env:
+            collector.reset_env()
+            parts.trained.reset(None)
         envstep, episodes, statistics = progress.envstep, progress.episodes, self._statistics(request)
         data = collector.collect(request.target, train_iter=request.train_iter, **request.options)
         header = Header(
@@ -245,6 +261,14 @@ def acting_of(face: Any) -> Any:
         return face.get_attribute('acting')
     except AttributeError:
         return None
+
+
+def reseed(face: Any, seed: int, rank: int) -> None:
+    """Gives a policy the generator that one of this seed and rank begins with."""
+    acting = acting_of(face)
+    if acting is not None:
+        acting.load_state(acting.state() | {'rng': component_rng(seed, 'policy', rank).bit_generator.state})
+    face.reset(None)
 
 
 def failure_of(error: Exception) -> Failure:

@@ -1,370 +1,351 @@
-"""RayCollector: a serial collector whose envs are stepped in Ray actors, each a collector of its own."""
+"""RayCollector: collection in Ray actors from Python, an iterable of batches, with actors that come and go."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-from easydict import EasyDict
-
-from rlframe.data.timestep import FloatArray
-from rlframe.errors import CheckpointMismatchError, ConfigError
+from rlframe.errors import ConfigError
 from rlframe.registry import SERIAL_COLLECTOR_REGISTRY
-from rlframe.worker.collector.base_serial_collector import ISerialCollector, SerialCollector, Stopwatch
-from rlframe.worker.collector.episode_log import EpisodeLog
-from rlframe.worker.collector.ray_actor import Header, Request, acting_of
-from rlframe.worker.collector.ray_pool import ActorPool, Answer, Call
-from rlframe.worker.collector.ray_publisher import Publisher
-from rlframe.worker.collector.ray_shares import cut, from_tree, merged, shares, to_tree, writable
-from rlframe.worker.collector.serial_collector import SampleSerialCollector
-
-TARGETS = ('n_sample', 'n_episode')
-
-
-class Ready(NamedTuple):
-    """What an actor collected and nobody has taken yet."""
-
-    version: int
-    """Of the weights that acted."""
-    data: Any
+from rlframe.utils.seed import component_rng
+from rlframe.worker.collector.ray_actor import reseed
+from rlframe.worker.collector.ray_arguments import (
+    MODES,
+    MakeFromPython,
+    Postproc,
+    check_devices,
+    check_divisible,
+    number_of_actors,
+    per_actor,
+    trajectories,
+)
+from rlframe.worker.collector.ray_options import RAY_OPTIONS
+from rlframe.worker.collector.ray_pool import ActorPool
+from rlframe.worker.collector.ray_serial_collector import RaySerialCollector
 
 
-class RayCollector(SerialCollector):
-    """Collects in K actors, each of which holds envs, a policy and any registered collector.
+class ActorState(NamedTuple):
+    """What is known of an actor."""
 
-    With ``sync`` a call takes the share of every actor, in the order of their ranks. With one actor and nothing lost it returns
-    bit for bit what the collector inside returns in this process: the policy's generator, and whatever else acting changes of
-    it, goes to the actor of the lowest rank with each request and comes back with the data. Without ``sync`` each actor always
-    has ``max_in_flight`` requests to do, and a call takes what is ready first; what is beyond its target waits for the next.
+    rank: int
+    incarnation: int
+    """How many were lost in its place before."""
+    is_ready: bool
+    pid: int | None
+    node: str | None
 
-    Weights go into the object store once per version, and a reference to the newest rides with each request. Actors that die
-    or do not answer in time are replaced: what they were asked for counts as ``lost``, and is asked for again.
+
+class RayCollector(RaySerialCollector):
+    """Collects in Ray actors; iterating over it gives batches until ``total_frames`` were delivered.
+
+    A config makes one by ``collector.backend='ray'`` (``from_config``). The parameters here are those of TorchRL's class of
+    this name; a frame is a training sample. Ray is used where it runs, and ended only if it was started here.
+
+    Args:
+        create_env_fn: What makes an env: a Gymnasium id, a class or a function; or a list with one for each collector.
+        policy: A policy of rlframe, a module or function from observations to actions; None acts at random.
+        frames_per_batch: Frames of a batch: with ``sync`` over all collectors, else of one.
+        total_frames: Frames after which the iteration ends; -1: never.
+        device: Of the policy in the actors, and of the batches; 'cpu' where not given; or a list with one for each.
+        storing_device: Of the batches, which then hold tensors; numpy arrays where neither it nor ``device`` is given.
+        env_device: Of the envs, which are on the CPU.
+        policy_device: Of the policy in the actors.
+        create_env_kwargs: Arguments of ``create_env_fn``; or a list.
+        max_frames_per_traj: Env steps after which an episode is truncated; -1: no limit but the env's own.
+        init_random_frames: Frames, counted as they are delivered, during which actions are random; -1: none.
+        reset_at_each_iter: Whether every batch begins with new episodes.
+        postproc: Changes each batch before it is handed out.
+        split_trajs: Whether a batch is handed out as a list of pieces of episodes.
+        exploration_type: 'random' acts as the policy does to collect, 'deterministic' as it thinks best.
+        collector_class: Registered type of the collector in the actors.
+        collector_kwargs: Options of it; or a list.
+        num_workers_per_collector: Envs of each actor.
+        sync: Whether a batch has the same share of every actor, in order; else it is that of whoever is first.
+        ray_init_config: Arguments of ``ray.init``, used where Ray is not running.
+        remote_configs: Resources of an actor (1 CPU where not given); or a list.
+        num_collectors: Number of actors; that of a list, else 1, where not given.
+        update_after_each_batch: Whether each request brings the newest weights; else ``update_policy_weights_`` does.
+        max_weight_update_interval: Batches of an actor after which it gets the newest weights in any case; -1: no limit.
+        seed: Env i of actor r begins with the seed f(seed, r, i).
+        options: Further options of the backend, such as ``max_in_flight`` and ``collect_timeout``.
+
+    Raises:
+        ConfigError: If arguments contradict each other; with the numbers.
+        ResourceError: If the cluster has not what the actors need.
+        SerializationError: If something cannot be handed to actors; with the path to it.
+
+    Source:
+        Bou et al., TorchRL: A data-driven decision-making library for PyTorch (2023), for the parameters.
     """
 
-    @classmethod
-    def from_config(
-        cls, cfg: EasyDict | Mapping[str, Any], env: ActorPool, policy: Any, **common: Any
-    ) -> RayCollector:
-        """Makes one of the section of a config.
+    _frames: int | None = None
+    _random_frames = -1
+    _postproc: Postproc | None = None
+    _split = False
+    _devices: tuple[Any, list[Any], Any, list[Any]] = (None, [None], None, [None])
+    total_frames = -1
+    """Frames after which the iteration ends; -1: never."""
 
-        Args:
-            cfg: Options of the collector that runs in the actors, and those of ``RAY_OPTIONS``.
-            env: Actors, not yet started.
-            policy: Collect face of the policy that is trained here.
-            common: Further arguments of every collector: ``tb_logger``, ``exp_name``, ``seed``, ``progress``.
-        """
-        self = cls.__new__(cls)
-        kind: Any = SERIAL_COLLECTOR_REGISTRY.get_cls(cfg)
-        self._set_up(kind, kind.resolve_config(cfg), env, policy, **common)
-        return self
-
-    def _set_up(
+    def __init__(  # noqa: PLR0913  # the public signature
         self,
-        kind: type[ISerialCollector],
-        cfg: Any,
-        pool: ActorPool,
-        policy: Any,
-        **common: Any,
+        create_env_fn: Any,
+        policy: Any = None,
+        *,
+        frames_per_batch: int,
+        total_frames: int = -1,
+        device: Any = None,
+        storing_device: Any = None,
+        env_device: Any = None,
+        policy_device: Any = None,
+        create_env_kwargs: Any = None,
+        max_frames_per_traj: int | None = -1,
+        init_random_frames: int | None = -1,
+        reset_at_each_iter: bool = False,
+        postproc: Postproc | None = None,
+        split_trajs: bool = False,
+        exploration_type: str | None = None,
+        collector_class: str = 'sample',
+        collector_kwargs: Any = None,
+        num_workers_per_collector: int = 1,
+        sync: bool = False,
+        ray_init_config: Mapping[str, Any] | None = None,
+        remote_configs: Any = None,
+        num_collectors: int | None = None,
+        update_after_each_batch: bool = False,
+        max_weight_update_interval: int = -1,
+        seed: int = 0,
+        **options: Any,
     ) -> None:
-        if not issubclass(kind, SerialCollector):
+        count = number_of_actors(create_env_fn, num_collectors)
+        units = num_workers_per_collector * (count if sync else 1)
+        check_divisible(
+            frames_per_batch, units, 'the envs of all collectors' if sync else 'the envs of a collector'
+        )
+        if exploration_type not in MODES:
             raise ConfigError(
-                f'{kind.__name__} steps no envs that actors could step',
-                where='policy.collect.collector.backend',
-                got='ray',
-                expected="'local'",
+                'bad value', where='exploration_type', got=exploration_type, expected=f'one of {MODES}'
             )
-        common.pop('seed', None), common.pop('rank', None)  # actors have seeds of their own
-        SerialCollector.__init__(self, cfg, None, None, **common)
-        self._kind, self._pool, self._log = kind, pool, EpisodeLog(0)
-        self._sync: bool = cfg['sync']
-        self._publisher = Publisher(policy, cfg['update_after_each_batch'], cfg['max_weight_update_interval'])
-        self._ready: deque[Ready] = deque()
-        self._headers: dict[int, tuple[int, Header]] = {}  # the last of each rank, with its incarnation
-        self._to_reset: set[int] = set()
-        self._staleness: list[int] = []  # of what was returned since the last record
-        self.requested = self.delivered = self.lost = self.stale = 0
-        """Training samples (or episodes) that were asked for, returned, lost with an actor, and thrown away as too old."""
-        self.versions: list[int] = []
-        """Versions of the weights that acted in what the last call returned."""
-        super().reset_policy(policy)
-        if not pool.slots:
-            pool.start()
+        resources = per_actor(remote_configs or {}, count, 'remote_configs')
+        policy_devices = per_actor(
+            policy_device if policy_device is not None else device, count, 'policy_device'
+        )
+        check_devices(policy_devices, resources, 'policy_device')
+        check_devices(per_actor(env_device, count, 'env_device'), [{}] * count, 'env_device')
+        own = {name: options.pop(name) for name in list(options) if name in RAY_OPTIONS}
+        if options:
+            raise ConfigError(f'{next(iter(options))} is not a known argument', where=next(iter(options)))
+        backend = {
+            **own,
+            'backend': 'ray',
+            'num_collectors': count,
+            'sync': sync,
+            'update_after_each_batch': update_after_each_batch,
+            'max_weight_update_interval': max_weight_update_interval,
+            'ray_init_config': dict(ray_init_config or {}),
+            'remote_configs': resources,
+        }
+        given = {'type': collector_class, 'sync': sync, 'mark_episodes': split_trajs}
+        collectors = [
+            {**given, **each} for each in per_actor(collector_kwargs or {}, count, 'collector_kwargs')
+        ]
+        kind: Any = SERIAL_COLLECTOR_REGISTRY.get(collector_class)
+        for section in collectors:
+            kind.resolve_config(section)
+        cfg = kind.resolve_config({**collectors[0], **backend})
+        self._devices = device, per_actor(storing_device, count, 'storing_device'), env_device, policy_devices
+        self._env_num, self._frames, self.total_frames = (
+            num_workers_per_collector,
+            frames_per_batch,
+            total_frames,
+        )
+        self._random_frames, self._postproc, self._split = init_random_frames or -1, postproc, split_trajs
+        make = MakeFromPython(
+            per_actor(create_env_fn, count, 'create_env_fn'),
+            per_actor(create_env_kwargs, count, 'create_env_kwargs'),
+            policy,
+            collectors,
+            num_workers_per_collector,
+            max_frames_per_traj if max_frames_per_traj and max_frames_per_traj > 0 else None,
+            exploration_type != 'deterministic',
+            policy_devices,
+            seed,
+        )
+        face = make.face(policy)
+        pool = ActorPool(cfg, section='', make=make)
+        try:
+            self._set_up(kind, cfg, pool, face)
+        except BaseException:
+            pool.close()
+            raise
+        self._trained, self._random = face, make.at_random(face, seed, 0)
+        self._reset_always = reset_at_each_iter
+        if not sync:
+            self._request_size = frames_per_batch
+        self._budget = total_frames if total_frames >= 0 and not sync else None
 
-    # what a collector is
+    # an iterable of batches
 
-    def reset_env(self, _env: Any = None) -> None:
-        """Begins a new episode in every env.
+    def iterator(self) -> Iterator[Any]:
+        """Yields batches until ``total_frames`` were delivered; the last one may go beyond."""
+        while self.total_frames < 0 or self.delivered < self.total_frames:
+            yield self.next()
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.iterator()
+
+    def next(self) -> Any:
+        """Returns the next batch."""
+        if (wants_random := self.delivered < self._random_frames) != self._at_random:
+            self.reset_policy(self._random if wants_random else self._trained)
+        count = self._frames
+        if count is not None and self._budget is not None:
+            count = max(min(count, self._budget - self.delivered), 1)
+        self._publisher.begin()
+        batch = self.collect(count, train_iter=self._publisher.version)
+        if self._split:
+            return [self._finished(piece) for piece in trajectories(batch)]
+        return self._finished(batch)
+
+    def _finished(self, batch: Any) -> Any:
+        device = self.storing_device
+        if device is not None:
+            batch = batch.map(lambda column: column.copy()).to(device)
+        return batch if self._postproc is None else self._postproc(batch)
+
+    # weights, seeds, states
+
+    def update_policy_weights_(self, worker_rank: int | None = None) -> None:
+        """Gives the present weights to one actor, or to all, with the next requests; it waits for nobody.
 
         Raises:
-            ConfigError: If an env is given: those of the actors are made there.
+            ConfigError: If there is no such actor.
         """
-        if _env is not None:
-            raise ConfigError('the envs of a RayCollector are made in its actors', where='reset_env')
-        self._drain()
-        self._ask_all('reset_env', {rank: () for rank in self._pool.ranks})
+        self._publisher.renew(self._known(worker_rank))
 
-    def reset_policy(self, _policy: Any = None) -> None:
-        """Takes over the face that is trained, or that face acting at random, or resets the present one."""
-        super(SerialCollector, self).reset_policy(_policy)
-        if not self._at_random:
-            self._publisher.face = self._policy
-        self._to_reset.update(self._pool.ranks)
-
-    @property
-    def _at_random(self) -> bool:
-        return bool(getattr(self._policy.forward, 'acts_at_random', False))
-
-    @property
-    def carried(self) -> int:
-        """Env steps that wait for the next call, in actors and here."""
-        waiting = sum(len(ready.data) for ready in self._ready)
-        return waiting + sum(header.carried for _, header in self._headers.values())
-
-    @property
-    def in_flight(self) -> int:
-        """Training samples (or episodes) that actors are at, or that wait here to be returned."""
-        return sum(call.size for call in self._pool.calls) + sum(len(ready.data) for ready in self._ready)
-
-    def training_data(self, collected: Any) -> Any:
-        return self._kind.training_data(self, collected)
-
-    def collect(self, per_collect_target: int | None = None, train_iter: int = 0, **options: Any) -> Any:
-        """Collects as the collector in the actors does.
+    def set_seed(self, seed: int, static_seed: bool = False) -> int:
+        """Begins anew in every env, with seeds of which each actor has its own.
 
         Args:
-            per_collect_target: Training samples or episodes, over all actors; the policy's own number where not given. It may
-                also be named ``n_sample`` or ``n_episode``.
-            train_iter: Train iterations so far; it becomes the column ``collect_iter``.
-            options: Further arguments of that collector's ``collect``, such as ``policy_kwargs``.
+            seed: Seed of the experiment.
+            static_seed: Whether all actors take the seeds of the first one.
 
         Returns:
-            What that collector returns, of all actors in the order of their ranks; without ``sync`` in the order of arrival.
+            Another seed, for whatever is seeded next.
+        """
+        self._drain()
+        ranks = self._pool.ranks
+        self._pool.ask_all('set_seed', {rank: (seed, 0 if static_seed else rank) for rank in ranks})
+        if self._sync:
+            reseed(self._publisher.face, seed, 0)
+        return int(component_rng(seed, 'next_seed').integers(2**31))
+
+    # actors that come and go
+
+    def _known(self, rank: int | None) -> list[int]:
+        if rank is not None and rank not in self._pool.ranks:
+            raise ConfigError(
+                'no such actor', where='worker_rank', got=rank, expected=f'one of {self._pool.ranks}'
+            )
+        return self._pool.ranks if rank is None else [rank]
+
+    def remote_collectors(self) -> tuple[ActorState, ...]:
+        """Returns what is known of each actor, in the order of their ranks."""
+        slots = [self._pool.slots[rank] for rank in self._pool.ranks]
+        return tuple(
+            ActorState(
+                slot.rank,
+                slot.incarnation,
+                slot.facts is not None,
+                slot.facts.pid if slot.facts else None,
+                slot.facts.node if slot.facts else None,
+            )
+            for slot in slots
+        )
+
+    def add_collectors(
+        self,
+        create_env_fn: Any = None,
+        num_envs: int = 1,
+        policy: Any = None,
+        collector_kwargs: Any = None,
+        remote_configs: Any = None,
+    ) -> list[int]:
+        """Starts further actors, which take part from the next request on, and returns their ranks.
+
+        Args:
+            create_env_fn: What makes their envs; as before where not given.
+            num_envs: How many actors.
+            policy: Nothing else than the policy that is trained here.
+            collector_kwargs: Options of their collectors; as before where not given.
+            remote_configs: Their resources; as before where not given.
 
         Raises:
-            ConfigError: If the actors' shares have to be equal and cannot be.
-            ActorLostError: If more actors were lost than the options allow; with all causes.
-            Exception: What was raised in an actor, with its traceback there.
+            ConfigError: If another policy is given, or ``frames_per_batch`` cannot be divided any more.
         """
-        for name in TARGETS:
-            per_collect_target = options.pop(name, per_collect_target)
-        target = self._number(per_collect_target)
-        self._train_iter, self._options, self.versions = train_iter, options, []
-        with Stopwatch(self):
-            self._publisher.begin(train_iter)
-            collected = self._collect_sync(target) if self._sync else self._collect_async(target)
-        if not options.get('random_collect') or options.get('record_random_collect', True):
-            self._report(train_iter)
-        return writable(collected) if self._attribute('on_policy', False) else collected
+        if policy is not None:
+            raise ConfigError('all actors act with the policy that is trained here', where='policy')
+        if self._sync and self._frames is not None:
+            units = self._env_num * (len(self._pool.ranks) + num_envs)
+            check_divisible(self._frames, units, 'the envs of all collectors')
+        first = max(self._pool.ranks, default=-1) + 1
+        if create_env_fn is not None or collector_kwargs is not None:
+            self._pool.make.join(first, create_env_fn, collector_kwargs)
+        return self._pool.add(num_envs, remote_configs)
 
-    def _number(self, given: int | None) -> int:
-        known = [n for name in TARGETS if (n := self._attribute(name, None)) is not None]
-        target = given if given is not None else next(iter(known), None)
-        if target is None or target < 1:
-            raise ValueError(f'collect needs n_sample or n_episode >= 1, got {target}')
-        return int(target)
+    def remove_collectors(self, ranks: Sequence[int]) -> None:
+        """Ends actors; what they were asked for is waited for and kept.
 
-    def _shares(self, target: int) -> dict[int, int]:
-        equal = self._attribute('on_policy', False) and issubclass(self._kind, SampleSerialCollector)
-        facts = self._pool.facts
-        return shares(target, self._pool.ranks, facts.env_num if equal else 1, 'policy.collect.n_sample')
+        Raises:
+            ConfigError: If there is no such actor, or none would remain.
+        """
+        for rank in ranks:
+            self._known(rank)
+        if len(set(ranks)) == len(self._pool.ranks):
+            raise ConfigError('one actor has to remain', where='ranks', got=list(ranks))
+        while any(call.rank in ranks for call in self._pool.calls):
+            self._take(self._pool.wait(self._on_tick))
+        for rank in set(ranks):
+            self._pool.remove(rank)
+            self._headers.pop(rank, None)
+            self._to_reset.discard(rank)
 
-    # one request
+    def stop_remote_collectors(self) -> None:
+        """Ends all actors; what they were asked for counts as lost."""
+        self.lost += sum(call.size for call in self._pool.calls)
+        self._pool.close()
+
+    def shutdown(self) -> None:
+        """Ends all actors, and Ray if it was started here; may be called twice."""
+        self.stop_remote_collectors()
+
+    def __enter__(self) -> RayCollector:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.shutdown()
 
     @property
-    def _leader(self) -> int | None:
-        """The rank whose actor acts with the generator of the policy here."""
-        return self._pool.ranks[0] if self._sync else None
+    def num_workers(self) -> int:
+        """Number of actors."""
+        return len(self._pool.ranks)
 
-    def _acting(self, rank: int) -> Any:
-        acting = acting_of(self._publisher.face) if rank == self._leader else None
-        return acting.state() if acting is not None else None
+    @property
+    def device(self) -> Any:
+        """Device of policies and batches, as it was given."""
+        return self._devices[0]
 
-    def _take_acting(self, rank: int, state: Any) -> None:
-        if rank == self._leader and state is not None:
-            acting_of(self._publisher.face).load_state(state)
+    @property
+    def storing_device(self) -> Any:
+        """Device of the batches; None where they hold numpy arrays."""
+        own = self._devices[1][0]
+        return own if own is not None or isinstance(self.device, list | tuple) else self.device
 
-    def _ask(self, rank: int, size: int) -> Call:
-        version, weights = self._publisher.for_actor(self._pool, rank)
-        is_reset = rank in self._to_reset
-        self._to_reset.discard(rank)
-        request = Request(
-            size, self._train_iter, version, self._options, self._at_random, is_reset, self._acting(rank)
-        )
-        self.requested += size
-        return self._pool.ask(rank, 'collect', request, weights, size=size)
+    @property
+    def env_device(self) -> Any:
+        """Device of the envs, as it was given."""
+        return self._devices[2]
 
-    def _fetch(self, answer: Answer) -> Any:
-        """Returns the data of an answer; None where they were lost."""
-        rank, size = answer.call.rank, answer.call.size
-        data = None if answer.lost else self._pool.get(answer)
-        if data is None:
-            self.lost += size
-            self._to_reset.add(rank)  # whoever takes its place knows neither episodes nor how to act
-            self._logger.warning('%d training samples or episodes were lost with Ray actor %d', size, rank)
-        return data
-
-    def _count(self, answer: Answer) -> None:
-        """Counts what is told of data that came."""
-        rank, header = answer.call.rank, answer.value
-        incarnation = self._pool.slots[rank].incarnation
-        before, last = self._headers.get(rank, (incarnation, None))
-        self.discarded += header.discarded - (last.discarded if last and before == incarnation else 0)
-        self._headers[rank] = incarnation, header
-        self._progress.envstep += header.envstep
-        self._progress.episodes += header.episode_count
-        self._steps_timed += header.envstep
-        self._log.add(header.episodes)
-        self._take_acting(rank, header.acting)
-        if header.statistics is not None:
-            acting_of(self._publisher.face).absorb(*header.statistics)
-
-    def _take(self, answer: Answer) -> None:
-        """Puts what an answer brought with what is ready, unless it is lost."""
-        data = self._fetch(answer)
-        if data is None:
-            return
-        self._count(answer)
-        self._ready.append(Ready(answer.value.version, data))
-
-    def _deliver(self, ready: Ready) -> Any:
-        self.delivered += len(ready.data)
-        self.versions.append(ready.version)
-        self._staleness.append(self._publisher.version - ready.version)
-        return ready.data
-
-    def _on_tick(self) -> None:
-        if self.on_step is not None:
-            self.on_step()
-
-    def _collect_sync(self, target: int) -> Any:
-        divided = self._shares(target)
-        for rank, size in divided.items():
-            self._ask(rank, size)
-        taken: dict[int, tuple[Answer, Any]] = {}
-        while len(taken) < len(divided):
-            answer = self._pool.wait(self._on_tick)
-            data = self._fetch(answer)
-            if data is None:
-                self._ask(answer.call.rank, answer.call.size)
-            else:
-                taken[answer.call.rank] = answer, data
-        for _, (answer, _) in sorted(taken.items()):
-            self._count(answer)
-        parts = [Ready(answer.value.version, data) for _, (answer, data) in sorted(taken.items())]
-        return merged([self._deliver(ready) for ready in parts])
-
-    # first ready, first served
-
-    def _collect_async(self, target: int) -> Any:
-        parts: list[Any] = []
-        missing, size = target, -(-target // len(self._pool.ranks))
-        while missing > 0:
-            self._keep_busy(size, missing)
-            while not self._ready:
-                self._take(self._pool.wait(self._on_tick))
-                self._keep_busy(size, missing - sum(len(r.data) for r in self._ready))
-            ready = self._ready.popleft()
-            if self._is_too_old(ready):
-                self.stale += len(ready.data)
-                continue
-            if len(ready.data) > missing:
-                now, later = cut(ready.data, missing)
-                self._ready.appendleft(ready._replace(data=later))
-                ready = ready._replace(data=now)
-            missing -= len(ready.data)
-            parts.append(self._deliver(ready))
-        return merged(parts)
-
-    def _keep_busy(self, size: int, missing: int) -> None:
-        """Gives each actor as many requests as it may have; at random no more than what is missing."""
-        limit = self._cfg.max_in_flight
-        for turn in range(1, limit + 1):
-            for rank in self._pool.ranks:
-                calls = [call for call in self._pool.calls if call.rank == rank]
-                under_way = sum(call.size for call in self._pool.calls)
-                if len(calls) < turn and not (self._at_random and under_way >= missing):
-                    self._ask(rank, size)
-
-    def _is_too_old(self, ready: Ready) -> bool:
-        limit = self._cfg.max_staleness
-        return limit is not None and self._publisher.version - ready.version > limit
-
-    def _drain(self) -> None:
-        """Waits for everything that is under way, and keeps it for the next call."""
-        while self._pool.calls:
-            self._take(self._pool.wait(self._on_tick))
-
-    # records and checkpoints
-
-    def _more_metrics(self) -> dict[str, float]:
-        stale, self._staleness = self._staleness or [0], []
-        return {
-            'ray/staleness_mean': float(np.mean(stale)),
-            'ray/staleness_max': float(max(stale)),
-            'ray/lost': float(self.lost),
-            'ray/stale': float(self.stale),
-            'ray/in_flight': float(self.in_flight),
-            'ray/actor_restarts': float(self._pool.restarts),
-        }
-
-    def take_episodes(self) -> FloatArray:
-        return self._log.take_recent()
-
-    def _ask_all(self, method: str, args: Mapping[int, tuple[Any, ...]]) -> dict[int, Any]:
-        return self._pool.ask_all(method, args)
-
-    def settle(self) -> None:
-        self._drain()
-        states = self._ask_all('settle', {rank: (self._acting(rank),) for rank in self._pool.ranks})
-        for rank, state in states.items():
-            self._take_acting(rank, state)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Returns everything that the next ``collect`` depends on: the state of each actor, what waits here, counts."""
-        if not self._pool.is_broken:
-            self._drain()
-        newest = self._publisher.version
-        return {
-            'actors': list(self._ask_all('state', {rank: () for rank in self._pool.ranks}).values()),
-            'to_reset': sorted(self._to_reset),
-            'ready': [
-                {'behind': newest - ready.version, 'data': to_tree(ready.data)} for ready in self._ready
-            ],
-            'log': self._log.state_dict(),
-            'last_print_iter': self._last_print_iter,
-            'discarded': self.discarded,
-            'counts': [self.requested, self.delivered, self.lost, self.stale],
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues from ``state_dict()``.
-
-        Raises:
-            CheckpointMismatchError: If it is of another number of actors.
-        """
-        saved, ranks = state['actors'], self._pool.ranks
-        if len(saved) != len(ranks):
-            raise CheckpointMismatchError(
-                f'{len(saved)} actors there, {len(ranks)} here',
-                where='policy.collect.collector.num_collectors',
-            )
-        self._drain()
-        known = {rank: (own,) for rank, own in zip(ranks, saved, strict=True) if own is not None}
-        self._publisher.forget()
-        newest = self._publisher.version
-        for rank, acting in self._ask_all('load', known).items():
-            self._take_acting(rank, acting)
-        self._to_reset = {*state['to_reset'], *(set(ranks) - set(known))}
-        self._ready = deque(
-            Ready(newest - item['behind'], from_tree(item['data'])) for item in state['ready']
-        )
-        self._headers = {}
-        self._log.load_state_dict(state['log'])
-        self._last_print_iter, self.discarded = state['last_print_iter'], state['discarded']
-        self.requested, self.delivered, self.lost, self.stale = state['counts']
-
-    def close(self) -> None:
-        """Ends the actors; may be called twice."""
-        self._pool.close()
+    @property
+    def policy_device(self) -> Any:
+        """Devices of the policies in the actors."""
+        return self._devices[3]

@@ -8,7 +8,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import ray
 from ray.exceptions import RayError, RayTaskError
@@ -23,6 +23,7 @@ from rlframe.worker.collector.ray_actor import (
     RemoteActor,
     raise_failure,
 )
+from rlframe.worker.collector.ray_calls import FIRST_BACKOFF, LONGEST_BACKOFF, Answer, Call, Slot
 from rlframe.worker.collector.ray_options import remote_config_of
 
 SECTION = 'policy.collect.collector'
@@ -31,64 +32,8 @@ logger = logging.getLogger('rlframe.ray')
 
 TICK = 0.5
 """Seconds between two looks at the deadlines."""
-FIRST_BACKOFF, LONGEST_BACKOFF = 0.5, 30.0
-"""Seconds before an actor takes the place of one that was lost; each further loss in the window doubles them."""
 CLOSE_SECONDS = 5.0
 """What actors have to close their envs before they are killed."""
-
-
-class Call:
-    """One thing that an actor was asked.
-
-    Args:
-        number: Counts up, over all actors.
-        rank: Which actor.
-        method: What.
-        args: With what; object references are handed on as such.
-        seconds: How long it may take.
-        size: What it is to bring, in training samples or episodes.
-    """
-
-    def __init__(
-        self, number: int, rank: int, method: str, args: tuple[Any, ...], seconds: float, size: int = 0
-    ) -> None:
-        self.number, self.rank, self.method, self.args = number, rank, method, args
-        self.seconds, self.size = seconds, size
-        self.ref: Any = None
-        self.data: Any = None
-        self.deadline = float('inf')
-
-
-class Answer(NamedTuple):
-    """What became of a call."""
-
-    call: Call
-    value: Any = None
-    data: Any = None
-    """Reference to the data of ``collect``."""
-    lost: str = ''
-    """Why there is no value; empty where there is."""
-
-
-class Slot:
-    """The place of one actor.
-
-    Args:
-        rank: Which.
-        options: Resources of the actor.
-    """
-
-    def __init__(self, rank: int, options: Mapping[str, Any]) -> None:
-        self.rank, self.options = rank, options
-        self.incarnation = 0
-        self.actor: Any = None
-        self.due = 0.0
-        """When the next actor may be started."""
-        self.facts: Facts | None = None
-        """What the actor said when it was ready; None before."""
-        self.backoff = FIRST_BACKOFF
-        self.waiting: list[Call] = []
-        """Calls for the actor to come."""
 
 
 class ActorPool:
@@ -124,10 +69,11 @@ class ActorPool:
         self._numbers = itertools.count()
         self._make: Any = None  # a reference to ``make`` as bytes
         self._broken = self._closed = False
-        self._session = connect(cfg['ray_init_config'], f'{section}.ray_init_config')
+        self._session = connect(cfg['ray_init_config'], self._key('ray_init_config'))
         self._remote: Any = ray.remote(kind)
+        self._first = self._options(range(cfg['num_collectors']))
         try:
-            self._reserve(range(cfg['num_collectors']))
+            self._reserve(self._first)
         except BaseException:
             self._session.close()
             raise
@@ -143,28 +89,39 @@ class ActorPool:
             ActorLostError: If they die on the way, or take too long.
             Exception: What an env, a policy or a collector raised when it was made.
         """
-        self._make = ray.put(to_bytes(self.make if make is None else make, 'make'))
-        self._start(range(self._cfg['num_collectors']))
+        self.make = self.make if make is None else make
+        self._start(self._first)
 
-    def add(self, count: int) -> list[int]:
-        """Starts further actors, waits until they are ready and returns their ranks."""
+    def add(self, count: int, remote_config: Mapping[str, Any] | None = None) -> list[int]:
+        """Starts further actors, waits until they are ready and returns their ranks.
+
+        Args:
+            count: How many.
+            remote_config: Resources of each; as the options say where not given.
+
+        Raises:
+            ResourceError: If the cluster has not what they need; with the numbers.
+        """
         first = max(self.slots, default=-1) + 1
-        ranks = list(range(first, first + count))
-        self._reserve(ranks)
-        self._start(ranks)
-        return ranks
+        options = self._options(range(first, first + count))
+        options = {rank: {**own, **(remote_config or {})} for rank, own in options.items()}
+        self._reserve(options)
+        self._start(options)
+        return list(options)
 
-    def _reserve(self, ranks: Iterable[int]) -> None:
-        self._session.require(self._demands(ranks), self._section)
+    def _options(self, ranks: Iterable[int]) -> dict[int, dict[str, Any]]:
+        return {rank: remote_config_of(self._cfg, rank) for rank in ranks}
 
-    def _demands(self, ranks: Iterable[int]) -> list[dict[str, float]]:
-        return [actor_resources(remote_config_of(self._cfg, rank)) for rank in ranks]
+    def _reserve(self, options: Mapping[int, Mapping[str, Any]]) -> None:
+        demands = [actor_resources(own) for own in options.values()]
+        self._session.require(demands, self._section or 'num_collectors')
 
-    def _start(self, ranks: Iterable[int]) -> None:
-        for rank in ranks:
-            self.slots[rank] = Slot(rank, remote_config_of(self._cfg, rank))
+    def _start(self, options: Mapping[int, Mapping[str, Any]]) -> None:
+        self._make = ray.put(to_bytes(self.make, 'make'))
+        for rank, own in options.items():
+            self.slots[rank] = Slot(rank, own)
             self._create(self.slots[rank])
-        while any(self.slots[rank].facts is None for rank in ranks):
+        while any(self.slots[rank].facts is None for rank in options):
             self._look()
 
     def remove(self, rank: int) -> None:
@@ -173,12 +130,15 @@ class ActorPool:
         if slot.actor is not None:
             ray.wait([slot.actor.close.remote()], timeout=CLOSE_SECONDS)
             ray.kill(slot.actor)
-        self._session.release(self._demands([rank]))
+        self._session.release([actor_resources(slot.options)])
 
     @property
     def ranks(self) -> list[int]:
         """Ranks of the actors, in order."""
         return sorted(self.slots)
+
+    def _key(self, name: str) -> str:
+        return f'{self._section}.{name}' if self._section else name
 
     @property
     def facts(self) -> Facts:
@@ -193,7 +153,18 @@ class ActorPool:
     @property
     def calls(self) -> list[Call]:
         """What was asked and is not answered."""
-        return [call for call in self._calls.values() if call.method != 'launch']
+        return [call for call in self._calls.values() if call.method != 'launch' and call.is_wanted]
+
+    @property
+    def under_way(self) -> int:
+        """What all that was asked for and not taken yet is to bring, in training samples or episodes."""
+        return sum(call.size for call in self.calls) + sum(answer.call.size for answer in self._answers)
+
+    def abandon(self) -> None:
+        """Forgets what is under way: whatever comes of it, nobody is told."""
+        self._answers.clear()
+        for call in self._calls.values():
+            call.is_wanted = call.method == 'launch'
 
     def ask(self, rank: int, method: str, *args: Any, size: int = 0) -> Call:
         """Asks an actor for something, without waiting for it."""
@@ -322,6 +293,8 @@ class ActorPool:
             self._lose(slot, _cause(error))
             return
         del self._calls[call.number]
+        if not call.is_wanted:
+            return
         if isinstance(value, Failure):
             raise_failure(value, f'Ray actor {call.rank}')
         if call.method == 'launch':
@@ -338,7 +311,7 @@ class ActorPool:
         was_ready, slot.actor, slot.facts = slot.facts is not None, None, None
         for call in [call for call in self._calls.values() if call.rank == slot.rank]:
             del self._calls[call.number]
-            if call.method != 'launch':
+            if call.method != 'launch' and call.is_wanted:
                 self._answers.append(Answer(call, lost=cause))
         name = f'Ray actor {slot.rank}'
         self._count_loss(f'{name} {"was lost" if was_ready else "did not start"}: {cause}')
@@ -357,7 +330,7 @@ class ActorPool:
             self._losses.popleft()
         if len(self._losses) > self._cfg['max_actor_restarts']:
             self._broken = True
-            raise _too_many(self._cfg, self._section, [text for _, text in self._losses])
+            raise _too_many(self._cfg, self._key('max_actor_restarts'), [text for _, text in self._losses])
 
 
 def _cause(error: Exception) -> str:
@@ -365,11 +338,11 @@ def _cause(error: Exception) -> str:
     return f'{type(error).__name__}: {lines[0]}' if lines else type(error).__name__
 
 
-def _too_many(cfg: Mapping[str, Any], section: str, causes: Sequence[str]) -> ActorLostError:
+def _too_many(cfg: Mapping[str, Any], where: str, causes: Sequence[str]) -> ActorLostError:
     limit, window = cfg['max_actor_restarts'], cfg['restart_window']
     listed = '\n'.join(f'  {cause}' for cause in causes)
     return ActorLostError(
         f'{len(causes)} actors were lost within {window:g} s, {limit} may be replaced:\n{listed}\n',
-        where=f'{section}.max_actor_restarts',
+        where=where,
         remedy='Is there enough memory? Do the envs answer? The log files of the Ray session say more.',
     )

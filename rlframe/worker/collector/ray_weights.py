@@ -37,8 +37,14 @@ class Weights(NamedTuple):
     """uint8; all arrays."""
 
 
-def flatten(tree: Mapping[str, Any], version: int = 0) -> Weights:
-    """Copies a tree of tensors, arrays and plain values into one block."""
+def flatten(tree: Mapping[str, Any], version: int = 0, spare: Array | None = None) -> Weights:
+    """Copies a tree of tensors, arrays and plain values into one block.
+
+    Args:
+        tree: What to copy.
+        version: Its version.
+        spare: A block that may be overwritten, used where it has the right size; of another tree of the same kind.
+    """
     schema, parts, start = [], [], 0
     for path, value in _leaves(tree):
         is_tensor = hasattr(value, 'detach')
@@ -53,7 +59,7 @@ def flatten(tree: Mapping[str, Any], version: int = 0) -> Weights:
         schema.append(Leaf(path, str(value.dtype), tuple(value.shape), start))
         parts.append((start, data))
         start += -(-data.nbytes // ALIGNMENT) * ALIGNMENT
-    block = np.zeros(start, np.uint8)
+    block = spare if spare is not None and len(spare) == start else np.zeros(start, np.uint8)
     for begin, data in parts:
         block[begin : begin + data.nbytes] = data
     return Weights(version, tuple(schema), block)

@@ -1,0 +1,274 @@
+"""What a RayCollector is told from Python, checked and made into what its actors need."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlframe.data.batch import Batch
+from rlframe.data.timestep import Array, EnvSpec, IntArray, TimeStep
+from rlframe.errors import ConfigError
+from rlframe.registry import ENV_MANAGER_REGISTRY, ENV_REGISTRY, SERIAL_COLLECTOR_REGISTRY
+from rlframe.utils.lazy import LazyModule
+from rlframe.utils.progress import Progress
+from rlframe.utils.seed import component_rng, incarnation_seed, set_seed
+from rlframe.worker.collector.ray_actor import Parts
+
+torch = LazyModule('torch')
+
+MODES = (None, 'random', 'deterministic')
+"""How to explore: as the policy does when it collects, or not at all."""
+
+
+def per_actor(value: Any, count: int, name: str) -> list[Any]:
+    """Returns a value for each actor: copies of one, or those of a list.
+
+    Raises:
+        ConfigError: If a list has another length; with both.
+    """
+    if not isinstance(value, list | tuple):
+        return [copy.copy(value) if isinstance(value, dict) else value for _ in range(count)]
+    if len(value) != count:
+        raise ConfigError(
+            f'{name} has {len(value)} entries for {count} collectors',
+            where=name,
+            remedy='Give one for all, or a list with one for each.',
+        )
+    return list(value)
+
+
+def number_of_actors(create_env_fn: Any, num_collectors: int | None) -> int:
+    """Returns how many actors there are to be.
+
+    Raises:
+        ConfigError: If the list of env factories has another length.
+    """
+    if isinstance(create_env_fn, list | tuple):
+        count = len(per_actor(create_env_fn, num_collectors or len(create_env_fn), 'create_env_fn'))
+    else:
+        count = 1 if num_collectors is None else num_collectors
+    if count < 1:
+        raise ConfigError('bad value', where='num_collectors', got=count, expected='at least 1')
+    return count
+
+
+def check_divisible(frames_per_batch: int, units: int, what: str) -> None:
+    """Makes sure that every actor, and every env of it, has the same number of frames in a batch.
+
+    Raises:
+        ConfigError: With the nearest numbers that work.
+    """
+    if frames_per_batch < 1 or frames_per_batch % units:
+        below = frames_per_batch // units * units
+        valid = [number for number in (below, below + units) if number > 0]
+        raise ConfigError(
+            f'frames_per_batch has to be divisible by {units}, {what}',
+            where='frames_per_batch',
+            got=frames_per_batch,
+            expected=' or '.join(str(number) for number in valid),
+        )
+
+
+def check_devices(devices: Sequence[Any], remote_configs: Sequence[Mapping[str, Any]], name: str) -> None:
+    """Makes sure that no actor is to use a GPU that it does not hold.
+
+    Raises:
+        ConfigError: If one is.
+    """
+    for rank, (device, resources) in enumerate(zip(devices, remote_configs, strict=True)):
+        if device is not None and str(device) != 'cpu' and not resources.get('num_gpus'):
+            raise ConfigError(
+                f'actor {rank} is to use {device} and holds no GPU',
+                where=name,
+                got=str(device),
+                expected="'cpu', or remote_configs with num_gpus",
+            )
+
+
+class PlainFace:
+    """The collect face of what is no policy of rlframe: a module or function from observations to actions, or nothing.
+
+    Args:
+        act: Maps observations [n, ...], as tensors where it is a module, to actions [n, ...]; None acts at random.
+        spec: Spaces of the env.
+    """
+
+    def __init__(self, act: Any, spec: EnvSpec) -> None:
+        self._act, self._spec = act, spec
+
+    def forward(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
+        """Returns the actions."""
+        if self._act is None:
+            action = np.stack([self._spec.action_space.sample() for _ in env_id])
+        elif hasattr(self._act, 'state_dict'):
+            with torch.inference_mode():
+                action = self._act(torch.as_tensor(obs)).cpu().numpy()
+        else:
+            action = np.asarray(self._act(obs))
+        return Batch.unchecked({'action': action}, len(env_id))
+
+    def process_transition(self, obs: Array, output: Batch, timestep: TimeStep) -> dict[str, Array]:
+        """Returns the columns of the step's transitions, [n, ...]."""
+        return {
+            'obs': obs,
+            'next_obs': timestep.obs,
+            'action': output['action'],
+            'reward': timestep.reward,
+            'terminated': timestep.terminated,
+            'truncated': timestep.truncated,
+        }
+
+    def get_attribute(self, name: str) -> Any:
+        """Knows nothing."""
+        raise AttributeError(name)
+
+    def reset(self, env_id: IntArray | None) -> None:
+        """Has nothing to forget."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the weights of a module."""
+        return {'model': self._act.state_dict()} if hasattr(self._act, 'state_dict') else {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes the weights of a module."""
+        if state:
+            self._act.load_state_dict(state['model'])
+
+    def seed(self, seed: int) -> None:
+        """Seeds random actions."""
+        self._spec.action_space.seed(seed)
+
+
+class RandomForward:
+    """Acts at random, whatever the face that it is part of does otherwise."""
+
+    acts_at_random = True
+
+    def __init__(self, face: PlainFace) -> None:
+        self._face = face
+
+    def __call__(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
+        return self._face.forward(obs, env_id)
+
+
+class MakeFromPython:
+    """Makes what collects in an actor, of what a constructor was given.
+
+    Args:
+        env_fns: What makes the envs of each actor: Gymnasium ids, classes or functions.
+        env_kwargs: Arguments of each of them.
+        policy: A policy of rlframe, of which actors get a copy that can collect; a module, a function, or None: at random.
+        collector: Options of each actor's collector, with its ``type``.
+        env_num: Envs of each actor.
+        time_limit: Env steps after which an episode is truncated; None: no limit but the env's own.
+        explores: Whether the policy acts as it does to collect, not as it thinks best.
+        devices: Of the policy of each actor.
+        seed: Seed of the experiment.
+    """
+
+    def __init__(  # noqa: PLR0913  # what the constructor has
+        self,
+        env_fns: list[Any],
+        env_kwargs: list[Any],
+        policy: Any,
+        collector: list[dict[str, Any]],
+        env_num: int,
+        time_limit: int | None,
+        explores: bool,
+        devices: list[Any],
+        seed: int,
+    ) -> None:
+        self.env_fns, self.env_kwargs, self.devices = env_fns, env_kwargs, devices
+        self._collector, self._env_num, self._time_limit = collector, env_num, time_limit
+        self._explores, self._seed = explores, seed
+        self.spec = self.factory(0).spec
+        """What a policy must know of the envs; to know it, one env is made and closed again."""
+        self._kind: Any = type(policy) if hasattr(policy, 'collect_mode') else None
+        self._cfg = copy.deepcopy(policy.get_attribute('cfg')) if self._kind else None
+        self._model = policy.get_attribute('given_model') if self._kind else policy
+
+    def factory(self, rank: int) -> Any:
+        """Returns what makes the envs of an actor."""
+        limit = {'type': 'gymnasium.wrappers:TimeLimit', 'max_episode_steps': self._time_limit}
+        section = {
+            'env_id': _own(self.env_fns, rank),
+            'kwargs': _own(self.env_kwargs, rank) or {},
+            'collector_env_num': self._env_num,
+            'wrappers': [limit] if self._time_limit else [],
+        }
+        return ENV_REGISTRY.build({'type': 'gym'}, section)
+
+    def join(self, first: int, create_env_fn: Any, collector_kwargs: Any) -> None:
+        """Notes what is different for actors from a rank on."""
+        for values, new in ((self.env_fns, create_env_fn), (self._collector, collector_kwargs)):
+            if new is not None:
+                values += [values[-1]] * (first - len(values))
+                values.append({**values[-1], **new} if isinstance(new, Mapping) else new)
+
+    def face(self, policy: Any) -> Any:
+        """Returns the collect face of what the constructor was given."""
+        if not hasattr(policy, 'collect_mode'):
+            return PlainFace(policy, self.spec)
+        return (
+            policy.collect_mode
+            if self._explores
+            else policy.collect_mode._replace(forward=policy.eval_mode.forward)
+        )
+
+    def at_random(self, face: Any, seed: int, rank: int) -> Any:
+        """Returns a face that acts at random and records the same."""
+        if isinstance(face, PlainFace):
+            plain: Any = PlainFace(None, self.spec)
+            plain.forward = RandomForward(PlainFace(None, self.spec))
+            return plain
+        return face.get_attribute('at_random')(component_rng(seed, 'random_collect', rank))
+
+    def __call__(self, rank: int, incarnation: int) -> Parts:
+        """Makes envs, policy and collector."""
+        seed = incarnation_seed(self._seed, rank, incarnation)
+        set_seed(seed)
+        torch.set_num_threads(1)
+        section = {**_own(self._collector, rank), 'backend': 'local', 'collect_print_freq': 2**62}
+        own = rank if section.get('sync', True) else rank + 1
+        face, progress = self.face(self._policy(seed, own, rank)), Progress()
+        if isinstance(face, PlainFace):
+            face.seed(seed + rank)
+        manager: Any = ENV_MANAGER_REGISTRY.get('base')
+        env = manager.from_factory(self.factory(rank), self._env_num)
+        collector = SERIAL_COLLECTOR_REGISTRY.build(
+            section, cfg=section, env=env, policy=face, seed=seed, rank=rank, progress=progress
+        )
+        return Parts(collector, env, progress, face, self.at_random(face, seed, rank))
+
+    def _policy(self, seed: int, own: int, rank: int) -> Any:
+        if self._kind is None:
+            return copy.deepcopy(self._model)
+        cfg = copy.deepcopy(self._cfg)
+        assert cfg is not None  # there is one of each policy of rlframe
+        cfg.device, cfg.cuda = str(_own(self.devices, rank) or 'cpu'), None
+        fields = ('collect',) if self._explores else ('collect', 'eval')
+        return self._kind(cfg, self.spec, copy.deepcopy(self._model), fields, seed=seed, rank=own)
+
+
+def _own(values: list[Any], rank: int) -> Any:
+    """Returns what is of an actor; who joins later than all that is listed is like the last one."""
+    return values[min(rank, len(values) - 1)]
+
+
+def trajectories(batch: Batch) -> list[Batch]:
+    """Splits rows into pieces of episodes, each in the order of its steps.
+
+    Args:
+        batch: With the columns ``env_id`` and ``episode_step``, in time order for each env.
+    """
+    order = np.argsort(batch['env_id'], kind='stable')
+    env_id, step = np.asarray(batch['env_id'])[order], np.asarray(batch['episode_step'])[order]
+    begins = (np.diff(env_id) != 0) | (np.diff(step) != 1)
+    return [batch[rows] for rows in np.split(order, np.flatnonzero(begins) + 1)]
+
+
+Postproc = Callable[[Any], Any]
+"""Changes a batch before it is handed out."""

@@ -1,0 +1,66 @@
+"""What an actor pool keeps books of: what was asked, what became of it, and the place of each actor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from rlframe.worker.collector.ray_actor import Facts
+
+FIRST_BACKOFF, LONGEST_BACKOFF = 0.5, 30.0
+"""Seconds before an actor takes the place of one that was lost; each further loss in the window doubles them."""
+
+
+class Call:
+    """One thing that an actor was asked.
+
+    Args:
+        number: Counts up, over all actors.
+        rank: Which actor.
+        method: What.
+        args: With what; object references are handed on as such.
+        seconds: How long it may take.
+        size: What it is to bring, in training samples or episodes.
+    """
+
+    def __init__(
+        self, number: int, rank: int, method: str, args: tuple[Any, ...], seconds: float, size: int = 0
+    ) -> None:
+        self.number, self.rank, self.method, self.args = number, rank, method, args
+        self.seconds, self.size = seconds, size
+        self.ref: Any = None
+        self.data: Any = None
+        self.deadline = float('inf')
+        self.is_wanted = True
+
+
+class Answer(NamedTuple):
+    """What became of a call."""
+
+    call: Call
+    value: Any = None
+    data: Any = None
+    """Reference to the data of ``collect``."""
+    lost: str = ''
+    """Why there is no value; empty where there is."""
+
+
+class Slot:
+    """The place of one actor.
+
+    Args:
+        rank: Which.
+        options: Resources of the actor.
+    """
+
+    def __init__(self, rank: int, options: Mapping[str, Any]) -> None:
+        self.rank, self.options = rank, options
+        self.incarnation = 0
+        self.actor: Any = None
+        self.due = 0.0
+        """When the next actor may be started."""
+        self.facts: Facts | None = None
+        """What the actor said when it was ready; None before."""
+        self.backoff = FIRST_BACKOFF
+        self.waiting: list[Call] = []
+        """Calls for the actor to come."""

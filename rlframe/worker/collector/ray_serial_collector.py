@@ -1,0 +1,398 @@
+"""RaySerialCollector: a serial collector whose envs are stepped in Ray actors, each a collector of its own."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from easydict import EasyDict
+
+from rlframe.data.timestep import FloatArray
+from rlframe.errors import CheckpointMismatchError, ConfigError
+from rlframe.registry import SERIAL_COLLECTOR_REGISTRY
+from rlframe.worker.collector.base_serial_collector import ISerialCollector, SerialCollector, Stopwatch
+from rlframe.worker.collector.episode_log import WINDOW, EpisodeLog
+from rlframe.worker.collector.ray_actor import Header, Request, acting_of
+from rlframe.worker.collector.ray_calls import Answer, Call
+from rlframe.worker.collector.ray_pool import ActorPool
+from rlframe.worker.collector.ray_publisher import Publisher
+from rlframe.worker.collector.ray_shares import cut, from_tree, merged, shares, to_tree, writable
+from rlframe.worker.collector.serial_collector import SampleSerialCollector
+
+TARGETS = ('n_sample', 'n_episode')
+
+
+class Ready(NamedTuple):
+    """What an actor collected and nobody has taken yet."""
+
+    version: int
+    """Of the weights that acted."""
+    data: Any
+
+
+class RaySerialCollector(SerialCollector):
+    """Collects in K actors, each of which holds envs, a policy and any registered collector.
+
+    With ``sync`` a call takes the share of every actor, in the order of their ranks. With one actor and nothing lost it returns
+    bit for bit what the collector inside returns in this process: the policy's generator, and whatever else acting changes of
+    it, goes to the actor of the lowest rank with each request and comes back with the data. Without ``sync`` each actor always
+    has ``max_in_flight`` requests to do, and a call takes what is ready first; what is beyond its target waits for the next.
+
+    Weights go into the object store once per version, and a reference to the newest rides with each request. Actors that die
+    or do not answer in time are replaced: what they were asked for counts as ``lost``, and is asked for again.
+    """
+
+    @classmethod
+    def from_config(
+        cls, cfg: EasyDict | Mapping[str, Any], env: ActorPool, policy: Any, **common: Any
+    ) -> Self:
+        """Makes one of the section of a config.
+
+        Args:
+            cfg: Options of the collector that runs in the actors, and those of ``RAY_OPTIONS``.
+            env: Actors, not yet started.
+            policy: Collect face of the policy that is trained here.
+            common: Further arguments of every collector: ``tb_logger``, ``exp_name``, ``seed``, ``progress``.
+        """
+        self = cls.__new__(cls)
+        kind: Any = SERIAL_COLLECTOR_REGISTRY.get_cls(cfg)
+        self._set_up(kind, kind.resolve_config(cfg), env, policy, **common)
+        return self
+
+    def _set_up(
+        self,
+        kind: type[ISerialCollector],
+        cfg: Any,
+        pool: ActorPool,
+        policy: Any,
+        **common: Any,
+    ) -> None:
+        if not issubclass(kind, SerialCollector):
+            raise ConfigError(
+                f'{kind.__name__} steps no envs that actors could step',
+                where='policy.collect.collector.backend',
+                got='ray',
+                expected="'local'",
+            )
+        common.pop('seed', None), common.pop('rank', None)  # actors have seeds of their own
+        SerialCollector.__init__(self, cfg, None, None, **common)
+        self._kind, self._pool, self._log = kind, pool, EpisodeLog(0)
+        self._sync: bool = cfg['sync']
+        self._publisher = Publisher(policy, cfg['update_after_each_batch'], cfg['max_weight_update_interval'])
+        self._ready: deque[Ready] = deque()
+        self._headers: dict[int, tuple[int, Header]] = {}  # the last of each rank, with its incarnation
+        self._to_reset: set[int] = set()
+        self._request_size: int | None = (
+            None  # of each request without sync; None: a share of what is missing
+        )
+        self._budget: int | None = None  # what may be delivered in all; None: anything
+        self._reset_always = False
+        self._staleness: list[int] = []  # of what was returned since the last record
+        self.requested = self.delivered = self.lost = self.stale = 0
+        """Training samples (or episodes) that were asked for, returned, lost with an actor, and thrown away as too old."""
+        self.versions: list[int] = []
+        """Versions of the weights that acted in what the last call returned."""
+        super().reset_policy(policy)
+        if not pool.slots:
+            pool.start()
+
+    # what a collector is
+
+    def reset_env(self, _env: Any = None) -> None:
+        """Begins a new episode in every env.
+
+        Raises:
+            ConfigError: If an env is given: those of the actors are made there.
+        """
+        if _env is not None:
+            raise ConfigError('the envs of Ray actors are made in its actors', where='reset_env')
+        self._drain()
+        self._ask_all('reset_env', {rank: () for rank in self._pool.ranks})
+
+    def reset_policy(self, _policy: Any = None) -> None:
+        """Takes over the face that is trained, or that face acting at random, or resets the present one."""
+        super(SerialCollector, self).reset_policy(_policy)
+        if not self._at_random:
+            self._publisher.face = self._policy
+        self._to_reset.update(self._pool.ranks)
+
+    @property
+    def _at_random(self) -> bool:
+        return bool(getattr(self._policy.forward, 'acts_at_random', False))
+
+    @property
+    def carried(self) -> int:
+        """Env steps that wait for the next call, in actors and here."""
+        waiting = sum(len(ready.data) for ready in self._ready)
+        return waiting + sum(header.carried for _, header in self._headers.values())
+
+    @property
+    def in_flight(self) -> int:
+        """Training samples (or episodes) that actors are at, or that wait here to be returned."""
+        return self._pool.under_way + sum(len(ready.data) for ready in self._ready)
+
+    def status(self) -> str:
+        stale = self._staleness[-WINDOW:]
+        behind = f'staleness {np.mean(stale):.1f} (at most {max(stale)})' if stale and not self._sync else ''
+        lost = f'lost {self.lost:,}' if self.lost else ''
+        return ' | '.join(part for part in (behind, lost) if part)
+
+    def training_data(self, collected: Any) -> Any:
+        return self._kind.training_data(self, collected)
+
+    def collect(self, per_collect_target: int | None = None, train_iter: int = 0, **options: Any) -> Any:
+        """Collects as the collector in the actors does.
+
+        Args:
+            per_collect_target: Training samples or episodes, over all actors; the policy's own number where not given. It may
+                also be named ``n_sample`` or ``n_episode``.
+            train_iter: Train iterations so far; it becomes the column ``collect_iter``.
+            options: Further arguments of that collector's ``collect``, such as ``policy_kwargs``.
+
+        Returns:
+            What that collector returns, of all actors in the order of their ranks; without ``sync`` in the order of arrival.
+
+        Raises:
+            ConfigError: If the actors' shares have to be equal and cannot be.
+            ActorLostError: If more actors were lost than the options allow; with all causes.
+            Exception: What was raised in an actor, with its traceback there.
+        """
+        for name in TARGETS:
+            per_collect_target = options.pop(name, per_collect_target)
+        target = self._number(per_collect_target)
+        self._train_iter, self._options, self.versions = train_iter, options, []
+        with Stopwatch(self):
+            self._publisher.begin()
+            try:
+                collected = self._collect_sync(target) if self._sync else self._collect_async(target)
+            except Exception:
+                self.lost = self.requested - self.delivered - self.stale - self.in_flight
+                raise
+        if not options.get('random_collect') or options.get('record_random_collect', True):
+            self._report(train_iter)
+        return writable(collected) if self._attribute('on_policy', False) else collected
+
+    def _number(self, given: int | None) -> int:
+        known = [n for name in TARGETS if (n := self._attribute(name, None)) is not None]
+        target = given if given is not None else next(iter(known), None)
+        if target is None or target < 1:
+            raise ValueError(f'collect needs n_sample or n_episode >= 1, got {target}')
+        return int(target)
+
+    def _shares(self, target: int) -> dict[int, int]:
+        equal = self._attribute('on_policy', False) and issubclass(self._kind, SampleSerialCollector)
+        facts = self._pool.facts
+        return shares(target, self._pool.ranks, facts.env_num if equal else 1, 'policy.collect.n_sample')
+
+    # one request
+
+    @property
+    def _leader(self) -> int | None:
+        """The rank whose actor acts with the generator of the policy here."""
+        return self._pool.ranks[0] if self._sync else None
+
+    def _acting(self, rank: int) -> Any:
+        acting = acting_of(self._publisher.face) if rank == self._leader else None
+        return acting.state() if acting is not None else None
+
+    def _take_acting(self, rank: int, state: Any) -> None:
+        if rank == self._leader and state is not None:
+            acting_of(self._publisher.face).load_state(state)
+
+    def _ask(self, rank: int, size: int) -> Call:
+        version, weights = self._publisher.for_actor(self._pool, rank)
+        is_reset = rank in self._to_reset
+        self._to_reset.discard(rank)
+        request = Request(
+            size,
+            self._train_iter,
+            version,
+            self._options,
+            self._at_random,
+            is_reset,
+            self._reset_always,
+            self._acting(rank),
+        )
+        self.requested += size
+        return self._pool.ask(rank, 'collect', request, weights, size=size)
+
+    def _fetch(self, answer: Answer) -> Any:
+        """Returns the data of an answer; None where they were lost."""
+        rank, size = answer.call.rank, answer.call.size
+        data = None if answer.lost else self._pool.get(answer)
+        if data is None:
+            self.lost += size
+            self._to_reset.add(rank)  # whoever takes its place knows neither episodes nor how to act
+            self._logger.warning('%d training samples or episodes were lost with Ray actor %d', size, rank)
+        return data
+
+    def _count(self, answer: Answer) -> None:
+        """Counts what is told of data that came."""
+        rank, header = answer.call.rank, answer.value
+        incarnation = self._pool.slots[rank].incarnation
+        before, last = self._headers.get(rank, (incarnation, None))
+        self.discarded += header.discarded - (last.discarded if last and before == incarnation else 0)
+        self._headers[rank] = incarnation, header
+        self._progress.envstep += header.envstep
+        self._progress.episodes += header.episode_count
+        self._steps_timed += header.envstep
+        self._log.add(header.episodes)
+        self._take_acting(rank, header.acting)
+        if header.statistics is not None:
+            acting_of(self._publisher.face).absorb(*header.statistics)
+
+    def _take(self, answer: Answer) -> None:
+        """Puts what an answer brought with what is ready, unless it is lost."""
+        data = self._fetch(answer)
+        if data is None:
+            return
+        self._count(answer)
+        self._ready.append(Ready(answer.value.version, data))
+
+    def _deliver(self, ready: Ready) -> Any:
+        self.delivered += len(ready.data)
+        self.versions.append(ready.version)
+        self._staleness.append(self._publisher.version - ready.version)
+        return ready.data
+
+    def _on_tick(self) -> None:
+        if self.on_step is not None:
+            self.on_step()
+
+    def _collect_sync(self, target: int) -> Any:
+        divided = self._shares(target)
+        if self._pool.under_way:  # the rest of a call that an exception ended
+            self.lost += self._pool.under_way
+            self._pool.abandon()
+        for rank, size in divided.items():
+            self._ask(rank, size)
+        taken: dict[int, tuple[Answer, Any]] = {}
+        while len(taken) < len(divided):
+            answer = self._pool.wait(self._on_tick)
+            data = self._fetch(answer)
+            if data is None:
+                self._ask(answer.call.rank, answer.call.size)
+            else:
+                taken[answer.call.rank] = answer, data
+        for _, (answer, _) in sorted(taken.items()):
+            self._count(answer)
+        parts = [Ready(answer.value.version, data) for _, (answer, data) in sorted(taken.items())]
+        return merged([self._deliver(ready) for ready in parts])
+
+    # first ready, first served
+
+    def _collect_async(self, target: int) -> Any:
+        parts: list[Any] = []
+        missing, size = target, self._request_size or -(-target // len(self._pool.ranks))
+        while missing > 0:
+            self._keep_busy(size, missing)
+            while not self._ready:
+                self._take(self._pool.wait(self._on_tick))
+                self._keep_busy(size, missing - sum(len(r.data) for r in self._ready))
+            ready = self._ready.popleft()
+            if self._is_too_old(ready):
+                self.stale += len(ready.data)
+                continue
+            if len(ready.data) > missing:
+                now, later = cut(ready.data, missing)
+                self._ready.appendleft(ready._replace(data=later))
+                ready = ready._replace(data=now)
+            missing -= len(ready.data)
+            parts.append(self._deliver(ready))
+        return merged(parts)
+
+    def _keep_busy(self, size: int, missing: int) -> None:
+        """Gives each actor as many requests as it may have, but no more than what is of use."""
+        limit = self._cfg.max_in_flight
+        needed = missing if self._at_random else float('inf')
+        if self._budget is not None:
+            needed = min(needed, self._budget - self.delivered - sum(len(r.data) for r in self._ready))
+        for turn in range(1, limit + 1):
+            for rank in self._pool.ranks:
+                calls = [call for call in self._pool.calls if call.rank == rank]
+                if len(calls) < turn and self._pool.under_way < needed:
+                    self._ask(rank, size)
+
+    def _is_too_old(self, ready: Ready) -> bool:
+        limit = self._cfg.max_staleness
+        return limit is not None and self._publisher.version - ready.version > limit
+
+    def _drain(self) -> None:
+        """Waits for everything that is under way, and keeps it for the next call."""
+        while self._pool.under_way:
+            self._take(self._pool.wait(self._on_tick))
+
+    # records and checkpoints
+
+    def _more_metrics(self) -> dict[str, float]:
+        stale, self._staleness = self._staleness or [0], []
+        return {
+            'ray/staleness_mean': float(np.mean(stale)),
+            'ray/staleness_max': float(max(stale)),
+            'ray/lost': float(self.lost),
+            'ray/stale': float(self.stale),
+            'ray/in_flight': float(self.in_flight),
+            'ray/actor_restarts': float(self._pool.restarts),
+        }
+
+    def take_episodes(self) -> FloatArray:
+        return self._log.take_recent()
+
+    def _ask_all(self, method: str, args: Mapping[int, tuple[Any, ...]]) -> dict[int, Any]:
+        return self._pool.ask_all(method, args)
+
+    def settle(self) -> None:
+        self._drain()
+        states = self._ask_all('settle', {rank: (self._acting(rank),) for rank in self._pool.ranks})
+        for rank, state in states.items():
+            self._take_acting(rank, state)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns everything that the next ``collect`` depends on: the state of each actor, what waits here, counts."""
+        if not self._pool.is_broken:
+            self._drain()
+        newest = self._publisher.version
+        return {
+            'actors': list(self._ask_all('state', {rank: () for rank in self._pool.ranks}).values()),
+            'to_reset': sorted(self._to_reset),
+            'ready': [
+                {'behind': newest - ready.version, 'data': to_tree(ready.data)} for ready in self._ready
+            ],
+            'log': self._log.state_dict(),
+            'last_print_iter': self._last_print_iter,
+            'discarded': self.discarded,
+            'counts': [self.requested, self.delivered, self.lost, self.stale],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from ``state_dict()``.
+
+        Raises:
+            CheckpointMismatchError: If it is of another number of actors.
+        """
+        saved, ranks = state['actors'], self._pool.ranks
+        if len(saved) != len(ranks):
+            raise CheckpointMismatchError(
+                f'{len(saved)} actors there, {len(ranks)} here',
+                where='policy.collect.collector.num_collectors',
+            )
+        self._drain()
+        known = {rank: (own,) for rank, own in zip(ranks, saved, strict=True) if own is not None}
+        self._publisher.forget()
+        newest = self._publisher.version
+        for rank, acting in self._ask_all('load', known).items():
+            self._take_acting(rank, acting)
+        self._to_reset = {*state['to_reset'], *(set(ranks) - set(known))}
+        self._ready = deque(
+            Ready(newest - item['behind'], from_tree(item['data'])) for item in state['ready']
+        )
+        self._headers = {}
+        self._log.load_state_dict(state['log'])
+        self._last_print_iter, self.discarded = state['last_print_iter'], state['discarded']
+        self.requested, self.delivered, self.lost, self.stale = state['counts']
+
+    def close(self) -> None:
+        """Ends the actors; may be called twice."""
+        self._pool.close()

@@ -1,0 +1,223 @@
+"""RayCollector from Python: TorchRL's parameters, an iterable of batches, actors that come and go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from ray_envs import TellingEnv
+from ray_runs import columns
+from runs import differences
+
+from rlframe.data import Batch
+from rlframe.envs.gym_env import GymEnvFactory
+from rlframe.errors import ConfigError, SerializationError
+from rlframe.policy.dqn import DQNPolicy
+from rlframe.worker.collector.ray_collector import RayCollector
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures('ray_of_tests')]
+
+
+def dqn() -> DQNPolicy:
+    spec = GymEnvFactory({'env_id': 'CartPole-v1'}).spec
+    torch.manual_seed(0)
+    return DQNPolicy({'model': {'encoder_hidden_size_list': [16]}}, spec)
+
+
+def test_batches_come_until_total_frames_and_rank_0_is_the_collector_in_process() -> None:
+    seen = []
+    for actors in (1, 2):
+        given = {'frames_per_batch': 12 * actors, 'total_frames': 60 * actors, 'num_workers_per_collector': 3}
+        with RayCollector(
+            'CartPole-v1', dqn(), sync=True, num_collectors=actors, seed=5, **given
+        ) as collector:
+            batches = [columns(batch) for batch in collector]
+            assert collector.num_workers == actors and collector.envstep == 60 * actors
+        assert len(batches) == 5 and all(len(batch['obs']) == 12 * actors for batch in batches)
+        seen.append([{name: column[:12] for name, column in batch.items()} for batch in batches])
+    assert differences(*seen) == []
+
+
+def test_async_batches_are_of_one_actor_each_and_end_exactly() -> None:
+    with RayCollector(TellingEnv, frames_per_batch=8, total_frames=60, num_collectors=2) as collector:
+        batches = [np.array(batch['obs'])[:, 0] for batch in collector]
+    assert [len(batch) for batch in batches] == [8] * 7 + [4]
+    assert all(len(np.unique(batch)) == 1 for batch in batches)
+    assert collector.requested - collector.delivered < 8
+
+
+def test_each_actor_has_its_own_env_arguments_and_options() -> None:
+    kwargs = [{'low': 0}, {'low': 5}]
+    with RayCollector(
+        [ShiftedEnv, ShiftedEnv],
+        frames_per_batch=8,
+        create_env_kwargs=kwargs,
+        sync=True,
+        max_frames_per_traj=3,
+    ) as collector:
+        batch = collector.next()
+        assert batch['obs'][:, 0].tolist() == [0] * 4 + [5] * 4
+        assert (
+            batch['truncated'].tolist() == [False, False, True, False] * 2 and not batch['terminated'].any()
+        )
+
+
+def test_random_frames_are_counted_as_delivered_and_deterministic_actions_are_the_best() -> None:
+    with RayCollector(
+        'CartPole-v1', right, frames_per_batch=10, sync=True, init_random_frames=15, postproc=with_sum
+    ) as collector:
+        actions = [np.array(collector.next()['action']) for _ in range(4)]
+        assert set(actions[0]) | set(actions[1]) == {0, 1} and set(actions[2]) | set(actions[3]) == {1}
+        assert collector.next()['sum'].tolist() == [10] * 10
+
+
+def test_split_batches_are_pieces_of_episodes_in_order() -> None:
+    with RayCollector(
+        'CartPole-v1',
+        dqn(),
+        frames_per_batch=60,
+        sync=True,
+        num_workers_per_collector=3,
+        split_trajs=True,
+        device='cpu',
+    ) as collector:
+        pieces = [*collector.next(), *collector.next()]
+    assert sum(len(piece) for piece in pieces) == 120
+    for piece in pieces:
+        assert isinstance(piece['obs'], torch.Tensor) and len(set(piece['env_id'].tolist())) == 1
+        assert (np.diff(piece['episode_step']) == 1).all()
+        assert torch.equal(piece['obs'][1:], piece['next_obs'][:-1])
+
+
+def test_weights_of_a_module_reach_actors_when_they_are_told_to() -> None:
+    module = torch.nn.Linear(4, 2, bias=False)
+    torch.nn.init.zeros_(module.weight)
+    with RayCollector(
+        'CartPole-v1', Chooser(module), frames_per_batch=4, sync=True, num_collectors=2
+    ) as collector:
+        assert set(collector.next()['action']) == {0}
+        module.weight.data[1] = 1e6 * torch.ones(4)
+        assert set(collector.next()['action']) == {0}
+        collector.update_policy_weights_(1)
+        collector.next()
+        assert sorted(collector.versions) == [1, 2]
+        collector.update_policy_weights_()
+        collector.next()
+        assert collector.versions == [2, 2]
+        with pytest.raises(ConfigError, match=r'no such actor; got 2, expected one of \[0, 1\]'):
+            collector.update_policy_weights_(2)
+
+
+def test_actors_come_and_go_while_frames_are_conserved() -> None:
+    for is_sync in (True, False):
+        with RayCollector(TellingEnv, frames_per_batch=6, sync=is_sync, num_collectors=1) as collector:
+            seen: set[float] = set()
+            for turn in range(12):
+                if turn == 3:
+                    assert collector.add_collectors(num_envs=1) == [1]
+                if turn == 8:
+                    collector.remove_collectors([0])
+                    seen = set()
+                batch = collector.next()
+                assert len(batch) == 6
+                seen |= set(np.asarray(batch['obs'])[:, 0])
+                c = collector
+                assert c.requested == c.delivered + c.lost + c.stale + c.in_flight
+                if turn == 7:
+                    assert len(seen) == 2
+            assert [actor.rank for actor in collector.remote_collectors()] == [1]
+            assert collector.remote_collectors()[0].pid in seen
+            with pytest.raises(ConfigError, match='one actor has to remain'):
+                collector.remove_collectors([1])
+
+
+def test_set_seed_and_states_repeat_what_was_collected() -> None:
+    with RayCollector('CartPole-v1', dqn(), frames_per_batch=16, sync=True, num_collectors=2) as collector:
+        collector.next()
+        seeds = {collector.set_seed(7)}
+        first = [columns(collector.next()) for _ in range(3)]
+        state = collector.state_dict()
+        then = [columns(collector.next()) for _ in range(3)]
+        collector.load_state_dict(state)
+        assert differences(then, [columns(collector.next()) for _ in range(3)]) == []
+        seeds.add(collector.set_seed(7))
+        assert differences(first, [columns(collector.next()) for _ in range(3)]) == []
+        assert len(seeds) == 1
+        collector.set_seed(7, static_seed=True)
+        obs = np.array(collector.next()['obs'])
+        assert np.array_equal(obs[0], obs[8]) and not np.array_equal(first[0]['obs'][0], first[0]['obs'][8])
+
+
+@pytest.mark.parametrize(
+    ('given', 'message'),
+    [
+        (
+            {'frames_per_batch': 50, 'num_collectors': 4, 'sync': True},
+            'divisible by 4.*got 50, expected 48 or 52',
+        ),
+        ({'frames_per_batch': 7, 'num_workers_per_collector': 3}, 'divisible by 3.*expected 6 or 9'),
+        (
+            {'num_collectors': 2, 'create_env_kwargs': [{}] * 3},
+            'create_env_kwargs has 3 entries for 2 collectors',
+        ),
+        ({'num_collectors': 2, 'collector_kwargs': [{}]}, 'collector_kwargs has 1 entries for 2 collectors'),
+        ({'remote_configs': [{}, {}]}, 'remote_configs has 2 entries for 1 collectors'),
+        ({'policy_device': 'cuda:0'}, 'actor 0 is to use cuda:0 and holds no GPU'),
+        ({'exploration_type': 'some'}, "exploration_type: bad value; got 'some'"),
+        ({'num_collectors': 0}, 'num_collectors: bad value; got 0'),
+        ({'frame_skip': 4}, 'frame_skip is not a known argument'),
+        ({'collector_kwargs': {'mark_episode': True}}, 'Did you mean mark_episodes'),
+        ({'collector_class': 'sampl'}, "Did you mean 'sample'"),
+    ],
+)
+def test_bad_arguments_are_refused_before_an_actor_starts(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        RayCollector('CartPole-v1', None, **{'frames_per_batch': 8, **given})
+
+
+def test_factories_of_another_number_and_unpicklable_ones_are_named() -> None:
+    with pytest.raises(ConfigError, match='create_env_fn has 2 entries for 3 collectors'):
+        RayCollector([TellingEnv, TellingEnv], frames_per_batch=6, num_collectors=3)
+    lock = __import__('threading').Lock()
+    with pytest.raises(SerializationError, match='lock'):
+        RayCollector(lambda: lock and TellingEnv(), frames_per_batch=6)
+
+
+# what the tests give to actors
+
+
+class ShiftedEnv(gymnasium.Env):
+    action_space = gymnasium.spaces.Discrete(2)
+    observation_space = gymnasium.spaces.Box(-10, 10, (1,), np.int64)
+
+    def __init__(self, low: int = 0) -> None:
+        self._low = low
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return np.array([self._low]), {}
+
+    def step(self, action: Any) -> Any:
+        return np.array([self._low]), 0.0, False, False, {}
+
+
+class Chooser(torch.nn.Module):
+    """Chooses the action of the larger output for |obs|."""
+
+    def __init__(self, layer: torch.nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        return self.layer(obs.abs()).argmax(1)
+
+
+def right(obs: Any) -> Any:
+    return np.ones(len(obs), np.int64)
+
+
+def with_sum(batch: Batch) -> Batch:
+    return batch.replace(sum=np.full(len(batch), batch['action'].sum()))
