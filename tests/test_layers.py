@@ -74,7 +74,7 @@ RUNS_CODE = {
     'exec': ('config/reader.py',),
     'os.system': (),
     'pickle.load': (),
-    'pickle.loads': ('envs/env_worker.py', 'envs/worker_group.py', 'envs/worker_pool.py'),
+    'pickle.loads': ('utils/serialize.py',),
     'torch.load': (),
     'yaml.load': (),
 }
