@@ -5,6 +5,7 @@ Batches of 4,000 transitions for each actor; the first batch, until which everyt
 usage: w5_ray.py in_process|one_actor|torchrl_sync|torchrl_async|rllib [ACTORS] [MICROSECONDS] [ENV_STEPS]
 """
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ from harness import q_network, quiet, run
 
 BATCH = 4000
 """Transitions of one actor in a batch."""
-RAY = {'num_cpus': 2, 'include_dashboard': False, 'log_to_driver': False}
+RAY = {'address': 'local', 'num_cpus': 2, 'include_dashboard': False, 'log_to_driver': False}
 
 
 def measured(actors: int, env_steps: int, begin: float, collect: Callable[[], int]) -> dict:
@@ -37,6 +38,7 @@ def own(actors: int, microseconds: int, env_steps: int) -> dict:
     """Runs rlframe's half with another number of actors."""
     folder = Path(__file__).resolve().parents[1]
     sys.path[:0] = [str(folder), str(folder.parent)]
+    os.environ['PYTHONPATH'] = str(folder.parent)  # for the actors
     from rlframe_side import w5
 
     return w5(actors, microseconds, env_steps)

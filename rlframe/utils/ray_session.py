@@ -172,7 +172,7 @@ def connect(ray_init_config: Mapping[str, Any] | None = None, where: str = 'ray_
     _probe(address, f'{where}.address')
     if unused := sorted(given.keys() & OF_A_NEW_RAY):
         logger.warning('%s: %s not used: the Ray at %s runs already', where, ', '.join(unused), address)
-    _show_token()
+    _show_token_if_asked(address)
     _init(where, **{k: v for k, v in given.items() if k not in OF_A_NEW_RAY}, address=address)
     return _hold(f'the Ray at {address}')
 
@@ -261,11 +261,19 @@ def _kept_signal_handlers() -> Iterator[None]:
                     signal.signal(number, handler)
 
 
-def _show_token() -> None:
-    """Lets Ray show the token that this user has: to an explicit address it does not by itself, and is not let in."""
-    token = os.environ.get('RAY_AUTH_TOKEN_PATH') or Path.home() / '.ray' / 'auth_token'
-    if 'RAY_AUTH_TOKEN' in os.environ or Path(token).exists():
-        os.environ.setdefault('RAY_AUTH_MODE', 'token')
+def _show_token_if_asked(address: str) -> None:
+    """Lets Ray show the token of this user where the cluster wants it, and only there: else its answers are not let in.
+
+    For an explicit address Ray does not find out by itself.
+    """
+    if 'RAY_AUTH_MODE' in os.environ:
+        return
+    raylet: Any = importlib.import_module('ray._raylet')
+    try:
+        raylet.GcsClient(address=address)
+    except ray.exceptions.AuthenticationError:
+        os.environ['RAY_AUTH_MODE'] = 'token'
+        raylet.Config.initialize('')  # Ray has read the environment already
 
 
 def _found_here(where: str) -> str:

@@ -66,7 +66,8 @@ def from_bytes(data: bytes | memoryview) -> Any:
     """Returns what ``to_bytes`` or ``plain_to_bytes`` was given.
 
     It runs whatever the bytes say, so they may come only from another process of this run, through a pipe that nobody
-    else can write to: never from a file, and never over a network.
+    else can write to, or from an actor of Ray, which unpickles what it transports anyway and is to be kept apart by a
+    token: never from a file, and never over any other network.
     """
     return pickle.loads(data)
 

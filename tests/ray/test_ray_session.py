@@ -205,33 +205,35 @@ def test_address_of_another_form_is_an_error(address: str) -> None:
         connect({'address': address})
 
 
-@pytest.fixture(scope='module')
-def cluster() -> Iterator[str]:
+@pytest.fixture(scope='module', params=['disabled', 'token'])
+def cluster(request: pytest.FixtureRequest) -> Iterator[str]:
     """A cluster of another process, as ``ray start --head`` makes one; yields its address."""
-    owner = run_script("""
+    code = """
 from ray.cluster_utils import Cluster
 cluster = Cluster(initialize_head=True, head_node_args=dict(num_cpus=3, object_store_memory=100 * 2**20, include_dashboard=False))
 print('address', cluster.address, flush=True)
 sys.stdin.read()
 cluster.shutdown()
-""")
+"""
+    owner = run_script(code, RAY_AUTH_MODE=request.param)
     assert owner.stdout is not None
     address = next(line.split()[1] for line in owner.stdout if line.startswith('address'))
     yield address
     owner.communicate('', timeout=60)
 
 
-def test_cluster_that_is_named_is_used_and_lives_on(cluster: str) -> None:
+def test_cluster_that_is_named_is_used_and_lives_on(cluster: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv('RAY_AUTH_MODE', raising=False)  # Ray sets it where it starts one
     code = f"""
 session = connect({{'address': {cluster!r}, 'num_cpus': 7}})
 import ray
 assert ray.cluster_resources()['CPU'] == 3
 session.require([{{'CPU': 1.0}}] * 3, 'x')
+assert ray.get(ray.remote(lambda: os.getpid()).remote(), timeout=60) != os.getpid()
 session.close()
 assert not ray.is_initialized()
 """
-    for _ in range(2):
-        output_of(code)
+    output_of(code)
     output_of(code.replace(f"'address': {cluster!r}, ", ''), RAY_ADDRESS=cluster)
 
 
