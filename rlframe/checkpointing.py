@@ -58,7 +58,7 @@ class Checkpoints:
 
     def save_best(self, name: str) -> None:
         """Saves the policy alone, as ``best``."""
-        self._save_policy(self._policy_state(), float(self._pipeline.evaluator.latest))
+        self._save_policy(self._policy_state(), self._pipeline.evaluator.score)
 
     def hold_policy(self) -> None:
         """Keeps the policy as it is now until its evaluation is there."""
