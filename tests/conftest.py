@@ -2,6 +2,29 @@
 
 from __future__ import annotations
 
+import re
+
+import pytest
 import torch
 
 torch.set_num_threads(1)
+
+LONG = (
+    r'\[.*(async|Patient)',
+    r'test_env_spaces\.py.*-20\]',
+    r'test_subprocess_training\.py',
+    r'test_film\.py.*subprocess',
+    r'test_(pipeline|resume)\.py.*subprocess',
+    r'test_checkpoint_write\.py.*_killed_',
+    r'test_toys\.py.*\[(sac|a2c)',
+    r'test_stall\.py',
+)
+"""Tests that start many processes or train for seconds, by their names; each has quicker sisters, which are not slow."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks the long ones slow, so that the README's test command stays short."""
+    for item in items:
+        if any(re.search(pattern, item.nodeid) for pattern in LONG):
+            item.add_marker(pytest.mark.slow)
