@@ -24,7 +24,11 @@ LONG = (
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks the long ones slow, so that the README's test command stays short."""
+    """Marks the long ones slow, so that the README's test command stays short; what shares a Ray in this process comes last.
+
+    Ray's processes are children of this one, and other tests make sure that no child is left.
+    """
+    items.sort(key=lambda item: 'started_ray' in getattr(item, 'fixturenames', ()))
     for item in items:
         if any(re.search(pattern, item.nodeid) for pattern in LONG):
             item.add_marker(pytest.mark.slow)
