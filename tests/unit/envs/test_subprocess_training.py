@@ -86,7 +86,9 @@ def test_training_outlives_envs_that_fail_and_counts_honestly(policy: str, kind:
     )
     env, collector = pipeline.collector._env, pipeline.collector
     assert pipeline.progress.envstep >= 600 and pipeline.progress.train_iter > 10
-    assert len(env._budget.causes) > 0 and collector.discarded >= len(env._budget.causes)
+    not_taken = 8 if kind == 'async_subprocess' else 0  # envs may have failed since the last step was taken
+    causes = len(env._budget.causes)
+    assert causes > 0 and collector.discarded >= max(causes - not_taken, 1)
     assert len(env.alive) == 8 - (on_error == 'drop') * len(env._budget.causes)
     assert pipeline.evaluator.latest == pytest.approx(sum(0.1 * k for k in range(1, 21)), rel=1e-3)
     assert env._budget.on_error == on_error
