@@ -187,7 +187,8 @@ def buffer_nbytes(cfg: ResolvedConfig, spec: EnvSpec) -> int:
 
 
 def _buffer_row_nbytes(cfg: ResolvedConfig, spec: EnvSpec) -> int:
-    return row_nbytes(spec) + int(POLICY_REGISTRY.get(cfg.policy.type).state_nbytes(cfg.policy))  # type: ignore[attr-defined]  # the registry gives a class of the kind that it is of
+    kind: Any = POLICY_REGISTRY.get(cfg.policy.type)
+    return row_nbytes(spec) + int(kind.state_nbytes(cfg.policy))
 
 
 def check_memory(cfg: ResolvedConfig, spec: EnvSpec) -> None:

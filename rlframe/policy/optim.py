@@ -84,12 +84,11 @@ class Optimizer:
         loss.backward(inputs=self._parameters or None)
         trained = self._parameters
         gradients = [parameter.grad for parameter in trained]
-        states = self._mean, self._square, self._steps
+        mean, square, steps = self._mean, self._square, self._steps
         if any(gradient is None for gradient in gradients):  # parameters that the loss does not depend on
             used = [i for i, gradient in enumerate(gradients) if gradient is not None]
             trained, gradients = [trained[i] for i in used], [gradients[i] for i in used]
-            states = tuple([part[i] for i in used] for part in states)  # type: ignore[assignment]  # three again, as before
-        mean, square, steps = states
+            mean, square, steps = ([part[i] for i in used] for part in (mean, square, steps))
         if self._guard is not None and (bad := self._guard.look(loss, gradients)):
             self._refuse(bad, {'total_loss': loss, **parts}, gradients)
             if self._guard.found_inf is None:

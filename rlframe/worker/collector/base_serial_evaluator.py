@@ -129,14 +129,14 @@ class ISerialEvaluator(Configurable, Resettable):
         return True
 
     @abstractmethod
-    def eval(
+    def eval(  # the name is DI-engine's; no code is evaluated
         self,
         save_ckpt_fn: SaveCheckpoint | None = None,
         train_iter: int = -1,
         envstep: int = -1,
         n_episode: int | None = None,
     ) -> tuple[bool, dict[str, Any]]:
-        """Measures the policy and returns whether to stop, and what was measured; the name is that of DI-engine."""
+        """Measures the policy and returns whether to stop, and what was measured."""
 
     def submit(
         self,

@@ -17,7 +17,7 @@ class IMetric(ABC):
     """Says how good outputs are, and which of two scores is better. A score is a dict of numbers."""
 
     @abstractmethod
-    def eval(self, inputs: Any, label: Any) -> Mapping[str, Any]:
+    def eval(self, inputs: Any, label: Any) -> Mapping[str, Any]:  # DI-engine's name; runs no code
         """Returns the score of one batch.
 
         Args:
@@ -49,7 +49,7 @@ class AccuracyMetric(IMetric):
     Several switches or classes a row are one action: all must agree.
     """
 
-    def eval(self, inputs: Any, label: Any) -> Mapping[str, Any]:
+    def eval(self, inputs: Any, label: Any) -> Mapping[str, Any]:  # DI-engine's name; runs no code
         """Scores a policy's output [n] against recorded actions [n, ...]."""
         same = np.asarray(inputs['action']) == np.asarray(label)
         return {'accuracy': float(same.reshape(len(same), -1).all(1).mean()), 'count': len(same)}
@@ -67,7 +67,7 @@ class AccuracyMetric(IMetric):
 class SquaredErrorMetric(IMetric):
     """Mean squared distance of continuous actions from the recorded ones, in the env's own unit: ``mse``."""
 
-    def eval(self, inputs: Any, label: Any) -> Mapping[str, Any]:
+    def eval(self, inputs: Any, label: Any) -> Mapping[str, Any]:  # DI-engine's name; runs no code
         """Scores a policy's output [n] against recorded actions [n, ...]."""
         error = np.asarray(inputs['action'], np.float64) - np.asarray(label, np.float64)
         return {'mse': float(np.square(error).mean()), 'count': len(error)}

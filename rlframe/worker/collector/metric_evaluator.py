@@ -125,7 +125,7 @@ class MetricSerialEvaluator(ISerialEvaluator):
             raise TypeError(f'the evaluator "metric" takes a pair (loader, IMetric), got {_env!r}')
         self._env = _env
 
-    def eval(
+    def eval(  # the name is DI-engine's; no code is evaluated
         self,
         save_ckpt_fn: SaveCheckpoint | None = None,
         train_iter: int = -1,

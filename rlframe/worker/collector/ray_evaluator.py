@@ -205,7 +205,7 @@ class RaySerialEvaluator(ISerialEvaluator):
         if _env is not None:
             self._env = _env
 
-    def eval(
+    def eval(  # the name is DI-engine's; no code is evaluated
         self,
         save_ckpt_fn: SaveCheckpoint | None = None,
         train_iter: int = -1,

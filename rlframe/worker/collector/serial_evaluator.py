@@ -69,7 +69,7 @@ class InteractionSerialEvaluator(ISerialEvaluator):
             self._env = _env
         self._last_render = -np.inf
 
-    def eval(
+    def eval(  # the name is DI-engine's; no code is evaluated
         self,
         save_ckpt_fn: SaveCheckpoint | None = None,
         train_iter: int = -1,
