@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rlframe import build, config
 from rlframe.errors import CheckpointMismatchError
 from rlframe.utils import checkpoint
-from rlframe.utils.seed import global_rng_state, set_global_rng_state
+from rlframe.utils.seed import forked, global_rng_state, set_global_rng_state
 
 if TYPE_CHECKING:
     from rlframe.pipeline import SerialPipeline
@@ -80,6 +80,10 @@ class Checkpoints:
     def _save_policy(self, state: dict[str, Any], score: float) -> None:
         facts = self._facts() | {'progress': state['progress'], 'score': _number(score)}
         self._publish(f'best_iteration_{state["progress"]["train_iter"]}', 'best', state, facts)
+
+    def save_policy(self, path: Path) -> Path:
+        """Writes the policy alone, as it is now."""
+        return checkpoint.save_checkpoint(path, self._policy_state(), self._facts())
 
     def save_emergency(self) -> Path:
         """Saves everything where it stands, in the middle of a round maybe; no resume takes it by itself."""
@@ -153,8 +157,20 @@ class Checkpoints:
         """
         self.restore(*checkpoint.load_checkpoint(Path(path)), path)
 
-    def restore(self, state: Mapping[str, Any], manifest: Mapping[str, Any], path: Path) -> None:
+    def restore(
+        self,
+        state: Mapping[str, Any],
+        manifest: Mapping[str, Any],
+        path: Path,
+        clone_key: int | None = None,
+    ) -> None:
         """Puts the pipeline where it was when ``save`` wrote this.
+
+        Args:
+            state: State of the checkpoint.
+            manifest: Its manifest.
+            path: Where it is.
+            clone_key: By which number generators become others, where the run that saved it goes on as well.
 
         Raises:
             CheckpointMismatchError: If it was made by another policy or for another env, or holds a policy only.
@@ -162,13 +178,15 @@ class Checkpoints:
         pipeline = self._pipeline
         here = {'policy': pipeline.cfg.policy.type, 'env': pipeline.factory.spec.name}
         check_same(manifest, here, path)
+        if clone_key is not None:
+            state = forked(state, clone_key)
         pipeline.progress.load_state_dict(state['progress'])
         with build.named_mismatch(manifest, pipeline.cfg, str(path)):
             pipeline.policy.learn_mode.load_state_dict(state['policy'])
         pipeline.learner.monitor.load_state_dict(state['monitor'])
         pipeline.learner.ckpt_name = path.name
         pipeline.collector.load_state_dict(state['collector'])
-        pipeline.exact = manifest.get('exact', True)
+        pipeline.exact = manifest.get('exact', True) and clone_key is None
         if pipeline.replay_buffer is not None:
             if state.get('replay_buffer') is None:
                 pipeline.exact = False

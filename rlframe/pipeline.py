@@ -43,6 +43,7 @@ class SerialPipeline:
             leaves nothing behind.
         model: A network to use instead of the one that the config names.
         resume: A checkpoint to go on from; what the folder's metrics say of later rounds is cut off.
+        clone_key: Where the run that saved it goes on too: by which number random generators become others than its own.
     """
 
     def __init__(
@@ -51,11 +52,12 @@ class SerialPipeline:
         folder: Path | Callable[[], Path] | None = None,
         model: Any = None,
         resume: Path | None = None,
+        clone_key: int | None = None,
     ) -> None:
         self._model = model
         self._closers: list[Callable[[], None]] = []
         try:
-            self.setup(cfg, folder, resume)
+            self.setup(cfg, folder, resume, clone_key)
         except BaseException:
             self.cleanup()
             raise
@@ -65,6 +67,7 @@ class SerialPipeline:
         cfg: ResolvedConfig,
         folder: Path | Callable[[], Path] | None = None,
         resume: Path | None = None,
+        clone_key: int | None = None,
     ) -> None:
         """Builds every worker. What can go wrong with the config goes wrong before the run folder is made."""
         self.cfg = cfg
@@ -109,13 +112,15 @@ class SerialPipeline:
         self.commander = build.make_commander(cfg, self)
         self.stopped = False
         """Whether an evaluation reached the stop value."""
-        self._warm = False
+        self.evaluations = 0
+        """Evaluations whose answer came in since this object was set up."""
+        self._begun = self._warm = False
         self._evaluated_at = -1  # train iterations at the last evaluation
         self._idle_rounds = 0
         self.exact = True
         """Whether the run is the same as one that was never interrupted."""
         if saved is not None and resume is not None:
-            self.checkpoints.restore(*saved, resume)
+            self.checkpoints.restore(*saved, resume, clone_key)
 
     def _open_logs(self, manifest: Mapping[str, Any]) -> None:
         handler = run_folder.log_to_file(self.folder)
@@ -154,7 +159,7 @@ class SerialPipeline:
                 if self.replay_buffer is not None and self.learner.priority_info:
                     self.replay_buffer.update(self.learner.priority_info)
         self.progress.wall_time += perf_counter() - start
-        self.finish_round()
+        self.checkpoints.finish_round()
         return self.result()
 
     def _batches(self, data: Batch) -> Iterable[Any]:
@@ -203,6 +208,7 @@ class SerialPipeline:
 
     def _take_evaluations(self) -> None:
         for result in self.evaluator.poll():
+            self.evaluations += 1
             self.stopped = self.stopped or result.stop
             if self.evaluator.answers_later:
                 self.checkpoints.let_go(result.score, result.is_best)
@@ -241,14 +247,16 @@ class SerialPipeline:
         self,
         after_step: Callable[[SerialPipeline], bool] | None = None,
         interrupted: Callable[[], bool] | None = None,
+        supervised: bool = False,
     ) -> None:
         """Trains until an evaluation reaches the stop value or a budget is spent.
 
         Args:
             after_step: Called after each round; training ends early when it returns True.
             interrupted: Asked during evaluations, which are given up when it returns True: a resumed run repeats them.
+            supervised: Whether training that ended early goes on by a further call, and a process without progress ends.
         """
-        stall = StallDetector(self.cfg.stall_timeout)
+        stall = StallDetector(self.cfg.stall_timeout, exits=supervised)
 
         def on_eval_step() -> None:
             stall.beat()
@@ -257,18 +265,15 @@ class SerialPipeline:
 
         self.evaluator.on_step, self.collector.on_step = on_eval_step, stall.beat
         try:
-            self.learner.call_hook('before_run')
+            if not self._begun:
+                self._begun = True
+                self.learner.call_hook('before_run')
             while not self.finished:
                 self.step()
                 stall.beat()
                 if after_step is not None and after_step(self):
                     break
-            if self.finished and not self.stopped:
-                self._evaluate(at_the_end=True)
-            if self.finished:
-                self._finish_evaluations()
-            self.learner.call_hook('after_run')
-            self.finish_round()
+            self._end(supervised)
         except BaseException as error:
             self._leave_crash_report(error)
             raise
@@ -276,8 +281,18 @@ class SerialPipeline:
             stall.close()
             self.evaluator.on_step = self.collector.on_step = None
             self.writer.flush()
-        for key in config.unread_user_keys(self.cfg) if self.progress.train_iter else ():
+        for key in config.unread_user_keys(self.cfg) if self.progress.train_iter and not supervised else ():
             logger.warning('%s was set but nothing read it', key)
+
+    def _end(self, may_go_on: bool) -> None:
+        """Brings a run to its end: the last evaluation, hooks, checkpoints that were asked for."""
+        if self.finished and not self.stopped:
+            self._evaluate(at_the_end=True)
+        if self.finished:
+            self._finish_evaluations()
+        if self.finished or not may_go_on:
+            self.learner.call_hook('after_run')
+            self.checkpoints.finish_round()
 
     def result(self) -> dict[str, Any]:
         """Returns counters and the latest scores."""
@@ -289,14 +304,6 @@ class SerialPipeline:
         }
 
     # checkpoints
-
-    def finish_round(self) -> None:
-        """Saves the checkpoints that were asked for during the round."""
-        self.checkpoints.finish_round()
-
-    def save_latest(self) -> None:
-        """Saves everything now, unless that has just been done; between two rounds only."""
-        self.checkpoints.save_latest()
 
     def save_checkpoint(self, path: Path) -> Path:
         """Writes everything that the next round depends on."""

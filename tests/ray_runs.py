@@ -31,7 +31,7 @@ def train_to(folder: Path, train_iter: int, case: str, *overrides: str) -> dict[
     cfg = config_of(case, *overrides, f'max_train_iter={train_iter}')
     with SerialPipeline(cfg, folder) as pipeline:
         pipeline.run()
-        pipeline.save_latest()
+        pipeline.checkpoints.save_latest()
     state, _ = load_checkpoint(folder / 'ckpt' / 'latest')
     state['progress'] |= {'wall_time': 0}
     for part in ('control', 'throughput'):

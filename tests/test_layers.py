@@ -57,7 +57,8 @@ def test_imports_go_leftwards_only(layer: str) -> None:
 def test_only_files_named_after_ray_import_it_and_nobody_prints_or_grows_too_long() -> None:
     for path in FILES:
         text = path.read_text(encoding='utf-8')
-        assert path.name.startswith('ray_') or not any(i.split('.')[0] == 'ray' for i in imports(path)), path
+        may_import_ray = path.name.startswith('ray_') or path.parent.name == 'tune'
+        assert may_import_ray or not any(i.split('.')[0] == 'ray' for i in imports(path)), path
         assert len(text.splitlines()) <= 400, path
         calls = [node.func for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
         assert not any(isinstance(func, ast.Name) and func.id == 'print' for func in calls), path

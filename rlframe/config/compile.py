@@ -34,7 +34,7 @@ def compile_config(
     main_config: Mapping[str, Any],
     create_config: Mapping[str, Any],
     *,
-    overrides: Sequence[str] = (),
+    overrides: Sequence[str] | Mapping[str, Any] = (),
     seed: int | None = None,
     exp_name: str | None = None,
     max_env_step: int | None = None,
@@ -45,7 +45,8 @@ def compile_config(
     Args:
         main_config: How: ``exp_name``, ``env``, ``policy`` and the other top-level options.
         create_config: Which: ``type`` and ``import_names`` of each component; further keys go to its section.
-        overrides: ``key=value`` texts, such as ``policy.learn.batch_size=128`` or ``collector.backend=ray``.
+        overrides: ``key=value`` texts, such as ``policy.learn.batch_size=128`` or ``collector.backend=ray``; or a dict of
+            dotted keys and values.
         seed: Overrides ``seed``, as the next ones override theirs.
         exp_name: Name of the run folder.
         max_env_step: In env steps.

@@ -59,7 +59,7 @@ RESERVED = frozenset(name for name in dir(ResolvedConfig) if not name.startswith
 def user_tree(
     main_config: Mapping[str, Any],
     create_config: Mapping[str, Any],
-    overrides: Sequence[str] = (),
+    overrides: Sequence[str] | Mapping[str, Any] = (),
     given: Mapping[str, Any] | None = None,
 ) -> tuple[Tree, list[ConfigError]]:
     """Lays everything the user said into the merged tree; later sources win.
@@ -67,7 +67,7 @@ def user_tree(
     Args:
         main_config: How.
         create_config: Which.
-        overrides: ``key=value`` texts.
+        overrides: ``key=value`` texts, or dotted keys with their values.
         given: Top-level keys that the caller sets, unless to ``None``.
 
     Returns:
@@ -84,8 +84,12 @@ def user_tree(
     _drop_non_sections(main, (), errors)
     _check_types_agree(tree, main, errors)
     _merge(tree, main)
-    for text in overrides:
-        _override(tree, text, errors)
+    if isinstance(overrides, Mapping):
+        for key, value in overrides.items():
+            _override(tree, str(key), value, repr(key), errors)
+    else:
+        for text in overrides:
+            _override_by_text(tree, text, errors)
     tree.update((name, value) for name, value in (given or {}).items() if value is not None)
     return tree, errors
 
@@ -229,16 +233,36 @@ def _merge(base: Tree, over: Tree) -> None:
             base[name] = value
 
 
-def _override(tree: Tree, text: str, errors: list[ConfigError]) -> None:
+def _override_by_text(tree: Tree, text: str, errors: list[ConfigError]) -> None:
     key, equals, raw = text.partition('=')
-    path = key.strip().split('.')
-    if not equals or not all(re.fullmatch(r'[^\s.=]+', name) for name in path):
-        form = 'the form key=value, such as policy.learn.batch_size=128'
-        errors.append(ConfigError(f'malformed override {text!r}', got=text, expected=form))
+    if equals:
+        _override(tree, key.strip(), parse_value(raw.strip()), repr(text), errors)
+    else:
+        errors.append(_malformed(repr(text), text))
+
+
+def _malformed(what: str, got: Any) -> ConfigError:
+    form = 'the form key=value, such as policy.learn.batch_size=128'
+    return ConfigError(f'malformed override {what}', got=got, expected=form)
+
+
+def _override(tree: Tree, key: str, value: Any, what: str, errors: list[ConfigError]) -> None:
+    """Lays a value over the tree.
+
+    Args:
+        tree: What it is laid over.
+        key: Dotted key, of which the start may be an alias.
+        value: A dict is merged with what is there.
+        what: The override in words, for errors.
+        errors: Where mistakes go.
+    """
+    path = key.split('.')
+    if not all(re.fullmatch(r'[^\s.=]+', name) for name in path):
+        errors.append(_malformed(what, what.strip("'")))
         return
     path = [*ALIASES.get(path[0], path[0]).split('.'), *path[1:]]
     bad: list[ConfigError] = []
-    value = _clean(parse_value(raw.strip()), '.'.join(path) + '.', bad)
+    value = _clean(value, '.'.join(path) + '.', bad)
     bad += [
         ConfigError(f'bad key {n!r}: {key_problem(n)}', where='.'.join(path)) for n in path if key_problem(n)
     ]
@@ -251,7 +275,7 @@ def _override(tree: Tree, text: str, errors: list[ConfigError]) -> None:
             value = _laid_over(section_at(tree, path), value)
         set_path(tree, path, value)
     except ConfigError as error:
-        errors.append(ConfigError(error.message, where=error.where, remedy=f'From the override {text!r}.'))
+        errors.append(ConfigError(error.message, where=error.where, remedy=f'From the override {what}.'))
 
 
 def _laid_over(section: Mapping[str, Any], value: Tree) -> Tree:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import sys
 from collections.abc import Sequence
-from typing import TypeAlias
 
 from rlframe import __version__
+from rlframe.entry.tune_options import add_tune, check_tune
+from rlframe.entry.verbs import Verbs, count
 from rlframe.errors import RLFrameError
 from rlframe.registry import nearest
 
-VERBS = ('train', 'eval', 'export', 'list')
+VERBS = ('train', 'tune', 'eval', 'export', 'list')
 COMPONENTS = (
     'env',
     'env_manager',
@@ -27,9 +27,6 @@ COMPONENTS = (
 )
 
 
-Verbs: TypeAlias = 'argparse._SubParsersAction[argparse.ArgumentParser]'
-
-
 def make_parser() -> argparse.ArgumentParser:
     """Returns the parser of the whole command line."""
     common = argparse.ArgumentParser(add_help=False)
@@ -40,8 +37,9 @@ def make_parser() -> argparse.ArgumentParser:
         epilog='Without a verb: train. Example: python -m rlframe.entry -c configs/cartpole_dqn.py',
     )
     parser.add_argument('--version', action='version', version=f'rlframe {__version__}')
-    verbs = parser.add_subparsers(dest='verb', metavar='{train,eval,export,list}', required=True)
+    verbs = parser.add_subparsers(dest='verb', metavar='{train,tune,eval,export,list}', required=True)
     _add_train(verbs, common)
+    add_tune(verbs, common)
     _add_eval(verbs, common)
     _add_export(verbs, common)
     listing = verbs.add_parser(
@@ -50,17 +48,6 @@ def make_parser() -> argparse.ArgumentParser:
     listing.add_argument('kind', nargs='?', choices=COMPONENTS, help='show this kind only')
     listing.add_argument('name', nargs='?', help='show the options of this component')
     return parser
-
-
-def _count(text: str) -> int:
-    """Reads ``100000`` or ``1e5``."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not number.is_integer() or number < 1:
-        raise argparse.ArgumentTypeError(f'{text!r} is not a whole number >= 1, such as 100000 or 1e5')
-    return int(number)
 
 
 def _add_train(verbs: Verbs, common: argparse.ArgumentParser) -> None:
@@ -80,8 +67,8 @@ def _add_train(verbs: Verbs, common: argparse.ArgumentParser) -> None:
         '-s', '--seed', type=int, help="seed of the experiment (default: the config's, else 0)"
     )
     train.add_argument('--exp-name', metavar='NAME', help='name of the run folder, which must not exist')
-    train.add_argument('--env-step', type=_count, metavar='N', help='budget in env steps')
-    train.add_argument('--train-iter', type=_count, metavar='N', help='budget in train iterations')
+    train.add_argument('--env-step', type=count, metavar='N', help='budget in env steps')
+    train.add_argument('--train-iter', type=count, metavar='N', help='budget in train iterations')
     train.set_defaults(usage=train)
     _add_allow_import(train)
     train.add_argument(
@@ -153,6 +140,8 @@ def parse(words: list[str]) -> argparse.Namespace:
         parser.error(f'unrecognized arguments: {" ".join(stray or rest)}')
     if rest:
         args.overrides = [*args.overrides, *rest]
+    if args.verb == 'tune':
+        check_tune(args)
     if args.verb == 'train':
         if args.config is None and args.resume in (None, 'auto'):
             args.usage.error('the following arguments are required: -c/--config')
@@ -177,6 +166,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             from rlframe.entry.train import train
 
             return train(args)
+        if args.verb == 'tune':
+            from rlframe.entry.tune import tune
+
+            return tune(args)
         if args.verb == 'eval':
             from rlframe.entry.evaluate import evaluate
 

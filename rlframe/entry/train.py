@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rlframe import config
 from rlframe.config import compile_config
 from rlframe.config.reader import read_config
+from rlframe.entry.saying import say, short_path
 from rlframe.entry.stop import StopSignal
 from rlframe.errors import ConfigWarning
 from rlframe.utils.field import ResolvedConfig
@@ -80,9 +81,9 @@ def run(cfg: ResolvedConfig, folder_name: str | None = None, resumption: Resumpt
     folder = resumption.folder if resumption else (lambda: named_folder(folder_name)) if folder_name else None
     checkpoint = resumption.checkpoint if resumption else None
     with StopSignal() as stop, SerialPipeline(cfg, folder, resume=checkpoint) as pipeline:
-        _say(_launch_line(pipeline))
+        say(_launch_line(pipeline))
         if resumption is not None:
-            _say(_resume_line(pipeline, resumption))
+            say(_resume_line(pipeline, resumption))
         if not pipeline.finished:
             with Display(pipeline) as display:
 
@@ -92,14 +93,9 @@ def run(cfg: ResolvedConfig, folder_name: str | None = None, resumption: Resumpt
 
                 pipeline.run(after_step, lambda: stop.received is not None)
             if stop.received is not None:
-                pipeline.save_latest()
-        _say(_last_lines(pipeline, perf_counter() - start, stop.received is not None))
+                pipeline.checkpoints.save_latest()
+        say(_last_lines(pipeline, perf_counter() - start, stop.received is not None))
         return stop.exit_code
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(text + '\n')
-    sys.stdout.flush()
 
 
 def _launch_line(pipeline: SerialPipeline) -> str:
@@ -140,14 +136,14 @@ def _resume_line(pipeline: SerialPipeline, resumption: Resumption) -> str:
     progress, exact = pipeline.progress, '' if pipeline.exact else ' (not exact)'
     done = '; nothing is left to do: raise --env-step to train on' if pipeline.finished else ''
     return (
-        f'goes on{exact} from {_short(resumption.checkpoint)}: {progress.envstep:,} env steps,'
+        f'goes on{exact} from {short_path(resumption.checkpoint)}: {progress.envstep:,} env steps,'
         f' {progress.train_iter:,} updates{done}'
     )
 
 
 def _last_lines(pipeline: SerialPipeline, seconds: float, interrupted: bool) -> str:
     """Says how the run ended, where its results are, and how to score them."""
-    progress, evaluator, folder = pipeline.progress, pipeline.evaluator, _short(pipeline.folder)
+    progress, evaluator, folder = pipeline.progress, pipeline.evaluator, short_path(pipeline.folder)
     state = 'interrupted and saved' if interrupted else 'solved' if pipeline.stopped else 'not solved'
     score, goal = evaluator.describe(evaluator.best), _goal(pipeline)
     best = f'best evaluation {score}' if score else 'never evaluated'
@@ -164,10 +160,3 @@ def _last_lines(pipeline: SerialPipeline, seconds: float, interrupted: bool) -> 
 def _flag(data: Mapping[str, Any]) -> str:
     """Returns what must follow on the command line where a config names code."""
     return ' --allow-import' if config.named_code(data) else ''
-
-
-def _short(path: Path) -> str:
-    try:
-        return str(path.relative_to(Path.cwd()))
-    except ValueError:
-        return str(path)

@@ -76,10 +76,14 @@ def lock(folder: Path) -> Callable[[], None]:
 
 def new_folder(name: str, seed: int) -> Path:
     """Makes ``<name>_seed<seed>`` in the working directory, with a number behind it where it exists already."""
-    base = f'{name}_seed{seed}'
+    return free_folder(Path(f'{name}_seed{seed}'))
+
+
+def free_folder(base: Path) -> Path:
+    """Makes a folder, with a number behind its name where it exists already."""
     number = 0
     while True:
-        folder = Path(f'{base}_{number}' if number else base).absolute()
+        folder = base.with_name(f'{base.name}_{number}' if number else base.name).absolute()
         try:
             _make(folder)
             return folder

@@ -66,6 +66,33 @@ def set_global_rng_state(state: Mapping[str, Any]) -> None:
     random.setstate((version, tuple(internal), gauss))
 
 
+def forked(state: Any, key: int) -> Any:
+    """Returns the state of a whole run in which every random generator is another one.
+
+    Args:
+        state: State with those of numpy generators in it, and of the global ones, wherever they are.
+        key: The same state with the same key always gives the same generators.
+    """
+    if isinstance(state, Mapping):
+        if 'bit_generator' in state:
+            generator: Any = getattr(np.random, state['bit_generator'])
+            forked_state: dict[str, Any] = generator(np.random.SeedSequence([_digest(state), key])).state
+            return forked_state
+        if state.keys() == {'torch', 'numpy', 'random'}:
+            with preserved_rng():
+                set_seed(_digest([state['numpy'], key]))
+                return global_rng_state()
+        return {name: forked(below, key) for name, below in state.items()}
+    if type(state) in (list, tuple):
+        return type(state)(forked(below, key) for below in state)
+    return state
+
+
+def _digest(value: Any) -> int:
+    """Returns a number below 2**32 that tells values apart."""
+    return zlib.crc32(repr(value).encode())
+
+
 @contextmanager
 def preserved_rng() -> Iterator[None]:
     """Leaves the global generators as they were, whatever the block draws."""

@@ -22,15 +22,16 @@ class StallDetector:
     """Prints the stacks of all threads to stderr when ``beat`` was not called for a while, again and again.
 
     The watchdog is a thread of the interpreter in C, so that it also works while an env holds the interpreter's lock. There
-    is one for the whole process; the run goes on.
+    is one for the whole process; the run goes on, unless it ``exits``.
 
     Args:
         seconds: How long a while is; None: nothing is watched.
         file: File descriptor to print to.
+        exits: Whether the process ends then, by exit code 1, for somebody who supervises it.
     """
 
-    def __init__(self, seconds: float | None, file: int = 2) -> None:
-        self._seconds, self._file = seconds, file
+    def __init__(self, seconds: float | None, file: int = 2, exits: bool = False) -> None:
+        self._seconds, self._file, self._exits = seconds, file, exits
         self._last = -float('inf')
         self.beat()
 
@@ -41,7 +42,9 @@ class StallDetector:
         now = monotonic()
         if now - self._last > self._seconds / 10:
             self._last = now
-            faulthandler.dump_traceback_later(1.1 * self._seconds, repeat=True, file=self._file)
+            faulthandler.dump_traceback_later(
+                1.1 * self._seconds, repeat=not self._exits, file=self._file, exit=self._exits
+            )
 
     def close(self) -> None:
         """Ends the watch; may be called twice."""

@@ -177,7 +177,7 @@ def test_run_that_is_interrupted_during_an_evaluation_resumes_it(tmp_path: Path)
             return bool(stopped)
 
         pipeline.run(stop, lambda: bool(stopped))
-        pipeline.save_latest()
+        pipeline.checkpoints.save_latest()
         assert stopped
     saved, _ = load_checkpoint(tmp_path / 'parts' / 'ckpt' / 'latest')
     assert len(saved['evaluator']['pending']) == len(saved['held']) >= 1

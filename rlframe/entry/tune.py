@@ -1,0 +1,155 @@
+"""``rlframe tune``: searches over the options of a config, shows the trials, and says what was best and where it is."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from rlframe.config.tree import parse_value
+from rlframe.entry.saying import say, short_path
+from rlframe.errors import ConfigError, ConfigWarning
+
+if TYPE_CHECKING:
+    from rlframe.tune import Report
+
+ENVIRONMENT = {
+    'RAY_AIR_NEW_OUTPUT': '0',  # the table is ours
+    'TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S': '0',
+    'TUNE_FORCE_TRIAL_CLEANUP_S': '30',  # seconds after which a trial that does not end is killed
+}
+"""What Tune is told by its environment, unless the user says otherwise."""
+
+
+def tune(args: argparse.Namespace) -> int:
+    """Does what the command line asks for and returns the exit code."""
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    from rlframe.tune import write_report
+    from rlframe.utils.ray_session import connect
+
+    with connect({'log_to_driver': False}):
+        tuner = _restored(args) if args.resume else _new(args)
+        with _interruptible() as signals:
+            results = tuner.fit()
+        report = write_report(results)
+    interrupted = bool(signals)
+    say(_last_lines(report, interrupted))
+    if interrupted:
+        return 128 + signals[0]
+    return 0 if report.best is not None else 1
+
+
+def _new(args: argparse.Namespace) -> Any:
+    from rlframe.tune import make_tuner, parse_domain
+    from rlframe.tune.space import described
+    from rlframe.tune.table import TrialTable
+
+    space = {key: parse_domain(value, f'--search {key}') for key, value in _split(args.search, '--search')}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter('always', ConfigWarning)
+        tuner = make_tuner(
+            args.config,
+            space,
+            overrides=args.overrides,
+            metric=args.metric,
+            mode=args.mode,
+            num_samples=args.num_samples,
+            scheduler=args.scheduler,
+            interval=args.interval,
+            search=args.algorithm,
+            seed=args.seed,
+            stop=dict(_assignments(args.stop, '--stop')),
+            max_concurrent_trials=args.max_concurrent,
+            time_budget_s=args.time_budget,
+            max_env_step=args.env_step,
+            max_train_iter=args.train_iter,
+            name=args.name,
+            storage_path=args.storage,
+            max_failures=args.max_failures,
+            callbacks=[TrialTable(args.metric, args.mode)],
+        )
+    for text in dict.fromkeys(str(warning.message) for warning in caught):
+        sys.stderr.write(f'rlframe: warning: {text}\n')
+    searched = ', '.join(f'{key} {described(domain)}' for key, domain in space.items())
+    samples = f'{args.num_samples} sample(s) of {searched or "nothing"}, drawn by {args.algorithm} search'
+    say(f'{samples}; scheduler {args.scheduler}; compared by {args.metric} ({args.mode})')
+    return tuner
+
+
+def _restored(args: argparse.Namespace) -> Any:
+    from rlframe.tune import restore_tuner
+
+    return restore_tuner(args.resume, restart_errored=args.restart_errored)
+
+
+def _split(texts: list[str], flag: str) -> Iterator[tuple[str, str]]:
+    for text in texts:
+        key, equals, value = text.partition('=')
+        if not equals or not key.strip():
+            raise ConfigError('malformed', where=flag, got=text, expected='KEY=VALUE')
+        yield key.strip(), value.strip()
+
+
+def _assignments(texts: list[str], flag: str) -> Iterator[tuple[str, float]]:
+    for key, text in _split(texts, flag):
+        value = parse_value(text)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ConfigError('bad value', where=f'{flag} {key}', got=text, expected='a number')
+        yield key, value
+
+
+@contextmanager
+def _interruptible() -> Iterator[list[int]]:
+    """Ends a search in order by Ctrl-C or SIGTERM, a second one at once; yields what came.
+
+    Tune itself ends in order by SIGUSR1 and by SIGINT; by SIGTERM it would leave its trials behind.
+    """
+    received: list[int] = []
+
+    def catch(number: int, frame: FrameType | None) -> None:
+        if received:
+            os._exit(128 + number)
+        received.append(number)
+        os.write(2, b'\nstopping the search; a second signal ends the process at once\n')
+        signal.raise_signal(signal.SIGUSR1)
+
+    os.environ['TUNE_DISABLE_SIGINT_HANDLER'] = '1'
+    before = {number: signal.signal(number, catch) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _last_lines(report: Report, interrupted: bool) -> str:
+    """Says how the search ended, what was best, and how to use it."""
+    from rlframe.tune.report import CONFIG, PICTURE, POLICY, TABLE
+
+    folder, best = short_path(report.folder), report.best
+    lines = [f'{row.name} failed: {row.error}' for row in report.errors]
+    lines += report.notes
+    if best is not None:
+        options = ', '.join(
+            f'{key}={value:.4g}' if isinstance(value, float) else f'{key}={value}'
+            for key, value in best.options.items()
+        )
+        lines.append(f'best of {len(report.rows)} trials: {best.name}: {options or "no options of its own"}')
+    state = 'interrupted and saved' if interrupted else 'done' if best is not None else 'no trial has a score'
+    reached = (
+        f': {report.metric} {best.score:.1f} after {best.env_steps:,} env steps' if best is not None else ''
+    )
+    lines.append(f'{state}{reached}. Results: {folder} ({TABLE}, {PICTURE})')
+    if interrupted:
+        lines.append(f'go on: python -m rlframe.entry tune --resume {folder}')
+    if best is not None:
+        lines.append(f'train it: python -m rlframe.entry -c {folder}/{CONFIG}')
+        lines.append(f"use it: rlframe.load('{folder}/{POLICY}').act(obs)")
+    return '\n'.join(lines)

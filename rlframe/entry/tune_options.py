@@ -1,0 +1,116 @@
+"""The command-line options of ``rlframe tune``, apart from what they do: reading them imports no Ray."""
+
+from __future__ import annotations
+
+import argparse
+
+from rlframe.entry.verbs import Verbs, count
+
+SCHEDULERS = ('asha', 'hyperband', 'median', 'pbt', 'pb2', 'none')
+"""Names that ``rlframe.tune.schedulers`` knows."""
+
+
+def add_tune(verbs: Verbs, common: argparse.ArgumentParser) -> None:
+    """Adds the verb."""
+    parser = verbs.add_parser(
+        'tune',
+        parents=[common],
+        help='search over the options of a config with Ray Tune',
+        epilog='Example: tune -c configs/cartpole_dqn.py --search "policy.learn.learning_rate=loguniform(1e-4,1e-2)"'
+        ' --num-samples 8 --scheduler asha --env-step 20000',
+    )
+    parser.add_argument('-c', '--config', metavar='FILE', help='config file: .py, .json or .yaml')
+    parser.add_argument(
+        '--search',
+        nargs='+',
+        action='extend',
+        default=[],
+        metavar='KEY=DOMAIN',
+        help='an option and what it is drawn from: uniform(a,b), loguniform(a,b), randint(a,b), choice(a,b,...),'
+        ' grid(a,b,...)',
+    )
+    parser.add_argument(
+        '-n', '--num-samples', type=count, default=1, metavar='N', help='how often to draw (default: 1)'
+    )
+    parser.add_argument(
+        '--scheduler',
+        choices=SCHEDULERS,
+        default='none',
+        help='which trials end early, or take over what better ones learned (default: none)',
+    )
+    parser.add_argument(
+        '--interval',
+        type=count,
+        metavar='N',
+        help='evaluations between two decisions of pbt and pb2, and before the first one of median (default: 4)',
+    )
+    parser.add_argument(
+        '--algorithm', choices=('random', 'optuna'), default='random', help='how to draw (default: random)'
+    )
+    parser.add_argument(
+        '--metric', default='eval/mean_reward', help='what trials are compared by (default: %(default)s)'
+    )
+    parser.add_argument(
+        '--mode', choices=('max', 'min'), default='max', help='which metric is better (default: max)'
+    )
+    parser.add_argument(
+        '--stop',
+        nargs='+',
+        action='extend',
+        default=[],
+        metavar='KEY=VALUE',
+        help='end a trial when a key of its results reaches a value',
+    )
+    parser.add_argument('--env-step', type=count, metavar='N', help='budget of each trial in env steps')
+    parser.add_argument(
+        '--train-iter', type=count, metavar='N', help='budget of each trial in train iterations'
+    )
+    parser.add_argument('--time-budget', type=float, metavar='SECONDS', help='when the whole search ends')
+    parser.add_argument(
+        '--max-concurrent',
+        type=count,
+        default=0,
+        metavar='N',
+        help='trials at a time (default: as many as there are CPUs for)',
+    )
+    parser.add_argument(
+        '--max-failures',
+        type=int,
+        default=0,
+        metavar='N',
+        help='how often a trial goes on from its last checkpoint after an error (default: 0)',
+    )
+    parser.add_argument('-s', '--seed', type=int, help='seed of the draws')
+    parser.add_argument('--name', help='name of the results folder, which must not exist')
+    parser.add_argument(
+        '--storage', default='.', metavar='DIR', help='where the results folder is made (default: here)'
+    )
+    parser.add_argument(
+        '--resume', metavar='DIR', help='go on with the search of this results folder, if you trust it'
+    )
+    parser.add_argument(
+        '--restart-errored',
+        action='store_true',
+        help='with --resume: begin trials anew that ended by an error',
+    )
+    parser.set_defaults(usage=parser)
+    parser.add_argument(
+        'overrides',
+        nargs='*',
+        metavar='KEY=VALUE',
+        help='options that replace those of the file in all trials',
+    )
+
+
+def check_tune(args: argparse.Namespace) -> None:
+    """Makes sure that the options belong together; ends the process by a message on usage where they do not."""
+    if args.resume is None and args.config is None:
+        args.usage.error('the following arguments are required: -c/--config')
+    if args.resume is not None and (args.config or args.search or args.overrides):
+        args.usage.error(
+            '--resume DIR goes on with the search as it was; leave out -c, --search and KEY=VALUE'
+        )
+    if args.resume is None and not args.search and args.num_samples == 1:
+        args.usage.error(
+            "what to search over? Give --search, for example 'policy.learn.learning_rate=loguniform(1e-4,1e-2)'"
+        )

@@ -1,0 +1,185 @@
+"""What a search leaves for its user: the best config as a file, the best policy, a table and a picture."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import importlib.util
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rlframe.config import split_config, write_total_config
+from rlframe.errors import ConfigError
+from rlframe.export import export_policy
+from rlframe.tune.trial import CHECKPOINT, SEARCH, compile_trial, trial_options
+
+CONFIG, TABLE, PICTURE, POLICY = 'best_config.py', 'trials.csv', 'scores.png', 'best_policy'
+"""Names in the results folder."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One trial."""
+
+    name: str
+    options: Mapping[str, Any]
+    """What was its own, by dotted keys."""
+    score: float
+    """The best that it reached; NaN where it reached none."""
+    env_steps: int
+    seconds: float
+    error: str
+    """Type and message of what ended it, empty where nothing did."""
+    result: Any
+    """What Ray knows of it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What came of a search, and where it is."""
+
+    folder: Path
+    """The results folder."""
+    metric: str
+    """What trials are compared by."""
+    rows: tuple[Row, ...]
+    """The trials, the best first."""
+    notes: tuple[str, ...]
+    """What could not be written, and why."""
+
+    @property
+    def best(self) -> Row | None:
+        """The trial with the best score, where there is one."""
+        return self.rows[0] if self.rows and not math.isnan(self.rows[0].score) else None
+
+    @property
+    def errors(self) -> list[Row]:
+        """The trials that ended by an error."""
+        return [row for row in self.rows if row.error]
+
+
+def write_report(results: Any) -> Report:
+    """Writes ``best_config.py``, ``best_policy/``, ``trials.csv`` and ``scores.png`` into the results folder.
+
+    Args:
+        results: What ``fit`` of a tuner of ``make_tuner`` returned.
+
+    Returns:
+        The same in numbers.
+    """
+    folder = Path(results.experiment_path)
+    search = json.loads((folder / SEARCH).read_text(encoding='utf-8'))
+    metric, sign = search['metric'], -1.0 if search['mode'] == 'max' else 1.0
+    rows = [_row(result, metric, sign) for result in results]
+    rows.sort(key=lambda row: math.inf if math.isnan(row.score) else sign * row.score)
+    report = Report(folder, metric, tuple(rows), ())
+    _write_table(folder / TABLE, rows, metric)
+    notes = []
+    if report.best is not None:
+        notes += _write_best(folder, report.best)
+        notes += _draw(folder / PICTURE, rows, metric)
+    return dataclasses.replace(report, notes=tuple(notes))
+
+
+def _row(result: Any, metric: str, sign: float) -> Row:
+    metrics = result.metrics or {}
+    scores = [kept[metric] for _, kept in result.best_checkpoints or () if metric in kept]
+    scores += [metrics[metric]] if metric in metrics else []
+    finite = [score for score in scores if math.isfinite(score)]
+    return Row(
+        name=Path(result.path).name,
+        options=trial_options(result.config or {}),
+        score=min(finite, key=lambda score: sign * score, default=math.nan),
+        env_steps=int(metrics.get('timesteps_total') or 0),
+        seconds=float(metrics.get('time_total_s') or 0.0),
+        error=_described(result.error),
+        result=result,
+    )
+
+
+def _described(error: BaseException | None) -> str:
+    """Returns an error in one line: of one that came out of an actor, what was raised there."""
+    if error is None:
+        return ''
+    cause = getattr(error, 'cause', None) or error
+    if cause is error:
+        last = str(error).strip().splitlines()[-1:] or ['']
+        return f'{type(error).__name__}: {last[0]}'
+    return f'{type(cause).__name__}: {cause}'
+
+
+def _write_table(path: Path, rows: Sequence[Row], metric: str) -> None:
+    keys = list(dict.fromkeys(key for row in rows for key in row.options))
+    with open(path, 'w', encoding='utf-8', newline='') as file:
+        table = csv.writer(file)
+        table.writerow(['trial', metric, *keys, 'env_steps', 'seconds', 'error'])
+        for row in rows:
+            options = [row.options.get(key, '') for key in keys]
+            table.writerow([row.name, row.score, *options, row.env_steps, round(row.seconds, 1), row.error])
+
+
+def _write_best(folder: Path, best: Row) -> list[str]:
+    """Writes the config of the best trial, and the policy as it was when its score was best."""
+    cfg = compile_trial(best.result.config)
+    write_total_config(folder / CONFIG, *split_config(cfg))
+    checkpoint = _best_checkpoint(best)
+    if checkpoint is None:
+        return [f'{POLICY}: not written, as {best.name} left no checkpoint']
+    try:
+        export_policy(checkpoint, ['artifact'], folder / POLICY, allow_import=True)
+    except ConfigError as error:
+        return [f'{POLICY}: not written: {error}']
+    return []
+
+
+def _best_checkpoint(best: Row) -> Path | None:
+    kept = [
+        checkpoint
+        for checkpoint, metrics in best.result.best_checkpoints or ()
+        if best.score in metrics.values()
+    ]
+    chosen = kept[0] if kept else best.result.checkpoint
+    return None if chosen is None else Path(chosen.path) / CHECKPOINT
+
+
+def _draw(path: Path, rows: Sequence[Row], metric: str) -> list[str]:
+    """Draws the score against each option that differs between trials."""
+    scored = [row for row in rows if not math.isnan(row.score)]
+    keys = [key for key in scored[0].options if len({str(row.options.get(key)) for row in scored}) > 1]
+    if not keys:
+        return []
+    if importlib.util.find_spec('matplotlib') is None:
+        return [f"{path.name}: not drawn, as matplotlib is not installed: pip install 'rlframe[tune]'"]
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    columns = min(3, len(keys))
+    lines = math.ceil(len(keys) / columns)
+    figure = Figure(figsize=(1 + 4 * columns, 1 + 3 * lines), layout='constrained')
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(lines, columns, squeeze=False, sharey=True).flat
+    for axis in axes[len(keys) :]:
+        axis.set_visible(False)
+    for axis, key in zip(axes, keys, strict=False):
+        _scatter(axis, [row.options.get(key) for row in scored], [row.score for row in scored])
+        axis.set_xlabel(key)
+    for i in range(0, lines * columns, columns):
+        axes[i].set_ylabel(metric)
+    figure.suptitle(f'{len(scored)} trials; the star is {scored[0].name}', fontsize=10)
+    figure.savefig(path, dpi=110)
+    return []
+
+
+def _scatter(axis: Any, values: Sequence[Any], scores: Sequence[float]) -> None:
+    """Draws scores against the values of an option, the first as a star."""
+    numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
+    places: Sequence[Any] = numbers if len(numbers) == len(values) else [str(value) for value in values]
+    axis.scatter(places, scores, s=24)
+    axis.scatter(places[:1], scores[:1], s=90, marker='*')
+    if places is numbers and min(numbers) > 0 and max(numbers) > 30 * min(numbers):
+        axis.set_xscale('log')
+        axis.xaxis.set_minor_formatter('')
+    axis.grid(alpha=0.3)

@@ -1,0 +1,74 @@
+"""What a trial takes of the cluster, and the refusal of what the cluster can never give."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ray.tune import Callback
+
+from rlframe.errors import ResourceError
+from rlframe.utils.lazy import LazyModule
+from rlframe.utils.ray_session import actor_resources
+from rlframe.utils.resolved_config import ResolvedConfig
+from rlframe.worker.collector.ray_options import pool_options, remote_config_of
+
+ray = LazyModule('ray')
+
+
+def bundles_of(cfg: ResolvedConfig, learner: Mapping[str, float] | None = None) -> list[dict[str, float]]:
+    """Returns what a trial takes: first the process that learns, then each of its actors.
+
+    Args:
+        cfg: The compiled config of the trial.
+        learner: What the process that learns takes, where it is not 1 CPU and, for a policy on CUDA, 1 GPU.
+    """
+    own = {'CPU': 1.0, **({'GPU': 1.0} if _on_cuda(cfg) else {}), **(learner or {})}
+    bundles = [{name: float(size) for name, size in own.items()}]
+    collector, evaluator = cfg.policy.collect.collector, cfg.policy.eval.evaluator
+    if collector.get('backend') == 'ray':
+        ranks = range(collector.num_collectors)
+        bundles += [actor_resources(remote_config_of(collector, rank)) for rank in ranks]
+    if evaluator.get('backend') == 'ray':
+        bundles.append(actor_resources(remote_config_of(pool_options(evaluator), 0)))
+    return bundles
+
+
+def _on_cuda(cfg: ResolvedConfig) -> bool:
+    from rlframe.policy.device import resolve_device
+
+    return resolve_device(cfg.policy).type == 'cuda'
+
+
+class ResourceCheck(Callback):  # type: ignore[misc]  # Ray is untyped
+    """Ends a search whose trials can never start; Tune itself would wait for ever."""
+
+    def on_step_begin(self, iteration: int, trials: Sequence[Any], **info: Any) -> None:
+        """Looks at the trials that wait.
+
+        Raises:
+            ResourceError: With what is needed and what the cluster has, in numbers.
+        """
+        for trial in trials:
+            if trial.status == 'PENDING' and trial.placement_group_factory is not None:
+                check_fits(trial.placement_group_factory.bundles, str(trial))
+
+
+def check_fits(bundles: Sequence[Mapping[str, float]], who: str) -> None:
+    """Makes sure that the cluster, were it empty, has room for the bundles.
+
+    Raises:
+        ResourceError: With the numbers.
+    """
+    total = ray.cluster_resources()
+    nodes = [node['Resources'] for node in ray.nodes() if node['Alive']]
+    for name in sorted({name for bundle in bundles for name in bundle}):
+        needed, largest = sum(b.get(name, 0) for b in bundles), max(b.get(name, 0) for b in bundles)
+        if needed > total.get(name, 0) or largest > max((n.get(name, 0) for n in nodes), default=0):
+            raise ResourceError(
+                f'{who} needs {needed:g} {name} in {len(bundles)} bundle(s), the largest of {largest:g};'
+                f' the cluster has {total.get(name, 0):g} on {len(nodes)} node(s)',
+                where='resources',
+                remedy='Ask for fewer collectors (policy.collect.collector.num_collectors), for less for each'
+                " (remote_configs), or for less for the process that learns (resources={'CPU': 0.5}).",
+            )

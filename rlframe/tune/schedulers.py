@@ -1,0 +1,134 @@
+"""Schedulers by their names: which trials end early, and which take over what others learned."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ray.tune.schedulers import (
+    ASHAScheduler,
+    HyperBandScheduler,
+    MedianStoppingRule,
+    PopulationBasedTraining,
+)
+from ray.tune.search.sample import Float, Function, Integer
+
+from rlframe.errors import ConfigError, MissingDependencyError
+from rlframe.registry import nearest
+from rlframe.tune.space import is_searched
+from rlframe.utils.resolved_config import ResolvedConfig
+
+TIME = 'timesteps_total'
+"""What trials are compared after: env steps, warm-up included."""
+REDUCTION = 3
+"""Of so many trials one goes on at each of ASHA's and HyperBand's rungs."""
+
+
+def make_scheduler(
+    name: str, cfg: ResolvedConfig, space: Mapping[str, Any], interval: int | None = None
+) -> Any:
+    """Makes a scheduler.
+
+    Args:
+        name: One of ``SCHEDULERS``.
+        cfg: The config that the trials have in common.
+        space: What is searched over, by dotted keys.
+        interval: Evaluations between two decisions of PBT and PB2, and before the first one of the median rule.
+
+    Raises:
+        ConfigError: If there is none of this name, or this experiment has not what it needs.
+    """
+    if name not in SCHEDULERS:
+        hint = nearest(name, SCHEDULERS)
+        raise ConfigError(
+            f'no scheduler is called {name!r}.{hint}',
+            where='scheduler',
+            got=name,
+            expected=f'one of {", ".join(SCHEDULERS)}',
+        )
+    return SCHEDULERS[name](cfg, space, 4 if interval is None else interval)
+
+
+def _budget(cfg: ResolvedConfig, name: str) -> int:
+    budget: int = cfg.max_env_step
+    if budget >= 10**10:
+        raise ConfigError(
+            f'{name} compares trials after parts of a budget, and this config has none',
+            where='max_env_step',
+            remedy='Give --env-step, or max_env_step in the config.',
+        )
+    return budget
+
+
+def _asha(cfg: ResolvedConfig, space: Mapping[str, Any], interval: int) -> Any:
+    budget = _budget(cfg, 'asha')
+    first = max(1, budget // REDUCTION**3)
+    return ASHAScheduler(time_attr=TIME, max_t=budget, grace_period=first, reduction_factor=REDUCTION)
+
+
+def _hyperband(cfg: ResolvedConfig, space: Mapping[str, Any], interval: int) -> Any:
+    return HyperBandScheduler(time_attr=TIME, max_t=_budget(cfg, 'hyperband'), reduction_factor=REDUCTION)
+
+
+def _median(cfg: ResolvedConfig, space: Mapping[str, Any], interval: int) -> Any:
+    return MedianStoppingRule(time_attr='training_iteration', grace_period=interval, min_samples_required=2)
+
+
+def _pbt(cfg: ResolvedConfig, space: Mapping[str, Any], interval: int) -> Any:
+    searched = _perturbable(cfg, space, 'pbt')
+    mutations = {
+        key: list(domain['grid_search']) if isinstance(domain, Mapping) else domain
+        for key, domain in searched.items()
+    }
+    return PopulationBasedTraining(
+        time_attr='training_iteration', perturbation_interval=interval, hyperparam_mutations=mutations
+    )
+
+
+def _pb2(cfg: ResolvedConfig, space: Mapping[str, Any], interval: int) -> Any:
+    if importlib.util.find_spec('sklearn') is None:
+        raise MissingDependencyError(
+            'pb2 needs scikit-learn', where='scheduler', remedy="pip install 'rlframe[tune]'."
+        )
+    from ray.tune.schedulers.pb2 import PB2
+
+    searched = _perturbable(cfg, space, 'pb2')
+    for key, domain in searched.items():
+        if not isinstance(domain, Float | Integer):
+            raise ConfigError(
+                'pb2 searches intervals of numbers only',
+                where=f'param_space[{key!r}]',
+                got=domain,
+                expected='uniform(a,b), loguniform(a,b) or randint(a,b)',
+            )
+    bounds: dict[str, Any] = {key: [domain.lower, domain.upper] for key, domain in searched.items()}
+    return PB2(time_attr='training_iteration', perturbation_interval=interval, hyperparam_bounds=bounds)
+
+
+def _perturbable(cfg: ResolvedConfig, space: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Returns what is searched over, where all of it may change while a run goes on."""
+    searched = {key: domain for key, domain in space.items() if is_searched(domain)}
+    if not searched:
+        raise ConfigError(f'{name} needs an option to change', where='param_space')
+    for key, domain in searched.items():
+        if not cfg._may_change.get(key):
+            raise ConfigError(
+                f'{name} changes options while training goes on, and {key} cannot change then',
+                where=f'param_space[{key!r}]',
+                remedy='Search it with asha, hyperband, median or none; for example policy.learn.learning_rate may change.',
+            )
+        if isinstance(domain, Function):
+            raise ConfigError(f'{name} cannot change what a function draws', where=f'param_space[{key!r}]')
+    return searched
+
+
+SCHEDULERS: dict[str, Callable[[ResolvedConfig, Mapping[str, Any], int], Any]] = {
+    'asha': _asha,
+    'hyperband': _hyperband,
+    'median': _median,
+    'pbt': _pbt,
+    'pb2': _pb2,
+    'none': lambda cfg, space, interval: None,
+}
+"""Names of schedulers, and what makes them."""

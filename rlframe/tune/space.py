@@ -1,0 +1,125 @@
+"""What is searched over: domains written as text, and the check that a config can take what is drawn from them."""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ray import tune
+from ray.tune.search.sample import Categorical, Domain, Float, Function, Integer
+
+from rlframe.config.tree import ALIASES, parse_value
+from rlframe.errors import ConfigError
+from rlframe.registry import nearest
+from rlframe.tune.trial import OWN_KEYS, TrialBase, compile_trial, trial_options
+
+DOMAINS: dict[str, Any] = {
+    'uniform': tune.uniform,
+    'quniform': tune.quniform,
+    'loguniform': tune.loguniform,
+    'qloguniform': tune.qloguniform,
+    'randint': tune.randint,
+    'qrandint': tune.qrandint,
+    'lograndint': tune.lograndint,
+    'randn': tune.randn,
+    'choice': lambda *values: tune.choice(list(values)),
+    'grid': lambda *values: tune.grid_search(list(values)),
+}
+"""What a domain can be called in text, and what makes it."""
+
+EXAMPLES = 'loguniform(1e-4,1e-2), uniform(0,1), randint(1,10), choice(32,64,128) or grid(32,64,128)'
+
+
+def parse_domain(text: str, where: str = '') -> Any:
+    """Reads a domain such as ``loguniform(1e-4,1e-2)``.
+
+    Raises:
+        ConfigError: If it is none.
+    """
+    match = re.fullmatch(r'\s*(\w+)\s*\((.*)\)\s*', text, re.DOTALL)
+    if match is None:
+        raise ConfigError('no domain to search', where=where, got=text, expected=EXAMPLES)
+    name, inside = match[1], match[2]
+    if name not in DOMAINS:
+        hint = nearest(name, DOMAINS)
+        raise ConfigError(f'no domain is called {name!r}.{hint}', where=where, got=text, expected=EXAMPLES)
+    try:
+        values = [_value(node) for node in ast.parse(f'f({inside})', mode='eval').body.args]  # type: ignore[attr-defined]
+        if name in ('choice', 'grid') and len(values) == 1 and isinstance(values[0], list | tuple):
+            values = list(values[0])
+        if not values and name in ('choice', 'grid'):
+            raise ValueError('there is nothing to choose from')
+        return DOMAINS[name](*values)
+    except (SyntaxError, TypeError, ValueError) as error:
+        raise ConfigError(f'{text}: {error}', where=where, got=text, expected=EXAMPLES) from error
+
+
+def _value(node: ast.expr) -> Any:
+    return parse_value(ast.unparse(node))
+
+
+def flat_space(param_space: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a search space by dotted keys, with the short starts of keys written out.
+
+    Raises:
+        ConfigError: If it has a key that is none of a run's options.
+    """
+    if taken := [key for key in param_space if key in OWN_KEYS]:
+        raise ConfigError(
+            f'{taken[0]!r} is no option of a run',
+            where='param_space',
+            remedy='It is an argument of make_tuner.',
+        )
+    found = {}
+    for key, value in trial_options(param_space).items():
+        first, _, rest = key.partition('.')
+        found[f'{ALIASES.get(first, first)}.{rest}' if rest else key] = value
+    return found
+
+
+def check_space(base: TrialBase, space: Mapping[str, Any]) -> None:
+    """Makes sure that the config can take the ends of every domain.
+
+    Raises:
+        ConfigError: If a key is unknown, or a value that may be drawn is impossible.
+    """
+    known = compile_trial({'config': base})._may_change
+    for key, domain in space.items():
+        if isinstance(domain, Function) and key not in known:
+            raise ConfigError(f'{key} is not a known key.{nearest(key, known)}', where='param_space')
+        for value in ends(domain):
+            try:
+                compile_trial({'config': base, key: value})
+            except ConfigError as error:
+                raise ConfigError(str(error), where=f'param_space[{key!r}]') from error
+
+
+def ends(domain: Any) -> list[Any]:
+    """Returns the values that a domain has at its ends, or all of them where it is a choice."""
+    if isinstance(domain, Mapping) and domain.keys() == {'grid_search'}:
+        return list(domain['grid_search'])
+    if isinstance(domain, Categorical):
+        return list(domain.categories)
+    if isinstance(domain, Float | Integer):
+        found = [domain.lower, domain.upper - 1 if isinstance(domain, Integer) else domain.upper]
+        return [value for value in found if value is not None and math.isfinite(value)]
+    return [] if isinstance(domain, Domain) else [domain]
+
+
+def is_searched(domain: Any) -> bool:
+    """Whether more than one value may be drawn."""
+    return isinstance(domain, Domain) or (isinstance(domain, Mapping) and 'grid_search' in domain)
+
+
+def described(domain: Any) -> str:
+    """Returns a domain in words."""
+    if isinstance(domain, Categorical):
+        return f'one of {list(domain.categories)}'
+    if isinstance(domain, Mapping):
+        return f'each of {list(domain["grid_search"])}'
+    if isinstance(domain, Float | Integer):
+        return f'in [{domain.lower:g}, {domain.upper:g}]'
+    return 'drawn by a function'

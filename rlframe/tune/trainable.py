@@ -1,0 +1,95 @@
+"""RLTrainable: an experiment as a trial of Ray Tune."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ray.tune import PlacementGroupFactory, Trainable
+
+from rlframe.errors import RLFrameError
+from rlframe.tune.resources import bundles_of
+from rlframe.tune.trial import Trial, compile_trial
+
+logger = logging.getLogger('rlframe.tune')
+
+
+class RLTrainable(Trainable):  # type: ignore[misc]  # Ray is untyped
+    """Trains a policy as a trial of Ray Tune; each result is one evaluation.
+
+    Its config has ``config``, the absolute path of a config file (or ``main_config`` and ``create_config``), and options
+    by their dotted keys, such as ``policy.learn.learning_rate``, or nested in sections. Further keys: ``metric``, which
+    must be a number in every result, and ``resources`` of the process that learns, such as ``{'CPU': 0.5}``.
+
+    A network of the user's own is given by ``tune.with_parameters(RLTrainable, model=network)``.
+
+    The run folder is ``run`` in the trial's; a trial that goes on from a checkpoint begins another one, ``run_1``.
+    """
+
+    _exp: Trial | None = None
+    _exp_model: Any = None
+
+    def setup(self, config: Mapping[str, Any], model: Any = None) -> None:
+        """Checks the config; envs and networks are made by the first step, or by ``load_checkpoint``.
+
+        Raises:
+            ConfigError: If an option is unknown or impossible.
+        """
+        self._exp_model = model
+        self._exp = self._trial(config)
+
+    def _trial(self, config: Mapping[str, Any]) -> Trial:
+        return Trial(config, Path(self.logdir).absolute(), str(self.trial_id), self._exp_model)
+
+    @property
+    def _running(self) -> Trial:
+        assert self._exp is not None, 'setup comes first'
+        return self._exp
+
+    def step(self) -> dict[str, Any]:
+        """Trains until the next evaluation; see ``Trial.step``."""
+        return self._running.step()
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        """Writes everything that the next step depends on."""
+        self._running.save(Path(checkpoint_dir))
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        """Goes on from ``save_checkpoint``, with the options of this trial; a clone where another one wrote it."""
+        self._running.load(Path(checkpoint))
+
+    def reset_config(self, new_config: Mapping[str, Any]) -> bool:
+        """Begins another trial in this process, of which nothing of the last one is part."""
+        self.cleanup()
+        self._exp = self._trial(new_config)
+        return True
+
+    def cleanup(self) -> None:
+        """Closes everything; never raises, and may be called twice."""
+        try:
+            if self._exp is not None:
+                self._exp.close()
+        except Exception:
+            logger.exception('a trial could not be closed in order')
+
+    def _export_model(self, export_formats: list[str], export_dir: str) -> dict[str, str]:
+        return self._running.export(export_formats, Path(export_dir))
+
+    @classmethod
+    def default_resource_request(cls, config: Mapping[str, Any]) -> PlacementGroupFactory:
+        """Returns a bundle for what learns, and one for each actor that collects or evaluates."""
+        try:
+            cfg = compile_trial(config)
+        except RLFrameError:  # the trial itself says so, where its error can be seen
+            return PlacementGroupFactory([{'CPU': 1.0}])
+        return PlacementGroupFactory(bundles_of(cfg, config.get('resources')), strategy='PACK')
+
+    @classmethod
+    def resource_help(cls, config: Mapping[str, Any]) -> str:
+        """Says which keys decide what a trial takes."""
+        return (
+            'A trial takes `resources` ({"CPU": 1}, and a GPU where policy.device is CUDA), and for each of'
+            ' policy.collect.collector.num_collectors actors with backend="ray" what remote_configs says (1 CPU).'
+        )

@@ -1,0 +1,213 @@
+"""Trial: a config with options of its own, trained from one evaluation to the next."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import sys
+import tempfile
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rlframe.config import compile_config, read_config
+from rlframe.errors import ConfigError, NonFiniteError
+from rlframe.pipeline import SerialPipeline
+from rlframe.utils.resolved_config import ResolvedConfig, to_plain
+from rlframe.utils.run_folder import free_folder
+
+METRIC = 'eval/mean_reward'
+"""What trials are compared by where nothing is said: the mean return of the last evaluation."""
+CHECKPOINT, OWNER = 'latest', 'trial.json'
+"""In a checkpoint of Tune: the checkpoint of the run, which ``rlframe eval`` and ``--resume`` take, and whose it is."""
+SEARCH = 'search.json'
+"""In a results folder: what its trials are compared by."""
+OWN_KEYS = ('config', 'main_config', 'create_config', 'metric', 'resources')
+"""Keys of a trial's config that are no options of a run."""
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class TrialBase:
+    """The config that all trials have in common, as one value: Tune looks for samples in every dict."""
+
+    main: Mapping[str, Any]
+    """``main_config``."""
+    create: Mapping[str, Any]
+    """``create_config``."""
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """What is laid over them, by dotted keys."""
+    import_path: tuple[str, ...] = ()
+    """Absolute folders that its modules are imported from."""
+
+    def __repr__(self) -> str:
+        return f'<config {self.main.get("exp_name", "")}>'
+
+
+def trial_options(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the options that a trial has of its own, by dotted keys; dicts inside are flattened."""
+    found: dict[str, Any] = {}
+    for key, value in config.items():
+        if key not in OWN_KEYS:
+            _flatten(str(key), value, found)
+    return found
+
+
+def _flatten(key: str, value: Any, found: dict[str, Any]) -> None:
+    if isinstance(value, Mapping) and value and value.keys() != {'grid_search'}:
+        for name, below in value.items():
+            _flatten(f'{key}.{name}', below, found)
+    else:
+        is_number = hasattr(value, 'item') and getattr(value, 'shape', None) == ()
+        found[key] = value.item() if is_number else value
+
+
+def trial_pair(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Returns the main and create config that a trial's config begins with.
+
+    Raises:
+        ConfigError: If it names none, or a file by a path that is not absolute: trials have working directories of their own.
+    """
+    base = config.get('config')
+    if isinstance(base, TrialBase):
+        sys.path += [folder for folder in base.import_path if folder not in sys.path]
+        return base.main, base.create
+    if base is None and 'main_config' in config and 'create_config' in config:
+        return to_plain(config['main_config']), to_plain(config['create_config'])
+    if not isinstance(base, str | Path):
+        raise ConfigError(
+            'a trial needs a config',
+            where='config',
+            got=base,
+            expected='the absolute path of a file, or main_config and create_config beside it',
+        )
+    return read_config(base)
+
+
+def compile_trial(config: Mapping[str, Any]) -> ResolvedConfig:
+    """Compiles a trial's config.
+
+    Args:
+        config: ``config``, a file or a ``TrialBase``, or ``main_config`` and ``create_config``; ``metric``; and options by
+            dotted keys or in sections, which are laid over them.
+
+    Raises:
+        ConfigError: If an option is unknown or impossible.
+    """
+    base = config.get('config')
+    common = base.options if isinstance(base, TrialBase) else {}
+    return compile_config(*trial_pair(config), overrides={**common, **trial_options(config)})
+
+
+class Trial:
+    """A run that can be held, handed on and taken over between two evaluations.
+
+    Its pipeline is made when it is first needed: one that goes on from a checkpoint is made with it.
+
+    Args:
+        config: What ``compile_trial`` takes.
+        home: Folder for the run folder.
+        trial_id: Who it is; checkpoints of another one are cloned.
+        model: A network to use instead of the one that the config names.
+    """
+
+    def __init__(self, config: Mapping[str, Any], home: Path, trial_id: str, model: Any = None) -> None:
+        self.cfg = compile_trial(config)
+        """The compiled config."""
+        self._metric: str = config.get('metric', METRIC)
+        self._home, self._trial_id, self._model = home, trial_id, model
+        self._pipeline: SerialPipeline | None = None
+
+    @property
+    def pipeline(self) -> SerialPipeline:
+        """The run itself."""
+        if self._pipeline is None:
+            self._pipeline = self._make()
+        return self._pipeline
+
+    def _make(self, resume: Path | None = None, clone_key: int | None = None) -> SerialPipeline:
+        return SerialPipeline(
+            self.cfg, lambda: free_folder(self._home / 'run'), self._model, resume, clone_key
+        )
+
+    def step(self) -> dict[str, Any]:
+        """Trains until the next evaluation is there, or to the end.
+
+        Returns:
+            Counters and scores under the same keys every time, and what Tune is to be told.
+
+        Raises:
+            NonFiniteError: If the score is no number: schedulers would pass such a trial over without a word.
+        """
+        pipeline = self.pipeline
+        progress, best, evaluations = pipeline.progress, pipeline.evaluator.best, pipeline.evaluations
+        envstep, episodes = progress.envstep, progress.episodes
+
+        def is_scored(pipeline: SerialPipeline) -> bool:
+            return pipeline.evaluations > evaluations and _is_number(pipeline.result().get(self._metric, 0))
+
+        if not pipeline.finished:
+            pipeline.run(is_scored, supervised=True)
+        result = {name: _plain(value) for name, value in pipeline.result().items()}
+        if not _is_number(score := result.get(self._metric, 0)):
+            raise NonFiniteError(
+                f'the score of the trial is {score}',
+                where=self._metric,
+                remedy='Was there an evaluation, or an episode that ended, before the budget was spent?',
+            )
+        return {
+            **result,
+            'timesteps_this_iter': progress.envstep - envstep,
+            'episodes_this_iter': progress.episodes - episodes,
+            'eval_is_fresh': pipeline.evaluations > evaluations,
+            'done': pipeline.finished,
+            'should_checkpoint': pipeline.evaluator.best != best,
+        }
+
+    def save(self, folder: Path) -> None:
+        """Writes everything that the next step depends on into a folder."""
+        self.pipeline.save_checkpoint(folder / CHECKPOINT)
+        (folder / OWNER).write_text(json.dumps({'trial_id': self._trial_id}), encoding='utf-8')
+
+    def load(self, folder: Path) -> None:
+        """Goes on where a trial wrote this; as another one, with other random numbers, where it was not this one.
+
+        Learning rates and all other options are those of this trial.
+
+        Raises:
+            CheckpointError: If it is missing or damaged, or was made by another policy or for another env.
+        """
+        self.close()
+        owner = folder / OWNER
+        origin = json.loads(owner.read_text(encoding='utf-8'))['trial_id'] if owner.is_file() else None
+        is_clone = origin not in (None, self._trial_id)
+        clone_key = zlib.crc32(self._trial_id.encode()) if is_clone else None
+        self._pipeline = self._make(folder / CHECKPOINT, clone_key)
+
+    def export(self, formats: Sequence[str], folder: Path) -> dict[str, str]:
+        """Writes the policy as it is now for use elsewhere and returns where, by format.
+
+        Raises:
+            ConfigError: If a format is unknown, or cannot hold such a policy.
+        """
+        from rlframe.export import export_policy
+
+        with tempfile.TemporaryDirectory() as place:
+            saved = self.pipeline.checkpoints.save_policy(Path(place) / CHECKPOINT)
+            written = export_policy(saved, formats, folder, allow_import=True)
+        return {name: str(path) for name, path in written.items()}
+
+    def close(self) -> None:
+        """Closes envs, actors, logs and files; may be called twice."""
+        pipeline, self._pipeline = self._pipeline, None
+        if pipeline is not None:
+            pipeline.cleanup()
+
+
+def _is_number(value: Any) -> bool:
+    return math.isfinite(value)
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if hasattr(value, 'item') else value

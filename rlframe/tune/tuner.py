@@ -1,0 +1,282 @@
+"""make_tuner: a search over the options of a config, checked before anything starts."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.tune import (
+    CheckpointConfig,
+    FailureConfig,
+    RunConfig,
+    SyncConfig,
+    TuneConfig,
+    Tuner,
+)
+from ray.tune.schedulers import TrialScheduler
+from ray.tune.search.basic_variant import BasicVariantGenerator
+
+from rlframe.config import compile_config, read_config
+from rlframe.config.tree import parse_value
+from rlframe.errors import (
+    CheckpointNotFoundError,
+    ConfigError,
+    ExperimentDirError,
+    ExperimentExistsError,
+    MissingDependencyError,
+)
+from rlframe.registry import SERIAL_EVALUATOR_REGISTRY, nearest
+from rlframe.tune.resources import ResourceCheck, bundles_of, check_fits
+from rlframe.tune.schedulers import make_scheduler
+from rlframe.tune.space import check_space, flat_space, is_searched
+from rlframe.tune.trainable import RLTrainable
+from rlframe.tune.trial import METRIC, SEARCH, TrialBase
+from rlframe.utils.ray_session import connect
+from rlframe.utils.resolved_config import ResolvedConfig
+from rlframe.utils.run_folder import check_writable, free_folder
+
+RESULT_KEYS = (
+    METRIC,
+    'eval/best_mean_reward',
+    'rollout/ep_rew_mean',
+    'envstep',
+    'train_iter',
+    'episodes',
+    'wall_time',
+    'training_iteration',
+    'timesteps_total',
+    'episodes_total',
+    'time_total_s',
+)
+"""What every result has, and can be compared or stopped by."""
+SEARCHES = ('random', 'optuna')
+"""Ways to draw from domains."""
+KEPT = 4
+"""Checkpoints of a trial that are kept, those with the best scores and the last."""
+
+
+def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
+    config: str | Path | tuple[Mapping[str, Any], Mapping[str, Any]],
+    param_space: Mapping[str, Any],
+    *,
+    overrides: Sequence[str] = (),
+    metric: str = METRIC,
+    mode: str = 'max',
+    num_samples: int = 1,
+    scheduler: str | TrialScheduler | None = 'none',
+    interval: int | None = None,
+    search: str | Any = 'random',
+    seed: int | None = None,
+    stop: Mapping[str, float] | None = None,
+    max_concurrent_trials: int = 0,
+    time_budget_s: float | None = None,
+    max_env_step: int | None = None,
+    max_train_iter: int | None = None,
+    name: str | None = None,
+    storage_path: str | Path = '.',
+    resources: Mapping[str, float] | None = None,
+    max_failures: int = 0,
+    checkpoint_frequency: int = 1,
+    reuse_actors: bool = True,
+    callbacks: Sequence[Any] = (),
+    ray_init_config: Mapping[str, Any] | None = None,
+) -> Tuner:
+    """Prepares a search; ``fit()`` of what is returned does it.
+
+    Ray is connected to where this process has none yet, see ``rlframe.utils.ray_session.connect``.
+
+    Args:
+        config: Path of a config file, or a pair of main and create config.
+        param_space: Dotted keys of options, such as ``policy.learn.learning_rate``, and domains of ``ray.tune``, such as
+            ``tune.loguniform(1e-4, 1e-2)``; sections may be nested, and values be fixed.
+        overrides: ``key=value`` texts that all trials have in common.
+        metric: What trials are compared by: one of ``RESULT_KEYS``, or another score of the config's evaluator.
+        mode: ``max`` or ``min``: which metric is better.
+        num_samples: How often to draw from the space; a grid is gone through each time.
+        scheduler: One of ``SCHEDULERS``, or one of Ray's.
+        interval: Evaluations between two decisions of PBT and PB2, and before the median rule's first; 4 where not given.
+        search: ``random``, ``optuna``, or a searcher of Ray's.
+        seed: Of the draws; the seed of the runs is the config's, or an option to search over like others.
+        stop: Keys of results, and the values at which a trial ends.
+        max_concurrent_trials: 0: as many as the cluster has room for.
+        time_budget_s: Seconds after which the search ends.
+        max_env_step: Budget of each trial in env steps.
+        max_train_iter: Budget of each trial in train iterations.
+        name: Name of the results folder, which must not exist; where not given, ``<exp_name>_tune`` with a number.
+        storage_path: Folder of the results folder.
+        resources: What the process that learns takes: ``{'CPU': 1}``, and a GPU for a policy on CUDA.
+        max_failures: How often a trial is begun again from its last checkpoint after an error; -1: always.
+        checkpoint_frequency: Evaluations between two checkpoints of a trial.
+        reuse_actors: Whether a process that a trial leaves is used for the next one.
+        callbacks: Callbacks of ``ray.tune``.
+        ray_init_config: Arguments of ``ray.init``, where Ray is started here.
+
+    Raises:
+        ConfigError: If anything of this is unknown or impossible; nothing is written then.
+        ResourceError: If a trial needs more than the cluster has, in numbers.
+    """
+    pair = read_config(config) if isinstance(config, str | Path) else config
+    cfg = compile_config(*pair, overrides=overrides, max_env_step=max_env_step, max_train_iter=max_train_iter)
+    common: dict[str, Any] = _common(overrides, max_env_step=max_env_step, max_train_iter=max_train_iter)
+    base = TrialBase(pair[0], pair[1], common, tuple(str(Path(entry).absolute()) for entry in sys.path))
+    space = flat_space(param_space)
+    check_space(base, space)
+    _check_numbers(mode=mode, num_samples=num_samples, checkpoint_frequency=checkpoint_frequency)
+    for key, what in ((metric, 'metric'), *((key, 'stop') for key in stop or ())):
+        _check_key(key, what, cfg)
+    ends_early = make_scheduler(scheduler, cfg, space, interval) if isinstance(scheduler, str) else scheduler
+    if isinstance(search, str):
+        search = _make_search(search, space, seed, max_concurrent_trials)
+        max_concurrent_trials = 0
+    if not ray.is_initialized():
+        connect(ray_init_config)
+    check_fits(bundles_of(cfg, resources), 'a trial')
+    folder = _new_folder(storage_path, name, cfg)
+    (folder / SEARCH).write_text(json.dumps({'metric': metric, 'mode': mode}) + '\n', encoding='utf-8')
+    return Tuner(
+        RLTrainable,
+        param_space={'config': base, 'metric': metric, 'resources': dict(resources or {}), **space},
+        tune_config=TuneConfig(
+            metric=metric,
+            mode=mode,
+            num_samples=num_samples,
+            scheduler=ends_early,
+            search_alg=search,
+            max_concurrent_trials=max_concurrent_trials or None,
+            time_budget_s=time_budget_s,
+            reuse_actors=reuse_actors,
+            trial_name_creator=_trial_name,
+            trial_dirname_creator=_trial_name,
+        ),
+        run_config=RunConfig(
+            name=folder.name,
+            storage_path=str(folder.parent),
+            stop=dict(stop or {}),
+            verbose=0,
+            callbacks=[ResourceCheck(), *callbacks],
+            failure_config=FailureConfig(max_failures=max_failures),
+            sync_config=SyncConfig(sync_artifacts=True),
+            checkpoint_config=CheckpointConfig(
+                num_to_keep=KEPT,
+                checkpoint_score_attribute=metric,
+                checkpoint_score_order=mode,
+                checkpoint_frequency=checkpoint_frequency,
+                checkpoint_at_end=True,
+            ),
+        ),
+    )
+
+
+def restore_tuner(
+    path: str | Path, *, restart_errored: bool = False, ray_init_config: Mapping[str, Any] | None = None
+) -> Tuner:
+    """Prepares to go on with a search that was interrupted; finished trials stay as they are.
+
+    What Ray wrote there holds pickles, which run code when they are read: go on with folders that you trust only.
+
+    Args:
+        path: Its results folder, which may have been moved.
+        restart_errored: Whether trials that ended by an error begin again.
+        ray_init_config: Arguments of ``ray.init``, where Ray is started here.
+
+    Raises:
+        CheckpointNotFoundError: If there is no search to go on with.
+    """
+    folder = Path(path).expanduser().absolute()
+    if not (folder / 'tuner.pkl').is_file():
+        seen = (
+            ', '.join(sorted(entry.name for entry in folder.iterdir())[:8]) if folder.is_dir() else 'nothing'
+        )
+        raise CheckpointNotFoundError(
+            f'no search to go on with: there is no tuner.pkl, but {seen or "nothing"}', where=str(folder)
+        )
+    if not ray.is_initialized():
+        connect(ray_init_config)
+    return Tuner.restore(str(folder), trainable=RLTrainable, restart_errored=restart_errored)
+
+
+def _common(overrides: Sequence[str], **budgets: int | None) -> dict[str, Any]:
+    """Returns what is laid over the config of all trials, by dotted keys."""
+    pairs = (text.partition('=') for text in overrides)
+    options = {key.strip(): parse_value(value.strip()) for key, _, value in pairs}
+    return options | {name: budget for name, budget in budgets.items() if budget is not None}
+
+
+def _check_numbers(mode: str, **at_least_one: int) -> None:
+    if mode not in ('max', 'min'):
+        raise ConfigError('bad value', where='mode', got=mode, expected="'max' or 'min'")
+    for where, value in at_least_one.items():
+        if value < 1:
+            raise ConfigError('bad value', where=where, got=value, expected='an int >= 1')
+
+
+def _check_key(key: str, what: str, cfg: ResolvedConfig) -> None:
+    evaluator: Any = SERIAL_EVALUATOR_REGISTRY.get_cls(cfg.policy.eval.evaluator)
+    if key in RESULT_KEYS or (not evaluator.scores_returns and key.startswith('eval/')):
+        return
+    raise ConfigError(
+        f'no result has the key {key!r}.{nearest(key, RESULT_KEYS)}',
+        where=what,
+        got=key,
+        expected=f'one of {", ".join(RESULT_KEYS)}',
+    )
+
+
+def _make_search(name: str, space: Mapping[str, Any], seed: int | None, at_once: int) -> Any:
+    if name not in SEARCHES:
+        hint = nearest(name, SEARCHES)
+        raise ConfigError(
+            f'no search is called {name!r}.{hint}', where='search', got=name, expected=' or '.join(SEARCHES)
+        )
+    if name == 'random':
+        return BasicVariantGenerator(random_state=seed, max_concurrent=at_once)
+    if importlib.util.find_spec('optuna') is None:
+        raise MissingDependencyError(
+            'this search needs Optuna', where='search', remedy="pip install 'rlframe[tune]'."
+        )
+    if grids := [key for key, domain in space.items() if isinstance(domain, Mapping) and is_searched(domain)]:
+        raise ConfigError(
+            'Optuna draws from domains and goes through no grid',
+            where=f'param_space[{grids[0]!r}]',
+            remedy='Use a choice.',
+        )
+    from ray.tune.search import ConcurrencyLimiter
+    from ray.tune.search.optuna import OptunaSearch
+
+    searcher = OptunaSearch(seed=seed)
+    return ConcurrencyLimiter(searcher, max_concurrent=at_once) if at_once else searcher
+
+
+def _new_folder(storage: str | Path, name: str | None, cfg: ResolvedConfig) -> Path:
+    """Makes the results folder."""
+    if '://' in str(storage):
+        raise ExperimentDirError(
+            'results are written to a folder',
+            where='storage_path',
+            got=str(storage),
+            expected='a path; on a cluster, one that all nodes share',
+        )
+    home = Path(storage).expanduser().absolute()
+    if not home.is_dir():
+        raise ExperimentDirError(
+            'no such folder', where='storage_path', got=str(storage), expected='a folder'
+        )
+    check_writable(home)
+    if name is None:
+        return free_folder(home / f'{cfg.exp_name}_tune')
+    if Path(name).name != name or (home / name).exists():
+        raise ExperimentExistsError(
+            'the results folder exists already' if (home / name).exists() else 'this is no name of a folder',
+            where=str(home / name),
+            remedy='Go on with it by --resume, choose another --name, or leave that out (a free name is found).',
+        )
+    return free_folder(home / name)
+
+
+def _trial_name(trial: Any) -> str:
+    return f'trial_{trial.trial_id}'
