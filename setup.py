@@ -19,7 +19,7 @@ EXTRAS = {
     'envpool': ['envpool'],
     'http': ['flask'],
     'video': ['moviepy'],
-    'tune': ['ray[tune] >= 2.52'],
+    'tune': ['ray[tune] >= 2.52', 'optuna', 'scikit-learn', 'matplotlib'],
     'onnx': ['onnx', 'onnxscript'],
     'wandb': ['wandb'],
     'mlflow': ['mlflow'],
@@ -39,6 +39,8 @@ EXTRAS = {
         'pettingzoo',
         'pygame-ce',
         'tensorboard',
+        'optuna',
+        'scikit-learn',
     ],
     'bench': ['stable-baselines3', 'tianshou', 'cpprb; python_version < "3.13"'],
 }

@@ -175,11 +175,15 @@ def _draw(path: Path, rows: Sequence[Row], metric: str) -> list[str]:
 
 def _scatter(axis: Any, values: Sequence[Any], scores: Sequence[float]) -> None:
     """Draws scores against the values of an option, the first as a star."""
+    from matplotlib.ticker import LogLocator
+
     numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
     places: Sequence[Any] = numbers if len(numbers) == len(values) else [str(value) for value in values]
     axis.scatter(places, scores, s=24)
     axis.scatter(places[:1], scores[:1], s=90, marker='*')
     if places is numbers and min(numbers) > 0 and max(numbers) > 30 * min(numbers):
         axis.set_xscale('log')
+        axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.xaxis.set_major_formatter('{x:g}')
         axis.xaxis.set_minor_formatter('')
     axis.grid(alpha=0.3)

@@ -9,9 +9,10 @@ from time import monotonic
 from typing import Any
 
 from ray.tune import Callback
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from rlframe.tune.trial import trial_options
 
@@ -74,7 +75,7 @@ class TrialTable(Callback):  # type: ignore[misc]  # Ray is untyped
         """Shows the trials as they are."""
         self._last = monotonic()
         if self._live is not None:
-            self._live.update(self._table(trials), refresh=True)
+            self._live.update(Group(Text(self._line(trials)), self._table(trials)), refresh=True)
         elif self._console is not None:
             self._console.print(self._line(trials), highlight=False, soft_wrap=True)
 
@@ -94,7 +95,7 @@ class TrialTable(Callback):  # type: ignore[misc]  # Ray is untyped
     def _table(self, trials: Sequence[Any]) -> Table:
         keys = list(dict.fromkeys(key for trial in trials for key in _own(trial)))
         heads = ['trial', 'state', *(key.rpartition('.')[2] for key in keys), 'evaluations', 'env steps']
-        table = Table(*heads, self._metric, 'best', title=self._line(trials), box=None, title_justify='left')
+        table = Table(*heads, self._metric, 'best', box=None, pad_edge=False)
         for trial in sorted(trials, key=lambda t: (t.status != 'RUNNING', self._order(t)))[:ROWS]:
             last = trial.last_result or {}
             counts = [f'{last.get(name) or 0:,}' for name in ('training_iteration', 'timesteps_total')]

@@ -18,7 +18,7 @@ from ray.tune import (
     TuneConfig,
     Tuner,
 )
-from ray.tune.schedulers import TrialScheduler
+from ray.tune.schedulers import PopulationBasedTraining, TrialScheduler
 from ray.tune.search.basic_variant import BasicVariantGenerator
 
 from rlframe.config import compile_config, read_config
@@ -31,6 +31,7 @@ from rlframe.errors import (
     MissingDependencyError,
 )
 from rlframe.registry import SERIAL_EVALUATOR_REGISTRY, nearest
+from rlframe.tune.loggers import loggers
 from rlframe.tune.resources import ResourceCheck, bundles_of, check_fits
 from rlframe.tune.schedulers import make_scheduler
 from rlframe.tune.space import check_space, flat_space, is_searched
@@ -57,7 +58,8 @@ RESULT_KEYS = (
 SEARCHES = ('random', 'optuna')
 """Ways to draw from domains."""
 KEPT = 4
-"""Checkpoints of a trial that are kept, those with the best scores and the last."""
+"""Checkpoints of a trial that are kept, those with the best scores and the last. Where trials take over from others, all are:
+Ray deletes what a trial that waits for a CPU is still to begin with."""
 
 
 def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
@@ -158,11 +160,11 @@ def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
             storage_path=str(folder.parent),
             stop=dict(stop or {}),
             verbose=0,
-            callbacks=[ResourceCheck(), *callbacks],
+            callbacks=[ResourceCheck(), *loggers(), *callbacks],
             failure_config=FailureConfig(max_failures=max_failures),
             sync_config=SyncConfig(sync_artifacts=True),
             checkpoint_config=CheckpointConfig(
-                num_to_keep=KEPT,
+                num_to_keep=None if isinstance(ends_early, PopulationBasedTraining) else KEPT,
                 checkpoint_score_attribute=metric,
                 checkpoint_score_order=mode,
                 checkpoint_frequency=checkpoint_frequency,

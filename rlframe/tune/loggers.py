@@ -1,0 +1,34 @@
+"""Loggers of results that keep every row of a trial that is paused and goes on.
+
+Ray's own fetch the file from the results folder whenever a trial starts, also where the driver's own copy of it is newer, and
+lose the rows since the last time that it was stored (ray 2.60).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ray.tune.logger import CSVLoggerCallback, JsonLoggerCallback
+
+
+class _KeepsRows:
+    """Fetches a file only where there is none here: by a driver that goes on with another's search."""
+
+    def _restore_from_remote(self, file_name: str, trial: Any) -> None:
+        if not Path(trial.local_path, file_name).is_file():
+            super()._restore_from_remote(file_name, trial)  # type: ignore[misc]  # of the logger beside it
+
+
+class _JsonLogger(_KeepsRows, JsonLoggerCallback):  # type: ignore[misc]  # Ray is untyped
+    """Writes ``result.json``."""
+
+
+class _CSVLogger(_KeepsRows, CSVLoggerCallback):  # type: ignore[misc]  # Ray is untyped
+    """Writes ``progress.csv``."""
+
+
+def loggers() -> list[Any]:
+    """Returns a logger of each kind, in place of Ray's own."""
+    kinds: list[Any] = [_JsonLogger, _CSVLogger]
+    return [kind() for kind in kinds]
