@@ -16,7 +16,7 @@ from typing import Any
 from easydict import EasyDict
 
 from rlframe.config.rules import cross_errors, cross_warnings
-from rlframe.config.schema import find_schema
+from rlframe.config.schema import drop_replaced_defaults, find_schema
 from rlframe.config.tree import COMPONENTS, Tree, section_at, set_path, user_tree
 from rlframe.errors import ConfigError, ConfigErrors, ConfigWarning
 from rlframe.utils.field import REQUIRED, Field, Options, ResolvedConfig, check_values, to_plain
@@ -60,6 +60,8 @@ def compile_config(
     """
     given = dict(seed=seed, exp_name=exp_name, max_env_step=max_env_step, max_train_iter=max_train_iter)
     tree, errors = user_tree(main_config, create_config, overrides, given)
+    if overrides and not errors:
+        drop_replaced_defaults(tree, user_tree(main_config, create_config)[0])
     classes, options = find_schema(tree, errors)
     _forward_up(tree, options, errors)
     values, found = check_values(tree, options)

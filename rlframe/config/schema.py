@@ -74,6 +74,32 @@ def find_schema(tree: Tree, errors: list[ConfigError]) -> tuple[dict[str, Any], 
     return classes, options
 
 
+def drop_replaced_defaults(tree: Tree, before: Tree) -> None:
+    """Takes out what only states defaults of a class in whose place an override named another one, as a complete config does.
+
+    Args:
+        tree: What the user said, overrides included.
+        before: The same without overrides.
+    """
+    for part in COMPONENTS:
+        registry, section = REGISTRIES[part.name], section_at(tree, part.path)
+        names = [section_at(side, part.path).get('type', part.default) for side in (before, tree)]
+        if names[0] != names[1] and all(name in registry.names() for name in names):
+            was, now = (_fields_of(registry.get(name), {}, part.path) for name in names)
+            _drop_defaults(section, was, now)
+
+
+def _drop_defaults(section: Any, was: Options, now: Options) -> None:
+    for name in [name for name in was if name in section]:
+        option, value = was[name], section[name]
+        if isinstance(option, dict) and isinstance(value, dict):
+            _drop_defaults(value, option, now.get(name, {}))
+            if not value and name not in now:
+                del section[name]
+        elif isinstance(option, Field) and name not in now and value == option.default:
+            del section[name]
+
+
 def _import(names: Any, where: str, errors: list[ConfigError]) -> None:
     if isinstance(names, list | tuple) and all(isinstance(name, str) for name in names):
         try:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rlframe.config import reader
+from rlframe.config import compile_config, reader, split_config
 from rlframe.config.reader import find_config, read_config
 from rlframe.config.writer import write_total_config
 from rlframe.errors import ConfigError, ConfigErrors, MissingDependencyError
@@ -278,3 +278,23 @@ def test_numpy_numbers_are_written_as_python_ones(folder: Path) -> None:
         == {'a': 0.5, 'b': 3}
         == json.loads(Path('config.json').read_text())['main_config']
     )
+
+
+def test_an_override_may_replace_a_class_of_a_complete_config() -> None:
+    """Whose sections state the defaults of the class before; what the user chose for that one is still refused."""
+    complete = split_config(compile_config(*read_config('configs/cartpole_dqn.py')))
+    for override in ('env_manager.type=gym_vector', 'replay_buffer.type=advanced', 'policy.type=c51'):
+        compile_config(*complete, overrides=[override])
+    complete[0].env.manager.max_restarts = 7
+    with pytest.raises(ConfigError, match=r'env\.manager\.max_restarts is not a known key'):
+        compile_config(*complete, overrides=['env_manager.type=gym_vector'])
+
+
+def test_overrides_may_be_dotted_keys_and_sections() -> None:
+    pair = read_config('configs/cartpole_dqn.py')
+    overrides = {'collector.backend': 'ray', 'policy': {'learn': {'batch_size': 32}}, 'seed': 5}
+    cfg = compile_config(*pair, overrides=overrides)
+    assert (cfg.policy.collect.collector.backend, cfg.policy.learn.batch_size, cfg.seed) == ('ray', 32, 5)
+    assert cfg.policy.learn.learning_rate == 2e-3
+    with pytest.raises(ConfigError, match='malformed override'):
+        compile_config(*pair, overrides={'policy learn': 1})
