@@ -15,6 +15,7 @@ from rlframe.config.tree import ALIASES, parse_value
 from rlframe.errors import ConfigError
 from rlframe.registry import nearest
 from rlframe.tune.trial import OWN_KEYS, TrialBase, compile_trial, trial_options
+from rlframe.utils.resolved_config import ResolvedConfig
 
 DOMAINS: dict[str, Any] = {
     'uniform': tune.uniform,
@@ -104,7 +105,8 @@ def check_space(base: TrialBase, space: Mapping[str, Any]) -> None:
     Raises:
         ConfigError: If a key is unknown, or a value that may be drawn is impossible.
     """
-    known = compile_trial({'config': base})._may_change
+    fixed = {key: value for key, value in space.items() if not is_searched(value)}
+    known = _compiled(base, fixed, 'param_space')._may_change
     for key, domain in space.items():
         if isinstance(domain, Function) and key not in known:
             raise ConfigError(f'{key} is not a known key.{nearest(key, known)}', where='param_space')
@@ -113,10 +115,14 @@ def check_space(base: TrialBase, space: Mapping[str, Any]) -> None:
         except ValueError as error:
             raise ConfigError(str(error), where=f'param_space[{key!r}]', got=described(domain)) from error
         for value in ends(domain):
-            try:
-                compile_trial({'config': base, key: value})
-            except ConfigError as error:
-                raise ConfigError(str(error), where=f'param_space[{key!r}]') from error
+            _compiled(base, {**fixed, key: value}, f'param_space[{key!r}]')
+
+
+def _compiled(base: TrialBase, options: Mapping[str, Any], where: str) -> ResolvedConfig:
+    try:
+        return compile_trial({'config': base, **options})
+    except ConfigError as error:
+        raise ConfigError(str(error), where=where) from error
 
 
 def ends(domain: Any) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 import math
@@ -132,7 +133,7 @@ class Trial:
 
     def _make(self, resume: Path | None = None, clone_key: int | None = None) -> SerialPipeline:
         return SerialPipeline(
-            self.cfg, lambda: free_folder(self._home / 'run'), self._model, resume, clone_key
+            self.cfg, lambda: free_folder(self._home / 'run'), copy.deepcopy(self._model), resume, clone_key
         )
 
     def step(self) -> dict[str, Any]:
@@ -197,7 +198,8 @@ class Trial:
         owner = folder / OWNER
         origin = json.loads(owner.read_text(encoding='utf-8'))['trial_id'] if owner.is_file() else None
         is_clone = origin not in (None, self._trial_id)
-        clone_key = zlib.crc32(self._trial_id.encode()) if is_clone else None
+        number = self._trial_id.rpartition('_')[2]  # the same in a search that is done once more
+        clone_key = zlib.crc32(number.encode()) if is_clone else None
         self._pipeline = self._make(folder / CHECKPOINT, clone_key)
 
     def export(self, formats: Sequence[str], folder: Path) -> dict[str, str]:

@@ -149,7 +149,13 @@ def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
     (folder / SEARCH).write_text(json.dumps({'metric': metric, 'mode': mode}) + '\n', encoding='utf-8')
     return Tuner(
         RLTrainable,
-        param_space={'config': base, 'metric': metric, 'stop': list(stop or ()), 'resources': dict(resources or {}), **space},
+        param_space={
+            'config': base,
+            'metric': metric,
+            'stop': list(stop or ()),
+            'resources': dict(resources or {}),
+            **space,
+        },
         tune_config=TuneConfig(
             metric=metric,
             mode=mode,
@@ -283,7 +289,9 @@ def _wanted_folder(storage: str | Path, name: str | None, cfg: ResolvedConfig) -
         return home / f'{cfg.exp_name}_tune'
     if Path(name).name != name or not name or (home / name).exists():
         raise ExperimentExistsError(
-            'the results folder exists already' if Path(name).name == name != '' else 'this is no name of a folder',
+            'the results folder exists already'
+            if Path(name).name == name != ''
+            else 'this is no name of a folder',
             where=str(home / name),
             remedy='Go on with it by --resume, choose another --name, or leave that out (a free name is found).',
         )

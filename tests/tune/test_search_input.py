@@ -85,8 +85,24 @@ def test_domain_of_text_draws_within_its_ends(text: str) -> None:
     [
         *('', '0.1', 'uniform', 'uniform(', 'uniform()', 'uniform(1)', 'uniform(a,b)', 'uniform(1,0)'),
         *('loguniform(0,1)', 'loguniform(-1,1)', 'loguniform(1e-2,1e-4)', 'randint(1)', 'randint(0.5,2)'),
-        *('randint(5,5)', 'uniform(1,1)', 'choice()', 'choice([])', 'grid()', 'unifrom(0,1)', 'uniform(0,1', 'uniform(0,1))'),
-        *('uniform(0,nan)', 'uniform(0,inf)', 'uniform(a=1)', 'choice(*[1])', 'uniform(0,1,q=2)', '__import__("os").system("true")'),
+        *(
+            'randint(5,5)',
+            'uniform(1,1)',
+            'choice()',
+            'choice([])',
+            'grid()',
+            'unifrom(0,1)',
+            'uniform(0,1',
+            'uniform(0,1))',
+        ),
+        *(
+            'uniform(0,nan)',
+            'uniform(0,inf)',
+            'uniform(a=1)',
+            'choice(*[1])',
+            'uniform(0,1,q=2)',
+            '__import__("os").system("true")',
+        ),
         *('uniform(0,1);uniform(0,1)', 'uniform(true,2)', 'loguniform(none,1)'),
     ],
 )
@@ -114,20 +130,40 @@ def test_domain_runs_no_code(cwd: Path) -> None:
 Space = dict[str, Any]
 REFUSED: dict[str, tuple[Space, dict[str, Any], str]] = {
     'unknown option': ({'policy.learn.lr': tune.uniform(0, 1)}, {}, r'policy\.learn\.lr.*learning_rate'),
-    'unknown option, nested': ({'policy': {'learn': {'lr': tune.uniform(0, 1)}}}, {}, r'policy\.learn\.lr.*learning_rate'),
+    'unknown option, nested': (
+        {'policy': {'learn': {'lr': tune.uniform(0, 1)}}},
+        {},
+        r'policy\.learn\.lr.*learning_rate',
+    ),
     'unknown option drawn by a function': (
         {'policy.learn.lr': tune.sample_from(lambda spec: 1)},
         {},
         r'policy\.learn\.lr is not a known key',
     ),
     'unknown fixed option': ({'policy.learn.lr': 0.1}, {}, r'policy\.learn\.lr.*learning_rate'),
-    'unknown option in a grid': ({'policy.learn.lr': tune.grid_search([1])}, {}, r'policy\.learn\.lr.*learning_rate'),
-    'impossible upper end': ({'policy.discount_factor': tune.uniform(0.5, 2.0)}, {}, r'discount_factor.*2\.0'),
+    'unknown option in a grid': (
+        {'policy.learn.lr': tune.grid_search([1])},
+        {},
+        r'policy\.learn\.lr.*learning_rate',
+    ),
+    'impossible upper end': (
+        {'policy.discount_factor': tune.uniform(0.5, 2.0)},
+        {},
+        r'discount_factor.*2\.0',
+    ),
     'impossible lower end': ({'policy.learn.batch_size': tune.randint(0, 9)}, {}, r'batch_size.*got 0'),
-    'impossible choice': ({'policy.learn.nan_policy': tune.choice(['raise', 'rise'])}, {}, r"nan_policy.*'rise'"),
+    'impossible choice': (
+        {'policy.learn.nan_policy': tune.choice(['raise', 'rise'])},
+        {},
+        r"nan_policy.*'rise'",
+    ),
     'impossible in a grid': ({'policy.learn.batch_size': tune.grid_search([8, 0])}, {}, r'batch_size.*got 0'),
     'a name of ours': ({'metric': 'x'}, {}, 'metric.*make_tuner'),
-    'unknown metric': (RATE, {'metric': 'reward_mean'}, r"metric: .*'reward_mean'.*expected one of eval/mean_reward"),
+    'unknown metric': (
+        RATE,
+        {'metric': 'reward_mean'},
+        r"metric: .*'reward_mean'.*expected one of eval/mean_reward",
+    ),
     'misspelt metric': (RATE, {'metric': 'eval/mean_rewrad'}, "Did you mean 'eval/mean_reward'"),
     'unknown stop key': (RATE, {'stop': {'reward_typo': 4}}, "stop: .*'reward_typo'"),
     'misspelt stop key': (RATE, {'stop': {'training_iterations': 4}}, "Did you mean 'training_iteration'"),
@@ -141,8 +177,16 @@ REFUSED: dict[str, tuple[Space, dict[str, Any], str]] = {
     'checkpoint_frequency': (RATE, {'checkpoint_frequency': 0}, 'checkpoint_frequency.*>= 1'),
     'unknown scheduler': (RATE, {'scheduler': 'ahsa'}, "'ahsa'.*Did you mean 'asha'"),
     'unknown search': (RATE, {'search': 'optunna'}, "'optunna'.*Did you mean 'optuna'"),
-    'no budget for asha': (RATE, {'scheduler': 'asha', 'max_env_step': None}, r'max_env_step: asha.*--env-step'),
-    'no budget for hyperband': (RATE, {'scheduler': 'hyperband', 'max_env_step': None}, 'max_env_step: hyperband'),
+    'no budget for asha': (
+        RATE,
+        {'scheduler': 'asha', 'max_env_step': None},
+        r'max_env_step: asha.*--env-step',
+    ),
+    'no budget for hyperband': (
+        RATE,
+        {'scheduler': 'hyperband', 'max_env_step': None},
+        'max_env_step: hyperband',
+    ),
     'pbt over a network': (
         {'policy.model.encoder_hidden_size_list': tune.choice([[8], [16]])},
         {'scheduler': 'pbt'},
@@ -200,12 +244,16 @@ def test_storage_path_that_cannot_be_written_is_refused(cwd: Path, monkeypatch: 
         make_tuner(CONFIG, RATE, storage_path='file', **BUDGET)
 
 
-@pytest.mark.parametrize(('package', 'options'), [('sklearn', {'scheduler': 'pb2'}), ('optuna', {'search': 'optuna'})])
+@pytest.mark.parametrize(
+    ('package', 'options'), [('sklearn', {'scheduler': 'pb2'}), ('optuna', {'search': 'optuna'})]
+)
 def test_package_that_is_not_installed_is_named(
     package: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, 'find_spec', lambda name, *a: None if name == package else found(name, *a))
+    monkeypatch.setattr(
+        importlib.util, 'find_spec', lambda name, *a: None if name == package else found(name, *a)
+    )
     with pytest.raises(MissingDependencyError, match=r'rlframe\[tune\]'):
         make_tuner(CONFIG, RATE, **BUDGET, **options)
 
@@ -213,7 +261,9 @@ def test_package_that_is_not_installed_is_named(
 def test_score_on_data_is_compared_by_its_own_name() -> None:
     config = str(ROOT / 'configs' / 'cartpole_bc.py')
     overrides = ['evaluator.type=metric', 'evaluator.data=rlframe.envs.cartpole_expert:held_out']
-    with pytest.raises(ConfigError, match=r"'eval/mean_reward'.*or eval/ and the name of what the evaluator measures"):
+    with pytest.raises(
+        ConfigError, match=r"'eval/mean_reward'.*or eval/ and the name of what the evaluator measures"
+    ):
         make_tuner(config, RATE, overrides=overrides)
     with pytest.raises(ConfigError, match="'accuracy'"):
         make_tuner(config, RATE, overrides=overrides, metric='accuracy')
@@ -278,5 +328,10 @@ def test_bad_command_line_ends_with_2_and_writes_nothing(
 
 def test_command_line_knows_what_there_is() -> None:
     assert tuple(SCHEDULERS) == tune_options.SCHEDULERS
-    names = {name for node in ast.walk(ast.parse(Path(tune_options.__file__).read_text())) if isinstance(node, ast.Constant) for name in [node.value]}
+    names = {
+        name
+        for node in ast.walk(ast.parse(Path(tune_options.__file__).read_text()))
+        if isinstance(node, ast.Constant)
+        for name in [node.value]
+    }
     assert set(SEARCHES) <= names

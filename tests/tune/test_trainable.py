@@ -76,7 +76,11 @@ def test_every_method_does_what_tune_expects(begin: Any, tmp_path: Path) -> None
     one, other = begin(config), begin(config)
     results = [ask(one.train) for _ in range(2)] + ask(one.train_buffered, 0.0, 5)
     assert [result['training_iteration'] for result in results] == [1, 2, 3]
-    assert results[-1]['timesteps_total'] == sum(r['timesteps_this_iter'] for r in results) == results[-1]['envstep']
+    assert (
+        results[-1]['timesteps_total']
+        == sum(r['timesteps_this_iter'] for r in results)
+        == results[-1]['envstep']
+    )
     assert results[-1]['episodes_total'] == results[-1]['episodes']
     assert len({tuple(r) for r in (sorted(r.keys() - {'timesteps_since_restore'}) for r in results)}) == 1
     assert ask(one.rates) == [0.02]
@@ -129,13 +133,18 @@ class Net(nn.Module):
 
 
 @pytest.mark.slow
-def test_network_is_given_by_with_parameters_and_resources_by_with_resources(begin: Any) -> None:
+def test_network_is_given_by_with_parameters_and_resources_by_with_resources(
+    begin: Any, tmp_path: Path
+) -> None:
     with_model = tune.with_parameters(Watched, model=Net())
     actor = begin(trial_config(), with_model)
     results = [comparable(ask(actor.train)) for _ in range(3)]
     assert ask(actor.model_type) == 'Net'
+    ask(actor.save, str(tmp_path / 'first'))
     assert ask(actor.reset, trial_config()) is True
-    assert [comparable(ask(actor.train)) for _ in range(3)] == results, 'the next trial begins untrained'
+    assert [comparable(ask(actor.train)) for _ in range(3)] == results
+    ask(actor.save, str(tmp_path / 'second'))
+    assert_same_state(tmp_path / 'first', tmp_path / 'second')
     assert with_model.default_resource_request(trial_config()).bundles == [{'CPU': 1.0}]
     smaller = tune.with_resources(RLTrainable, {'CPU': 0.5})
     assert smaller.default_resource_request(trial_config()).required_resources == {'CPU': 0.5}
@@ -205,14 +214,25 @@ def test_exception_of_a_step_keeps_its_type_and_text(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(module, 'DEFAULT_STORAGE_PATH', str(tmp_path))
     kwargs = {'fault': 'obs nan', 'at': 30}
-    trainable = RLTrainable(trial_config(options={'env.env_id': 'broken_envs:BrokenEnv', 'env.kwargs': kwargs}))
+    trainable = RLTrainable(
+        trial_config(options={'env.env_id': 'broken_envs:BrokenEnv', 'env.kwargs': kwargs})
+    )
     with pytest.raises(errors.NonFiniteError, match='obs is .* nan') as caught:
         for _ in range(5):
             trainable.train()
     trainable.stop()
-    for other in (copy.copy(caught.value), pickle.loads(pickle.dumps(caught.value)), loads(dumps(caught.value))):
+    for other in (
+        copy.copy(caught.value),
+        pickle.loads(pickle.dumps(caught.value)),
+        loads(dumps(caught.value)),
+    ):
         assert type(other) is errors.NonFiniteError
-        assert str(other) == str(caught.value) and vars(other).keys() >= {'where', 'got', 'expected', 'remedy'}
+        assert str(other) == str(caught.value) and vars(other).keys() >= {
+            'where',
+            'got',
+            'expected',
+            'remedy',
+        }
 
 
 # resources

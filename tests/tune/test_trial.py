@@ -68,7 +68,9 @@ def test_every_result_has_the_same_keys_and_is_plain(case: str, trial: Begin, tm
 
 
 @THREE
-def test_steps_and_episodes_add_up_to_the_counters_also_after_load(case: str, trial: Begin, tmp_path: Path) -> None:
+def test_steps_and_episodes_add_up_to_the_counters_also_after_load(
+    case: str, trial: Begin, tmp_path: Path
+) -> None:
     config = trial_config(case, {'policy.random_collect_size': 30} if case != 'ppo' else None)
     first, second = trial(tmp_path / 'a', config), trial(tmp_path / 'b', config)
     results = [first.step() for _ in range(3)]
@@ -183,7 +185,9 @@ def test_taken_over_trial_goes_on_with_the_same_bits(case: str, trial: Begin, tm
 
 
 @THREE
-def test_loaded_trial_has_its_own_learning_rate_and_the_moments_of_the_donor(case: str, trial: Begin, tmp_path: Path) -> None:
+def test_loaded_trial_has_its_own_learning_rate_and_the_moments_of_the_donor(
+    case: str, trial: Begin, tmp_path: Path
+) -> None:
     rates = ('learning_rate_actor', 'learning_rate_critic') if case == 'sac' else ('learning_rate',)
     config = trial_config(case)
     donor = trial(tmp_path / 'a', config, 'donor')
@@ -216,7 +220,9 @@ def test_schedules_are_those_of_the_trial_that_loads(trial: Begin, tmp_path: Pat
 
 
 @THREE
-def test_clone_draws_other_numbers_with_the_weights_of_the_donor(case: str, trial: Begin, tmp_path: Path) -> None:
+def test_clone_draws_other_numbers_with_the_weights_of_the_donor(
+    case: str, trial: Begin, tmp_path: Path
+) -> None:
     config = trial_config(case)
     donor = trial(tmp_path / 'a', config, 'donor')
     donor.step(), donor.step()
@@ -375,8 +381,12 @@ def test_unknown_option_of_a_trial_is_refused_with_the_right_one(tmp_path: Path)
 def test_sampled_numpy_numbers_are_plain_in_the_options() -> None:
     import numpy as np
 
-    found = trial_options({'policy': {'learn': {'batch_size': np.int64(32)}}, RATE: np.float64(0.5), 'metric': 'x'})
+    found = trial_options(
+        {'policy': {'learn': {'batch_size': np.int64(32)}}, RATE: np.float64(0.5), 'metric': 'x'}
+    )
     assert found == {'policy.learn.batch_size': 32, RATE: 0.5}
     assert [type(value) for value in found.values()] == [int, float]
-    cfg = compile_trial(trial_config(options={'policy.learn.batch_size': np.int64(32), RATE: np.float64(0.5)}))
+    cfg = compile_trial(
+        trial_config(options={'policy.learn.batch_size': np.int64(32), RATE: np.float64(0.5)})
+    )
     assert type(cfg.policy.learn.batch_size) is int and type(cfg.policy.learn.learning_rate) is float

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from runs import CASES, ROOT, differences
+from runs import CASES, ROOT, differences, records
 
 from rlframe.config.tree import parse_value
 from rlframe.policy.optim import Optimizer
+from rlframe.tune import make_tuner
 from rlframe.tune.trial import CHECKPOINT
 from rlframe.utils.checkpoint import load_checkpoint
 
 RATE = 'policy.learn.learning_rate'
+SCORED = {'env.env_id': 'tune_envs:ScoredEnv', 'env.kwargs.score': 1.0}
+"""Options: an env whose return is told."""
 ENVIRONMENT = {
     'RAY_AIR_NEW_OUTPUT': '0',
     'RAY_USAGE_STATS_ENABLED': '0',
@@ -86,6 +90,31 @@ def generators(tree: Any, path: str = '') -> dict[str, Any]:
     if 'bit_generator' in tree:
         return {path: tree['state']}
     return {k: v for name, below in tree.items() for k, v in generators(below, f'{path}.{name}').items()}
+
+
+def search(
+    folder: Path,
+    space: Mapping[str, Any],
+    options: Mapping[str, Any] | None = None,
+    storage: str = '',
+    **arguments: Any,
+) -> Any:
+    """Searches in the Ray of the test, with results under a folder; options are those that all trials have in common."""
+    given = {**case_options('dqn naive'), **(options or {})}
+    (folder / storage).mkdir(exist_ok=True)
+    tuner = make_tuner(
+        str(ROOT / CASES['dqn naive'][1]),
+        space,
+        overrides=[f'{key}={json.dumps(value)}' for key, value in given.items()],
+        storage_path=folder / storage,
+        **arguments,
+    )
+    return tuner.fit()
+
+
+def run_records(run: Path) -> list[dict[str, Any]]:
+    """Returns the metrics of a run folder but for times."""
+    return records(run)
 
 
 def children() -> set[int]:
