@@ -157,6 +157,10 @@ class ActorFailedError(RLFrameError):
     """An exception in a Ray actor that cannot be had in this process."""
 
 
+class StallError(RLFrameError, TimeoutError):
+    """A run that makes no progress, in a process that somebody supervises."""
+
+
 class EpisodeTooLongError(RLFrameError):
     """An episode that goes on beyond the length that the config allows."""
 

@@ -254,9 +254,9 @@ class SerialPipeline:
         Args:
             after_step: Called after each round; training ends early when it returns True.
             interrupted: Asked during evaluations, which are given up when it returns True: a resumed run repeats them.
-            supervised: Whether training that ended early goes on by a further call, and a process without progress ends.
+            supervised: Whether training that ended early goes on by a further call, and no progress is an error.
         """
-        stall = StallDetector(self.cfg.stall_timeout, exits=supervised)
+        stall = StallDetector(self.cfg.stall_timeout, raises=supervised)
 
         def on_eval_step() -> None:
             stall.beat()

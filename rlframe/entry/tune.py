@@ -25,20 +25,26 @@ ENVIRONMENT = {
     'TUNE_FORCE_TRIAL_CLEANUP_S': '30',  # seconds after which a trial that does not end is killed
 }
 """What Tune is told by its environment, unless the user says otherwise."""
+QUIET = {'log_to_driver': False}
+"""Arguments of ``ray.init``: what trials print would break the table."""
 
 
 def tune(args: argparse.Namespace) -> int:
     """Does what the command line asks for and returns the exit code."""
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    from rlframe.tune import write_report
-    from rlframe.utils.ray_session import connect
+    from rlframe.utils.ray_session import check_installed, disconnect
 
-    with connect({'log_to_driver': False}):
+    check_installed('tune')
+    from rlframe.tune import write_report
+
+    try:
         tuner = _restored(args) if args.resume else _new(args)
         with _interruptible() as signals:
             results = tuner.fit()
         report = write_report(results)
+    finally:
+        disconnect()
     interrupted = bool(signals)
     say(_last_lines(report, interrupted))
     if interrupted:
@@ -74,6 +80,7 @@ def _new(args: argparse.Namespace) -> Any:
             storage_path=args.storage,
             max_failures=args.max_failures,
             callbacks=[TrialTable(args.metric, args.mode)],
+            ray_init_config=QUIET,
         )
     for text in dict.fromkeys(str(warning.message) for warning in caught):
         sys.stderr.write(f'rlframe: warning: {text}\n')
@@ -86,7 +93,7 @@ def _new(args: argparse.Namespace) -> Any:
 def _restored(args: argparse.Namespace) -> Any:
     from rlframe.tune import restore_tuner
 
-    return restore_tuner(args.resume, restart_errored=args.restart_errored)
+    return restore_tuner(args.resume, restart_errored=args.restart_errored, ray_init_config=QUIET)
 
 
 def _split(texts: list[str], flag: str) -> Iterator[tuple[str, str]]:

@@ -18,6 +18,7 @@ from rlframe.errors import (
     IncompatibleError,
     NonFiniteError,
     RLFrameError,
+    StallError,
 )
 from rlframe.utils.field import Field, Options
 
@@ -43,8 +44,8 @@ FAULT_FIELDS: Options = dict(
 SHOWN_CAUSES = 5
 """Most causes that the error at the end of a budget names."""
 
-FATAL = (ActionError, EnvContractError, IncompatibleError, NonFiniteError)
-"""Errors that end the run under every policy: a new env would make the same mistake."""
+FATAL = (ActionError, EnvContractError, IncompatibleError, NonFiniteError, StallError)
+"""Errors that end the run under every policy: a new env would make the same mistake, or it is not known whose it is."""
 
 
 class Fault(NamedTuple):

@@ -13,7 +13,8 @@ from typing import Any
 
 from rlframe.config import split_config, write_total_config
 from rlframe.errors import ConfigError
-from rlframe.export import export_policy
+from rlframe.export.formats import FORMATS
+from rlframe.export.source import open_source
 from rlframe.tune.trial import CHECKPOINT, SEARCH, compile_trial, trial_options
 
 CONFIG, TABLE, PICTURE, POLICY = 'best_config.py', 'trials.csv', 'scores.png', 'best_policy'
@@ -79,7 +80,7 @@ def write_report(results: Any) -> Report:
     _write_table(folder / TABLE, rows, metric)
     notes = []
     if report.best is not None:
-        notes += _write_best(folder, report.best)
+        notes += _write_best(folder, report.best, metric)
         notes += _draw(folder / PICTURE, rows, metric)
     return dataclasses.replace(report, notes=tuple(notes))
 
@@ -121,25 +122,28 @@ def _write_table(path: Path, rows: Sequence[Row], metric: str) -> None:
             table.writerow([row.name, row.score, *options, row.env_steps, round(row.seconds, 1), row.error])
 
 
-def _write_best(folder: Path, best: Row) -> list[str]:
+def _write_best(folder: Path, best: Row, metric: str) -> list[str]:
     """Writes the config of the best trial, and the policy as it was when its score was best."""
     cfg = compile_trial(best.result.config)
     write_total_config(folder / CONFIG, *split_config(cfg))
-    checkpoint = _best_checkpoint(best)
+    checkpoint = _best_checkpoint(best, metric)
     if checkpoint is None:
         return [f'{POLICY}: not written, as {best.name} left no checkpoint']
     try:
-        export_policy(checkpoint, ['artifact'], folder / POLICY, allow_import=True)
+        source = open_source(checkpoint, allow_import=True)
+        FORMATS['artifact'].check(source, folder / POLICY)
+        FORMATS['artifact'].write(source, folder / POLICY)
     except ConfigError as error:
         return [f'{POLICY}: not written: {error}']
     return []
 
 
-def _best_checkpoint(best: Row) -> Path | None:
+def _best_checkpoint(best: Row, metric: str) -> Path | None:
+    """Returns the checkpoint with the best score, the last one where that is not kept."""
     kept = [
         checkpoint
         for checkpoint, metrics in best.result.best_checkpoints or ()
-        if best.score in metrics.values()
+        if metrics.get(metric) == best.score
     ]
     chosen = kept[0] if kept else best.result.checkpoint
     return None if chosen is None else Path(chosen.path) / CHECKPOINT

@@ -9,12 +9,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from ray import tune
-from ray.tune.search.sample import Categorical, Domain, Float, Function, Integer
+from ray.tune.search.sample import Categorical, Domain, Float, Function, Integer, Quantized
 
 from rlframe.config.tree import ALIASES, parse_value
 from rlframe.errors import ConfigError
 from rlframe.registry import nearest
 from rlframe.tune.trial import OWN_KEYS, TrialBase, compile_trial, trial_options
+from rlframe.utils.resolved_config import ResolvedConfig
 
 DOMAINS: dict[str, Any] = {
     'uniform': tune.uniform,
@@ -47,18 +48,36 @@ def parse_domain(text: str, where: str = '') -> Any:
         hint = nearest(name, DOMAINS)
         raise ConfigError(f'no domain is called {name!r}.{hint}', where=where, got=text, expected=EXAMPLES)
     try:
-        values = [_value(node) for node in ast.parse(f'f({inside})', mode='eval').body.args]  # type: ignore[attr-defined]
+        values = _values(inside)
         if name in ('choice', 'grid') and len(values) == 1 and isinstance(values[0], list | tuple):
             values = list(values[0])
         if not values and name in ('choice', 'grid'):
             raise ValueError('there is nothing to choose from')
-        return DOMAINS[name](*values)
+        domain = DOMAINS[name](*values)
+        _check_interval(domain)
+        return domain
     except (SyntaxError, TypeError, ValueError) as error:
         raise ConfigError(f'{text}: {error}', where=where, got=text, expected=EXAMPLES) from error
 
 
-def _value(node: ast.expr) -> Any:
-    return parse_value(ast.unparse(node))
+def _values(inside: str) -> list[Any]:
+    """Returns what stands between the parentheses, read as values on the command line are."""
+    call = ast.parse(f'f({inside})', mode='eval').body
+    is_call = isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and not call.keywords
+    if not is_call or any(isinstance(node, ast.Starred) for node in call.args):
+        raise ValueError('values are separated by commas and have no names')
+    return [parse_value(ast.unparse(node)) for node in call.args]
+
+
+def _check_interval(domain: Any) -> None:
+    """Makes sure that the ends of an interval are numbers, the lower one first; Tune would draw from it anyhow."""
+    if not isinstance(domain, Float | Integer) or domain.lower is None:
+        return
+    kinds = int if isinstance(domain, Integer) else int | float
+    if not all(isinstance(end, kinds) and not isinstance(end, bool) for end in (domain.lower, domain.upper)):
+        raise ValueError(f'its ends are {"ints" if kinds is int else "numbers"}')
+    if not (math.isfinite(domain.lower) and math.isfinite(domain.upper) and domain.lower < domain.upper):
+        raise ValueError('the lower end is below the upper one')
 
 
 def flat_space(param_space: Mapping[str, Any]) -> dict[str, Any]:
@@ -86,15 +105,24 @@ def check_space(base: TrialBase, space: Mapping[str, Any]) -> None:
     Raises:
         ConfigError: If a key is unknown, or a value that may be drawn is impossible.
     """
-    known = compile_trial({'config': base})._may_change
+    fixed = {key: value for key, value in space.items() if not is_searched(value)}
+    known = _compiled(base, fixed, 'param_space')._may_change
     for key, domain in space.items():
         if isinstance(domain, Function) and key not in known:
             raise ConfigError(f'{key} is not a known key.{nearest(key, known)}', where='param_space')
+        try:
+            _check_interval(domain)
+        except ValueError as error:
+            raise ConfigError(str(error), where=f'param_space[{key!r}]', got=described(domain)) from error
         for value in ends(domain):
-            try:
-                compile_trial({'config': base, key: value})
-            except ConfigError as error:
-                raise ConfigError(str(error), where=f'param_space[{key!r}]') from error
+            _compiled(base, {**fixed, key: value}, f'param_space[{key!r}]')
+
+
+def _compiled(base: TrialBase, options: Mapping[str, Any], where: str) -> ResolvedConfig:
+    try:
+        return compile_trial({'config': base, **options})
+    except ConfigError as error:
+        raise ConfigError(str(error), where=where) from error
 
 
 def ends(domain: Any) -> list[Any]:
@@ -104,7 +132,8 @@ def ends(domain: Any) -> list[Any]:
     if isinstance(domain, Categorical):
         return list(domain.categories)
     if isinstance(domain, Float | Integer):
-        found = [domain.lower, domain.upper - 1 if isinstance(domain, Integer) else domain.upper]
+        is_open = isinstance(domain, Integer) and not isinstance(domain.sampler, Quantized)
+        found = [domain.lower, domain.upper - 1 if is_open else domain.upper]
         return [value for value in found if value is not None and math.isfinite(value)]
     return [] if isinstance(domain, Domain) else [domain]
 

@@ -12,6 +12,7 @@ from ray.tune import PlacementGroupFactory, Trainable
 from rlframe.errors import RLFrameError
 from rlframe.tune.resources import bundles_of
 from rlframe.tune.trial import Trial, compile_trial
+from rlframe.worker.collector.ray_actor import failure_of, raise_failure
 
 logger = logging.getLogger('rlframe.tune')
 
@@ -49,8 +50,20 @@ class RLTrainable(Trainable):  # type: ignore[misc]  # Ray is untyped
         return self._exp
 
     def step(self) -> dict[str, Any]:
-        """Trains until the next evaluation; see ``Trial.step``."""
-        return self._running.step()
+        """Trains until the next evaluation; see ``Trial.step``.
+
+        Raises:
+            Exception: Whatever happened; as an ``ActorFailedError`` with its text where it cannot be copied, which Tune does.
+        """
+        try:
+            return self._running.step()
+        except Exception as error:
+            self._keep_files()
+            if _can_be_copied(error):
+                raise
+            failure = failure_of(error)
+        raise_failure(failure, f'trial {self.trial_id}')
+        raise AssertionError('an exception was raised')
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Writes everything that the next step depends on."""
@@ -74,6 +87,11 @@ class RLTrainable(Trainable):  # type: ignore[misc]  # Ray is untyped
         except Exception:
             logger.exception('a trial could not be closed in order')
 
+    def _keep_files(self) -> None:
+        """Copies the run folder to the results, which Tune does with checkpoints only: a crash report comes after those."""
+        if self._storage is not None:
+            self._storage.persist_artifacts(force=True)
+
     def _export_model(self, export_formats: list[str], export_dir: str) -> dict[str, str]:
         return self._running.export(export_formats, Path(export_dir))
 
@@ -93,3 +111,9 @@ class RLTrainable(Trainable):  # type: ignore[misc]  # Ray is untyped
             'A trial takes `resources` ({"CPU": 1}, and a GPU where policy.device is CUDA), and for each of'
             ' policy.collect.collector.num_collectors actors with backend="ray" what remote_configs says (1 CPU).'
         )
+
+
+def _can_be_copied(error: Exception) -> bool:
+    """Whether an exception and its causes come back whole from a copy; one with arguments of its own may not."""
+    cause = error.__cause__
+    return bool(failure_of(error).error) and (not isinstance(cause, Exception) or _can_be_copied(cause))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 import math
@@ -15,6 +16,7 @@ from typing import Any
 from rlframe.config import compile_config, read_config
 from rlframe.errors import ConfigError, NonFiniteError
 from rlframe.pipeline import SerialPipeline
+from rlframe.registry import nearest
 from rlframe.utils.resolved_config import ResolvedConfig, to_plain
 from rlframe.utils.run_folder import free_folder
 
@@ -24,8 +26,10 @@ CHECKPOINT, OWNER = 'latest', 'trial.json'
 """In a checkpoint of Tune: the checkpoint of the run, which ``rlframe eval`` and ``--resume`` take, and whose it is."""
 SEARCH = 'search.json'
 """In a results folder: what its trials are compared by."""
-OWN_KEYS = ('config', 'main_config', 'create_config', 'metric', 'resources')
+OWN_KEYS = ('config', 'main_config', 'create_config', 'metric', 'stop', 'resources')
 """Keys of a trial's config that are no options of a run."""
+KEPT_BY_TUNE = ('training_iteration', 'timesteps_total', 'episodes_total', 'time_total_s')
+"""Keys of results that Tune adds."""
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -75,7 +79,7 @@ def trial_pair(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[st
         return base.main, base.create
     if base is None and 'main_config' in config and 'create_config' in config:
         return to_plain(config['main_config']), to_plain(config['create_config'])
-    if not isinstance(base, str | Path):
+    if not isinstance(base, str | Path) or not Path(base).is_absolute():
         raise ConfigError(
             'a trial needs a config',
             where='config',
@@ -116,6 +120,7 @@ class Trial:
         self.cfg = compile_trial(config)
         """The compiled config."""
         self._metric: str = config.get('metric', METRIC)
+        self._needed = (self._metric, *config.get('stop', ()))
         self._home, self._trial_id, self._model = home, trial_id, model
         self._pipeline: SerialPipeline | None = None
 
@@ -128,7 +133,7 @@ class Trial:
 
     def _make(self, resume: Path | None = None, clone_key: int | None = None) -> SerialPipeline:
         return SerialPipeline(
-            self.cfg, lambda: free_folder(self._home / 'run'), self._model, resume, clone_key
+            self.cfg, lambda: free_folder(self._home / 'run'), copy.deepcopy(self._model), resume, clone_key
         )
 
     def step(self) -> dict[str, Any]:
@@ -139,6 +144,7 @@ class Trial:
 
         Raises:
             NonFiniteError: If the score is no number: schedulers would pass such a trial over without a word.
+            ConfigError: If the result lacks what trials are compared or stopped by.
         """
         pipeline = self.pipeline
         progress, best, evaluations = pipeline.progress, pipeline.evaluator.best, pipeline.evaluations
@@ -150,6 +156,7 @@ class Trial:
         if not pipeline.finished:
             pipeline.run(is_scored, supervised=True)
         result = {name: _plain(value) for name, value in pipeline.result().items()}
+        self._check_keys(result)
         if not _is_number(score := result.get(self._metric, 0)):
             raise NonFiniteError(
                 f'the score of the trial is {score}',
@@ -164,6 +171,15 @@ class Trial:
             'done': pipeline.finished,
             'should_checkpoint': pipeline.evaluator.best != best,
         }
+
+    def _check_keys(self, result: Mapping[str, Any]) -> None:
+        if missing := [key for key in self._needed if key not in result and key not in KEPT_BY_TUNE]:
+            raise ConfigError(
+                f'no result has the key {missing[0]!r}.{nearest(missing[0], result)}',
+                where='metric' if missing[0] == self._metric else 'stop',
+                got=missing[0],
+                expected=f'one of {", ".join([*result, *KEPT_BY_TUNE])}',
+            )
 
     def save(self, folder: Path) -> None:
         """Writes everything that the next step depends on into a folder."""
@@ -182,7 +198,8 @@ class Trial:
         owner = folder / OWNER
         origin = json.loads(owner.read_text(encoding='utf-8'))['trial_id'] if owner.is_file() else None
         is_clone = origin not in (None, self._trial_id)
-        clone_key = zlib.crc32(self._trial_id.encode()) if is_clone else None
+        number = self._trial_id.rpartition('_')[2]  # the same in a search that is done once more
+        clone_key = zlib.crc32(number.encode()) if is_clone else None
         self._pipeline = self._make(folder / CHECKPOINT, clone_key)
 
     def export(self, formats: Sequence[str], folder: Path) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -36,7 +37,7 @@ from rlframe.tune.resources import ResourceCheck, bundles_of, check_fits
 from rlframe.tune.schedulers import make_scheduler
 from rlframe.tune.space import check_space, flat_space, is_searched
 from rlframe.tune.trainable import RLTrainable
-from rlframe.tune.trial import METRIC, SEARCH, TrialBase
+from rlframe.tune.trial import KEPT_BY_TUNE, METRIC, SEARCH, TrialBase
 from rlframe.utils.ray_session import connect
 from rlframe.utils.resolved_config import ResolvedConfig
 from rlframe.utils.run_folder import check_writable, free_folder
@@ -49,12 +50,9 @@ RESULT_KEYS = (
     'train_iter',
     'episodes',
     'wall_time',
-    'training_iteration',
-    'timesteps_total',
-    'episodes_total',
-    'time_total_s',
+    *KEPT_BY_TUNE,
 )
-"""What every result has, and can be compared or stopped by."""
+"""What every result has, and can be compared or stopped by; scores on data have names of their own."""
 SEARCHES = ('random', 'optuna')
 """Ways to draw from domains."""
 KEPT = 4
@@ -128,21 +126,38 @@ def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
     base = TrialBase(pair[0], pair[1], common, tuple(str(Path(entry).absolute()) for entry in sys.path))
     space = flat_space(param_space)
     check_space(base, space)
-    _check_numbers(mode=mode, num_samples=num_samples, checkpoint_frequency=checkpoint_frequency)
+    _check_numbers(
+        num_samples=(num_samples, 1),
+        checkpoint_frequency=(checkpoint_frequency, 1),
+        interval=(interval, 1),
+        max_concurrent_trials=(max_concurrent_trials, 0),
+        time_budget_s=(time_budget_s, 1e-3),
+        max_failures=(max_failures, -1),
+        **{f'stop[{key!r}]': (value, -math.inf) for key, value in (stop or {}).items()},
+    )
+    if mode not in ('max', 'min'):
+        raise ConfigError('bad value', where='mode', got=mode, expected="'max' or 'min'")
     for key, what in ((metric, 'metric'), *((key, 'stop') for key in stop or ())):
         _check_key(key, what, cfg)
     ends_early = make_scheduler(scheduler, cfg, space, interval) if isinstance(scheduler, str) else scheduler
     if isinstance(search, str):
         search = _make_search(search, space, seed, max_concurrent_trials)
         max_concurrent_trials = 0
+    wanted = _wanted_folder(storage_path, name, cfg)
     if not ray.is_initialized():
         connect(ray_init_config)
     check_fits(bundles_of(cfg, resources), 'a trial')
-    folder = _new_folder(storage_path, name, cfg)
+    folder = free_folder(wanted)
     (folder / SEARCH).write_text(json.dumps({'metric': metric, 'mode': mode}) + '\n', encoding='utf-8')
     return Tuner(
         RLTrainable,
-        param_space={'config': base, 'metric': metric, 'resources': dict(resources or {}), **space},
+        param_space={
+            'config': base,
+            'metric': metric,
+            'stop': list(stop or ()),
+            'resources': dict(resources or {}),
+            **space,
+        },
         tune_config=TuneConfig(
             metric=metric,
             mode=mode,
@@ -209,24 +224,27 @@ def _common(overrides: Sequence[str], **budgets: int | None) -> dict[str, Any]:
     return options | {name: budget for name, budget in budgets.items() if budget is not None}
 
 
-def _check_numbers(mode: str, **at_least_one: int) -> None:
-    if mode not in ('max', 'min'):
-        raise ConfigError('bad value', where='mode', got=mode, expected="'max' or 'min'")
-    for where, value in at_least_one.items():
-        if value < 1:
-            raise ConfigError('bad value', where=where, got=value, expected='an int >= 1')
+def _check_numbers(**given: tuple[Any, float]) -> None:
+    """Makes sure that each value, where there is one, is a number that is at least so large."""
+    for where, (value, least) in given.items():
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value >= least:
+            raise ConfigError('bad value', where=where, got=value, expected=f'a number >= {least:g}')
 
 
 def _check_key(key: str, what: str, cfg: ResolvedConfig) -> None:
     evaluator: Any = SERIAL_EVALUATOR_REGISTRY.get_cls(cfg.policy.eval.evaluator)
-    if key in RESULT_KEYS or (not evaluator.scores_returns and key.startswith('eval/')):
-        return
-    raise ConfigError(
-        f'no result has the key {key!r}.{nearest(key, RESULT_KEYS)}',
-        where=what,
-        got=key,
-        expected=f'one of {", ".join(RESULT_KEYS)}',
-    )
+    known = [known for known in RESULT_KEYS if evaluator.scores_returns or not known.startswith('eval/')]
+    names_a_score = not evaluator.scores_returns and key.startswith('eval/') and key not in RESULT_KEYS
+    if key not in known and not names_a_score:
+        raise ConfigError(
+            f'no result has the key {key!r}.{nearest(key, known)}',
+            where=what,
+            got=key,
+            expected=f'one of {", ".join(known)}'
+            + ('' if evaluator.scores_returns else ', or eval/ and the name of what the evaluator measures'),
+        )
 
 
 def _make_search(name: str, space: Mapping[str, Any], seed: int | None, at_once: int) -> Any:
@@ -254,8 +272,8 @@ def _make_search(name: str, space: Mapping[str, Any], seed: int | None, at_once:
     return ConcurrencyLimiter(searcher, max_concurrent=at_once) if at_once else searcher
 
 
-def _new_folder(storage: str | Path, name: str | None, cfg: ResolvedConfig) -> Path:
-    """Makes the results folder."""
+def _wanted_folder(storage: str | Path, name: str | None, cfg: ResolvedConfig) -> Path:
+    """Returns where the results folder is to be, which can be made there."""
     if '://' in str(storage):
         raise ExperimentDirError(
             'results are written to a folder',
@@ -270,14 +288,16 @@ def _new_folder(storage: str | Path, name: str | None, cfg: ResolvedConfig) -> P
         )
     check_writable(home)
     if name is None:
-        return free_folder(home / f'{cfg.exp_name}_tune')
-    if Path(name).name != name or (home / name).exists():
+        return home / f'{cfg.exp_name}_tune'
+    if Path(name).name != name or not name or (home / name).exists():
         raise ExperimentExistsError(
-            'the results folder exists already' if (home / name).exists() else 'this is no name of a folder',
+            'the results folder exists already'
+            if Path(name).name == name != ''
+            else 'this is no name of a folder',
             where=str(home / name),
             remedy='Go on with it by --resume, choose another --name, or leave that out (a free name is found).',
         )
-    return free_folder(home / name)
+    return home / name
 
 
 def _trial_name(trial: Any) -> str:

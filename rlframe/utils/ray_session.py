@@ -123,10 +123,8 @@ class RaySession:
         if not self.own:
             return
         _Started.holders -= 1
-        if _Started.holders == 0 and _is_ours():
-            _Started.job = None
-            ray.shutdown()
-            _end_guard()
+        if _Started.holders == 0:
+            disconnect()
 
     def __enter__(self) -> RaySession:
         return self
@@ -155,7 +153,7 @@ def connect(ray_init_config: Mapping[str, Any] | None = None, where: str = 'ray_
         ConfigError: If ``ray.init`` does not take these arguments.
     """
     given = dict(ray_init_config or {})
-    _check_installed(where)
+    check_installed(where)
     if ray.is_initialized():
         own = _is_ours()
         if given and not own:
@@ -177,6 +175,14 @@ def connect(ray_init_config: Mapping[str, Any] | None = None, where: str = 'ray_
     return _hold(f'the Ray at {address}')
 
 
+def disconnect() -> None:
+    """Ends the Ray that ``connect`` brought up, whoever holds it; one that was there before stays."""
+    if _is_ours():
+        _Started.holders, _Started.job = 0, None
+        ray.shutdown()
+        _end_guard()
+
+
 def actor_resources(options: Mapping[str, Any]) -> dict[str, float]:
     """Returns what an actor with these options, arguments of ``ray.remote``, takes from a cluster: 1 CPU if not said."""
     found = {
@@ -187,7 +193,12 @@ def actor_resources(options: Mapping[str, Any]) -> dict[str, float]:
     return {name: float(size) for name, size in {**found, **options.get('resources', {})}.items() if size}
 
 
-def _check_installed(where: str) -> None:
+def check_installed(where: str) -> None:
+    """Makes sure that Ray can be imported.
+
+    Raises:
+        MissingDependencyError: If it cannot.
+    """
     try:
         importlib.import_module('ray')
     except ImportError as error:

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import faulthandler
+import signal
+import threading
 from time import monotonic
+from types import FrameType
+from typing import Any
 
+from rlframe.errors import StallError
 from rlframe.utils.field import Field
 
 STALL_TIMEOUT = Field(
@@ -22,16 +27,20 @@ class StallDetector:
     """Prints the stacks of all threads to stderr when ``beat`` was not called for a while, again and again.
 
     The watchdog is a thread of the interpreter in C, so that it also works while an env holds the interpreter's lock. There
-    is one for the whole process; the run goes on, unless it ``exits``.
+    is one for the whole process; the run goes on, unless it ``raises``.
 
     Args:
         seconds: How long a while is; None: nothing is watched.
         file: File descriptor to print to.
-        exits: Whether the process ends then, by exit code 1, for somebody who supervises it.
+        raises: For somebody who supervises the process: whether a ``StallError`` is raised in the main thread where it
+            stands. If that changes nothing for the same while again, stacks are printed and the process ends by exit code 1.
     """
 
-    def __init__(self, seconds: float | None, file: int = 2, exits: bool = False) -> None:
-        self._seconds, self._file, self._exits = seconds, file, exits
+    def __init__(self, seconds: float | None, file: int = 2, raises: bool = False) -> None:
+        self._seconds, self._file, self._raises = seconds, file, raises
+        self._handler_before: Any = None
+        if raises and seconds is not None and threading.current_thread() is threading.main_thread():
+            self._handler_before = signal.signal(signal.SIGALRM, self._raise)
         self._last = -float('inf')
         self.beat()
 
@@ -42,12 +51,29 @@ class StallDetector:
         now = monotonic()
         if now - self._last > self._seconds / 10:
             self._last = now
-            faulthandler.dump_traceback_later(
-                1.1 * self._seconds, repeat=not self._exits, file=self._file, exit=self._exits
-            )
+            if self._handler_before is not None:
+                signal.setitimer(signal.ITIMER_REAL, 1.1 * self._seconds)
+            self._watch((2.2 if self._raises else 1.1) * self._seconds)
+
+    def _watch(self, seconds: float) -> None:
+        faulthandler.dump_traceback_later(
+            seconds, repeat=not self._raises, file=self._file, exit=self._raises
+        )
+
+    def _raise(self, number: int, frame: FrameType | None) -> None:
+        assert self._seconds is not None
+        self._watch(1.1 * self._seconds)
+        raise StallError(
+            f'no progress for {self._seconds:g} seconds',
+            where='stall_timeout',
+            remedy='The traceback says where it stood. If an env may take so long, raise stall_timeout.',
+        )
 
     def close(self) -> None:
         """Ends the watch; may be called twice."""
         if self._seconds is not None:
             self._seconds = None
             faulthandler.cancel_dump_traceback_later()
+            if self._handler_before is not None:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                signal.signal(signal.SIGALRM, self._handler_before)

@@ -50,3 +50,31 @@ def test_beats_keep_it_quiet_and_none_watches_nothing() -> None:
 
 def test_closed_detector_is_quiet() -> None:
     assert run('stall = StallDetector(0.2)\nstall.close()\nstall.beat()\ntime.sleep(0.6)') == ''
+
+
+def test_supervised_run_is_told_where_it_stands_and_a_beat_begins_anew() -> None:
+    program = """
+import signal
+from rlframe.errors import StallError
+before = signal.getsignal(signal.SIGALRM)
+stall = StallDetector(0.3, raises=True)
+for _ in range(2):
+    try:
+        stuck()
+        raise AssertionError('nothing was raised')
+    except StallError as error:
+        assert str(error).startswith('stall_timeout: no progress for 0.3 seconds'), error
+    stall.beat()
+stall.close()
+assert signal.getsignal(signal.SIGALRM) == before
+time.sleep(1)
+"""
+    assert run(HANG['python'].replace('< end', '< end + 60') + program) == ''
+
+
+def test_supervised_process_that_nothing_can_be_raised_in_ends() -> None:
+    with pytest.raises(subprocess.CalledProcessError) as caught:
+        run(
+            f'{HANG["lock held"].replace("1_500_000", "30_000_000")}stall = StallDetector(0.3, raises=True)\nstuck()'
+        )
+    assert caught.value.returncode == 1 and 'in stuck' in caught.value.stderr

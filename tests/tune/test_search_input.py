@@ -1,0 +1,337 @@
+"""Every bad input to a search is told what is wrong before Ray starts, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ray import tune
+from ray.tune.search.sample import Categorical, Float, Integer
+from runs import CASES, ROOT
+
+from rlframe.entry import tune_options
+from rlframe.entry.__main__ import main
+from rlframe.errors import ConfigError, ExperimentDirError, ExperimentExistsError, MissingDependencyError
+from rlframe.tune import make_tuner, parse_domain, restore_tuner
+from rlframe.tune.schedulers import SCHEDULERS
+from rlframe.tune.space import described, ends
+from rlframe.tune.tuner import SEARCHES
+
+CONFIG = str(ROOT / CASES['dqn naive'][1])
+RATE = {'policy.learn.learning_rate': tune.loguniform(1e-4, 1e-2)}
+BUDGET: dict[str, Any] = {'max_env_step': 1000}
+
+
+@pytest.fixture(autouse=True)
+def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory, and no Ray: whoever starts one fails."""
+    import ray
+
+    def refuse(*args: Any, **kwargs: Any) -> None:
+        raise AssertionError('Ray is started before everything is checked')
+
+    monkeypatch.setattr(ray, 'init', refuse)
+    monkeypatch.setattr(ray, 'is_initialized', lambda: False)
+    folder = tmp_path / 'cwd'
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+# domains
+
+
+@pytest.mark.parametrize(
+    ('text', 'kind', 'expected'),
+    [
+        ('uniform(0,1)', Float, [0, 1]),
+        (' loguniform( 1e-4 , 1e-2 ) ', Float, [1e-4, 1e-2]),
+        ('quniform(0,1,0.25)', Float, [0, 1]),
+        ('qloguniform(1e-4,1e-2,5e-5)', Float, [1e-4, 1e-2]),
+        ('randint(1,10)', Integer, [1, 9]),
+        ('lograndint(1,10)', Integer, [1, 9]),
+        ('qrandint(8,64,8)', Integer, [8, 64]),
+        ('uniform(-1,-0.5)', Float, [-1, -0.5]),
+        ('choice(32,64)', Categorical, [32, 64]),
+        ('choice([32,64])', Categorical, [32, 64]),
+        ('choice([32,64],[128])', Categorical, [[32, 64], [128]]),
+        ('choice(true,false)', Categorical, [True, False]),
+        ('choice(adam,rmsprop)', Categorical, ['adam', 'rmsprop']),
+        ("choice('adam',null)", Categorical, ['adam', None]),
+        ('grid(1,2)', dict, [1, 2]),
+    ],
+)
+def test_domain_is_read_from_text(text: str, kind: type, expected: list[Any]) -> None:
+    domain = parse_domain(text)
+    assert isinstance(domain, kind)
+    assert ends(domain) == expected
+    assert [type(value) for value in ends(domain)][-1] is type(expected[-1]) or kind is Float
+    assert described(domain)
+
+
+@pytest.mark.parametrize('text', ['quniform(0,1,0.25)', 'qrandint(8,64,8)', 'loguniform(1e-4,1e-2)'])
+def test_domain_of_text_draws_within_its_ends(text: str) -> None:
+    domain = parse_domain(text)
+    low, high = ends(domain)
+    assert all(low <= domain.sample() <= high for _ in range(200))
+
+
+@pytest.mark.parametrize(
+    'text',
+    [
+        *('', '0.1', 'uniform', 'uniform(', 'uniform()', 'uniform(1)', 'uniform(a,b)', 'uniform(1,0)'),
+        *('loguniform(0,1)', 'loguniform(-1,1)', 'loguniform(1e-2,1e-4)', 'randint(1)', 'randint(0.5,2)'),
+        *(
+            'randint(5,5)',
+            'uniform(1,1)',
+            'choice()',
+            'choice([])',
+            'grid()',
+            'unifrom(0,1)',
+            'uniform(0,1',
+            'uniform(0,1))',
+        ),
+        *(
+            'uniform(0,nan)',
+            'uniform(0,inf)',
+            'uniform(a=1)',
+            'choice(*[1])',
+            'uniform(0,1,q=2)',
+            '__import__("os").system("true")',
+        ),
+        *('uniform(0,1);uniform(0,1)', 'uniform(true,2)', 'loguniform(none,1)'),
+    ],
+)
+def test_text_that_is_no_domain_is_refused_with_examples(text: str) -> None:
+    with pytest.raises(ConfigError, match=r'--search x: .*expected loguniform\(1e-4,1e-2\)'):
+        parse_domain(text, '--search x')
+
+
+def test_misspelt_domain_is_told_the_right_one() -> None:
+    with pytest.raises(ConfigError, match="'unifrom'.*Did you mean 'uniform'"):
+        parse_domain('unifrom(0,1)')
+
+
+def test_domain_runs_no_code(cwd: Path) -> None:
+    for text in ("choice(open('x','w'))", "uniform(0, __import__('pathlib').Path('x').touch())"):
+        try:
+            parse_domain(text)
+        except ConfigError:
+            pass
+    assert list(cwd.iterdir()) == []
+
+
+# make_tuner
+
+Space = dict[str, Any]
+REFUSED: dict[str, tuple[Space, dict[str, Any], str]] = {
+    'unknown option': ({'policy.learn.lr': tune.uniform(0, 1)}, {}, r'policy\.learn\.lr.*learning_rate'),
+    'unknown option, nested': (
+        {'policy': {'learn': {'lr': tune.uniform(0, 1)}}},
+        {},
+        r'policy\.learn\.lr.*learning_rate',
+    ),
+    'unknown option drawn by a function': (
+        {'policy.learn.lr': tune.sample_from(lambda spec: 1)},
+        {},
+        r'policy\.learn\.lr is not a known key',
+    ),
+    'unknown fixed option': ({'policy.learn.lr': 0.1}, {}, r'policy\.learn\.lr.*learning_rate'),
+    'unknown option in a grid': (
+        {'policy.learn.lr': tune.grid_search([1])},
+        {},
+        r'policy\.learn\.lr.*learning_rate',
+    ),
+    'impossible upper end': (
+        {'policy.discount_factor': tune.uniform(0.5, 2.0)},
+        {},
+        r'discount_factor.*2\.0',
+    ),
+    'impossible lower end': ({'policy.learn.batch_size': tune.randint(0, 9)}, {}, r'batch_size.*got 0'),
+    'impossible choice': (
+        {'policy.learn.nan_policy': tune.choice(['raise', 'rise'])},
+        {},
+        r"nan_policy.*'rise'",
+    ),
+    'impossible in a grid': ({'policy.learn.batch_size': tune.grid_search([8, 0])}, {}, r'batch_size.*got 0'),
+    'a name of ours': ({'metric': 'x'}, {}, 'metric.*make_tuner'),
+    'unknown metric': (
+        RATE,
+        {'metric': 'reward_mean'},
+        r"metric: .*'reward_mean'.*expected one of eval/mean_reward",
+    ),
+    'misspelt metric': (RATE, {'metric': 'eval/mean_rewrad'}, "Did you mean 'eval/mean_reward'"),
+    'unknown stop key': (RATE, {'stop': {'reward_typo': 4}}, "stop: .*'reward_typo'"),
+    'misspelt stop key': (RATE, {'stop': {'training_iterations': 4}}, "Did you mean 'training_iteration'"),
+    'time_budget_s': (RATE, {'time_budget_s': -1}, 'time_budget_s.*> ?='),
+    'max_failures': (RATE, {'max_failures': -2}, 'max_failures.*>= -1'),
+    'interval': (RATE, {'interval': 0}, 'interval.*>= 1'),
+    'stop value': (RATE, {'stop': {'envstep': 'many'}}, 'stop.*envstep.*a number'),
+    'empty interval': ({'policy.learn.learning_rate': tune.uniform(1, 0)}, {}, 'learning_rate.*lower end'),
+    'mode': (RATE, {'mode': 'maximum'}, "mode.*'max' or 'min'"),
+    'num_samples': (RATE, {'num_samples': 0}, 'num_samples.*>= 1'),
+    'checkpoint_frequency': (RATE, {'checkpoint_frequency': 0}, 'checkpoint_frequency.*>= 1'),
+    'unknown scheduler': (RATE, {'scheduler': 'ahsa'}, "'ahsa'.*Did you mean 'asha'"),
+    'unknown search': (RATE, {'search': 'optunna'}, "'optunna'.*Did you mean 'optuna'"),
+    'no budget for asha': (
+        RATE,
+        {'scheduler': 'asha', 'max_env_step': None},
+        r'max_env_step: asha.*--env-step',
+    ),
+    'no budget for hyperband': (
+        RATE,
+        {'scheduler': 'hyperband', 'max_env_step': None},
+        'max_env_step: hyperband',
+    ),
+    'pbt over a network': (
+        {'policy.model.encoder_hidden_size_list': tune.choice([[8], [16]])},
+        {'scheduler': 'pbt'},
+        r'encoder_hidden_size_list cannot change.*learning_rate may change',
+    ),
+    'pbt over nothing': ({}, {'scheduler': 'pbt'}, 'pbt needs an option to change'),
+    'pbt over a function': (
+        {'policy.learn.learning_rate': tune.sample_from(lambda spec: 0.1)},
+        {'scheduler': 'pbt'},
+        'pbt cannot change what a function draws',
+    ),
+    'pb2 over a choice': (
+        {'policy.learn.learning_rate': tune.choice([0.1, 0.2])},
+        {'scheduler': 'pb2'},
+        'pb2 searches intervals of numbers only',
+    ),
+    'optuna over a grid': (
+        {'policy.learn.learning_rate': tune.grid_search([0.1])},
+        {'search': 'optuna'},
+        'Optuna.*grid',
+    ),
+    'override': (RATE, {'overrides': ['policy.learn.lr=1']}, r'policy\.learn\.lr.*learning_rate'),
+    'URI': (RATE, {'storage_path': 's3://bucket/x'}, 'storage_path.*folder'),
+    'storage_path that is not there': (RATE, {'storage_path': 'nowhere'}, 'storage_path.*no such folder'),
+    'name with a path': (RATE, {'name': '../x'}, 'no name of a folder'),
+    'empty name': (RATE, {'name': ''}, 'no name of a folder'),
+}
+
+
+@pytest.mark.parametrize('what', REFUSED)
+def test_bad_search_is_refused_before_anything_starts(what: str, cwd: Path) -> None:
+    space, options, says = REFUSED[what]
+    with pytest.raises(ConfigError, match=rf'(?s){says}'):
+        make_tuner(CONFIG, space, **{**BUDGET, **options})
+    assert list(cwd.iterdir()) == []
+
+
+@pytest.mark.parametrize('config', ['nowhere.py', ({}, {}), ({'policy': 1}, {})])
+def test_bad_config_is_refused(config: Any, cwd: Path) -> None:
+    with pytest.raises(ConfigError):
+        make_tuner(config, RATE, **BUDGET)
+    assert list(cwd.iterdir()) == []
+
+
+def test_results_folder_that_exists_is_refused_and_stays(cwd: Path) -> None:
+    (cwd / 'mine').mkdir()
+    with pytest.raises(ExperimentExistsError, match=r'mine.*--resume'):
+        make_tuner(CONFIG, RATE, name='mine', **BUDGET)
+    assert [path.name for path in cwd.rglob('*')] == ['mine']
+
+
+def test_storage_path_that_cannot_be_written_is_refused(cwd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (cwd / 'file').write_text('')
+    with pytest.raises(ExperimentDirError, match='storage_path'):
+        make_tuner(CONFIG, RATE, storage_path='file', **BUDGET)
+
+
+@pytest.mark.parametrize(
+    ('package', 'options'), [('sklearn', {'scheduler': 'pb2'}), ('optuna', {'search': 'optuna'})]
+)
+def test_package_that_is_not_installed_is_named(
+    package: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, 'find_spec', lambda name, *a: None if name == package else found(name, *a)
+    )
+    with pytest.raises(MissingDependencyError, match=r'rlframe\[tune\]'):
+        make_tuner(CONFIG, RATE, **BUDGET, **options)
+
+
+def test_score_on_data_is_compared_by_its_own_name() -> None:
+    config = str(ROOT / 'configs' / 'cartpole_bc.py')
+    overrides = ['evaluator.type=metric', 'evaluator.data=rlframe.envs.cartpole_expert:held_out']
+    with pytest.raises(
+        ConfigError, match=r"'eval/mean_reward'.*or eval/ and the name of what the evaluator measures"
+    ):
+        make_tuner(config, RATE, overrides=overrides)
+    with pytest.raises(ConfigError, match="'accuracy'"):
+        make_tuner(config, RATE, overrides=overrides, metric='accuracy')
+    with pytest.raises(AssertionError, match='Ray is started'):
+        make_tuner(config, RATE, overrides=overrides, metric='eval/accuracy')
+
+
+@pytest.mark.parametrize('path', ['nowhere', '.'])
+def test_there_must_be_a_search_to_go_on_with(path: str) -> None:
+    with pytest.raises(ConfigError, match=r'no search to go on with: there is no tuner\.pkl, but nothing'):
+        restore_tuner(path)
+
+
+# the command line
+
+COMMANDS: dict[str, tuple[tuple[str, ...], str]] = {
+    'no config': ((), 'required: -c/--config'),
+    'nothing to search': (('-c', CONFIG), 'what to search over'),
+    'no such file': (('-c', 'nowhere.py', '-n', '2'), 'nowhere.py'),
+    'unknown option': (('-c', CONFIG, '--search', 'policy.learn.lr=uniform(0,1)'), 'learning_rate'),
+    'no domain': (('-c', CONFIG, '--search', 'policy.learn.learning_rate=0.1'), 'no domain to search'),
+    'no equals sign': (('-c', CONFIG, '--search', 'policy.learn.learning_rate'), 'KEY=VALUE'),
+    'stop that is no number': (('-c', CONFIG, '-n', '2', '--stop', 'envstep=many'), 'a number'),
+    'unknown stop key': (('-c', CONFIG, '-n', '2', '--stop', 'reward_typo=4'), 'reward_typo'),
+    'unknown metric': (('-c', CONFIG, '-n', '2', '--metric', 'reward'), "'reward'"),
+    'unknown scheduler': (('-c', CONFIG, '-n', '2', '--scheduler', 'ahsa'), 'asha'),
+    'unknown override': (('-c', CONFIG, '-n', '2', 'policy.learn.lr=1'), 'learning_rate'),
+    'no budget': (('-c', CONFIG, '-n', '2', '--scheduler', 'asha'), '--env-step'),
+    'storage that is not there': (('-c', CONFIG, '-n', '2', '--storage', 'nowhere'), 'no such folder'),
+    'no samples': (('-c', CONFIG, '-n', '0'), '--num-samples'),
+    'resume with a config': (('-c', CONFIG, '--resume', 'x'), '--resume'),
+    'resume of nothing': (('--resume', 'nowhere'), 'no search to go on with'),
+    'bad time budget': (('-c', CONFIG, '-n', '2', '--time-budget', '-1'), 'time_budget_s'),
+    'bad max failures': (('-c', CONFIG, '-n', '2', '--max-failures', '-2'), 'max_failures'),
+}
+
+
+@pytest.fixture
+def refused(cwd: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Runs a command line that must end with exit code 2, no traceback and nothing in the working directory."""
+
+    def run(*words: str) -> str:
+        try:
+            code: Any = main(['tune', *words])
+        except SystemExit as error:
+            code = error.code
+        out, err = capsys.readouterr()
+        assert code == 2 and 'Traceback' not in err and out == '', err
+        assert list(cwd.iterdir()) == []
+        return err
+
+    return run
+
+
+@pytest.mark.parametrize('what', COMMANDS)
+def test_bad_command_line_ends_with_2_and_writes_nothing(
+    what: str, refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words, says = COMMANDS[what]
+    assert says in refused(*words)
+
+
+def test_command_line_knows_what_there_is() -> None:
+    assert tuple(SCHEDULERS) == tune_options.SCHEDULERS
+    names = {
+        name
+        for node in ast.walk(ast.parse(Path(tune_options.__file__).read_text()))
+        if isinstance(node, ast.Constant)
+        for name in [node.value]
+    }
+    assert set(SEARCHES) <= names

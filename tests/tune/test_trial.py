@@ -1,0 +1,392 @@
+"""A trial can be held, handed on and taken over between two evaluations, and nobody can tell afterwards."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from easydict import EasyDict
+from runs import CASES, ROOT, differences
+from tune_runs import (
+    RATE,
+    assert_same_state,
+    case_options,
+    comparable,
+    generators,
+    learning_rates,
+    moments,
+    saved_state,
+    trial_config,
+)
+
+from rlframe.config import read_config
+from rlframe.errors import CheckpointError, ConfigError, NonFiniteError
+from rlframe.tune.trial import CHECKPOINT, Trial, TrialBase, compile_trial, trial_options
+
+THREE = pytest.mark.parametrize('case', ['dqn naive', 'ppo', 'sac'])
+
+
+Begin = Callable[..., Trial]
+
+
+@pytest.fixture
+def trial() -> Iterator[Begin]:
+    """Makes trials, which are closed when the test is over."""
+    made = []
+
+    def begin(folder: Path, config: dict[str, Any], trial_id: str = 'one') -> Trial:
+        folder.mkdir(parents=True, exist_ok=True)
+        made.append(Trial(config, folder, trial_id))
+        return made[-1]
+
+    yield begin
+    for running in made:
+        running.close()
+
+
+# results
+
+
+@THREE
+def test_every_result_has_the_same_keys_and_is_plain(case: str, trial: Begin, tmp_path: Path) -> None:
+    running = trial(tmp_path, trial_config(case))
+    results = [running.step() for _ in range(4)]
+    running.close()
+    assert len({tuple(sorted(result)) for result in results}) == 1
+    for result in results:
+        assert json.loads(json.dumps(result)).keys() == result.keys()
+        assert {type(value) for value in result.values()} <= {int, float, bool}
+        assert result['eval_is_fresh'] is True and result['done'] is False
+
+
+@THREE
+def test_steps_and_episodes_add_up_to_the_counters_also_after_load(
+    case: str, trial: Begin, tmp_path: Path
+) -> None:
+    config = trial_config(case, {'policy.random_collect_size': 30} if case != 'ppo' else None)
+    first, second = trial(tmp_path / 'a', config), trial(tmp_path / 'b', config)
+    results = [first.step() for _ in range(3)]
+    first.save(tmp_path / 'saved')
+    first.close()
+    second.load(tmp_path / 'saved')
+    results += [second.step() for _ in range(3)]
+    second.close()
+    steps = episodes = 0
+    for result in results:
+        steps, episodes = steps + result['timesteps_this_iter'], episodes + result['episodes_this_iter']
+        assert (steps, episodes) == (result['envstep'], result['episodes'])
+    assert steps > 200
+
+
+def test_new_best_score_asks_for_a_checkpoint(trial: Begin, tmp_path: Path) -> None:
+    running = trial(tmp_path, trial_config('sac'))
+    best, asked = -math.inf, []
+    for _ in range(5):
+        result = running.step()
+        asked.append(result['should_checkpoint'])
+        assert asked[-1] == (result['eval/mean_reward'] > best)
+        best = max(best, result['eval/mean_reward'])
+        assert result['eval/best_mean_reward'] == best
+    running.close()
+    assert True in asked[1:]
+
+
+@pytest.mark.parametrize(
+    ('options', 'end'),
+    [
+        ({'max_env_step': 500}, lambda r: r['envstep'] >= 500),
+        ({'max_train_iter': 150}, lambda r: r['train_iter'] >= 150),
+        ({'env.stop_value': 1.0}, lambda r: r['stopped']),  # the untrained policy does not count
+    ],
+)
+def test_trial_says_when_it_is_done(options: dict[str, Any], end: Any, trial: Begin, tmp_path: Path) -> None:
+    running = trial(tmp_path, trial_config(options=options))
+    results = [running.step()]
+    while not results[-1]['done']:
+        results.append(running.step())
+    assert end(results[-1]) and not any(end(result) for result in results[:-1])
+    assert results[-1]['eval_is_fresh'] is True, 'the last score is of the policy as it is in the end'
+    again = running.step()
+    assert again['done'] is True and again['timesteps_this_iter'] == 0 and again['eval_is_fresh'] is False
+    assert again.keys() == results[0].keys()
+    running.save(tmp_path / 'saved')
+    running.close()
+    taken = trial(tmp_path / 'b', trial_config(options=options))
+    taken.load(tmp_path / 'saved')
+    assert comparable(taken.step()) == comparable(again), 'a finished trial that is restored is finished'
+    taken.close()
+
+
+def test_score_that_is_no_number_is_an_error(trial: Begin, tmp_path: Path) -> None:
+    config = trial_config(options={'metric': 'rollout/ep_rew_mean', 'max_env_step': 6})
+    running = trial(tmp_path, config)
+    with pytest.raises(NonFiniteError, match='rollout/ep_rew_mean: the score of the trial is nan'):
+        running.step()
+    running.close()
+
+
+def test_trial_compared_by_its_rollouts_waits_for_the_first_one(trial: Begin, tmp_path: Path) -> None:
+    running = trial(tmp_path, trial_config(options={'metric': 'rollout/ep_rew_mean'}))
+    results = [running.step() for _ in range(2)]
+    running.close()
+    assert all(math.isfinite(result['rollout/ep_rew_mean']) for result in results)
+
+
+def test_metric_that_no_result_has_is_an_error(trial: Begin, tmp_path: Path) -> None:
+    running = trial(tmp_path, trial_config(options={'metric': 'eval/mean_rewrad'}))
+    with pytest.raises(ConfigError, match=r'metric.*eval/mean_rewrad.*Did you mean .eval/mean_reward'):
+        running.step()
+    running.close()
+
+
+@pytest.mark.parametrize('fault', ['reward nan', 'obs nan'])
+def test_env_that_yields_nan_is_an_error_of_the_trial(fault: str, trial: Begin, tmp_path: Path) -> None:
+    kwargs = {'fault': fault, 'at': 30}
+    config = trial_config(options={'env.env_id': 'broken_envs:BrokenEnv', 'env.kwargs': kwargs})
+    running = trial(tmp_path, config)
+    with pytest.raises(NonFiniteError):
+        for _ in range(5):
+            running.step()
+    running.close()
+
+
+# held and taken over
+
+
+@THREE
+def test_taken_over_trial_goes_on_with_the_same_bits(case: str, trial: Begin, tmp_path: Path) -> None:
+    config = trial_config(case)
+    first, second = trial(tmp_path / 'a', config), trial(tmp_path / 'b', config)
+    for _ in range(3):
+        first.step()
+    first.save(tmp_path / 'saved')
+    straight = [comparable(first.step()) for _ in range(3)]
+    first.save(tmp_path / 'straight')
+    first.close()
+    second.load(tmp_path / 'saved')
+    second.save(tmp_path / 'loaded')
+    assert_same_state(tmp_path / 'saved', tmp_path / 'loaded')
+    assert [comparable(second.step()) for _ in range(3)] == straight
+    second.save(tmp_path / 'taken over')
+    second.close()
+    assert_same_state(tmp_path / 'straight', tmp_path / 'taken over')
+    state = saved_state(tmp_path / 'straight')
+    assert {'progress', 'policy', 'collector', 'rng'} <= state.keys() and moments(state)
+    assert case == 'ppo' or len(state['replay_buffer']['storage']['columns']['obs']) > 100
+    assert differences(state, saved_state(tmp_path / 'saved')), 'the steps in between change something'
+
+
+@THREE
+def test_loaded_trial_has_its_own_learning_rate_and_the_moments_of_the_donor(
+    case: str, trial: Begin, tmp_path: Path
+) -> None:
+    rates = ('learning_rate_actor', 'learning_rate_critic') if case == 'sac' else ('learning_rate',)
+    config = trial_config(case)
+    donor = trial(tmp_path / 'a', config, 'donor')
+    donor.step(), donor.step()
+    donor.save(tmp_path / 'saved')
+    donor_rates = learning_rates(donor.pipeline.policy)
+    donor.close()
+    clone = trial(tmp_path / 'b', config | {f'policy.learn.{name}': 0.0123 for name in rates}, 'clone')
+    clone.load(tmp_path / 'saved')
+    clone.save(tmp_path / 'loaded')
+    saved, loaded = saved_state(tmp_path / 'saved'), saved_state(tmp_path / 'loaded')
+    assert differences(moments(saved), moments(loaded)) == []
+    assert differences(saved['policy']['model'], loaded['policy']['model']) == []
+    clone.step()
+    assert learning_rates(clone.pipeline.policy).count(0.0123) == len(rates)
+    assert 0.0123 not in donor_rates
+    clone.close()
+
+
+def test_schedules_are_those_of_the_trial_that_loads(trial: Begin, tmp_path: Path) -> None:
+    donor = trial(tmp_path / 'a', trial_config(), 'donor')
+    donor.step(), donor.step()
+    donor.save(tmp_path / 'saved')
+    donor.close()
+    options = {'policy.other.eps': {'type': 'linear', 'start': 0.5, 'end': 0.25, 'decay': 10}}
+    clone = trial(tmp_path / 'b', trial_config(options=options), 'clone')
+    clone.load(tmp_path / 'saved')
+    assert clone.pipeline.commander.step()['eps'] == 0.25
+    clone.close()
+
+
+@THREE
+def test_clone_draws_other_numbers_with_the_weights_of_the_donor(
+    case: str, trial: Begin, tmp_path: Path
+) -> None:
+    config = trial_config(case)
+    donor = trial(tmp_path / 'a', config, 'donor')
+    donor.step(), donor.step()
+    donor.save(tmp_path / 'saved')
+    donor.close()
+    saved, drawn = saved_state(tmp_path / 'saved'), []
+    for name in ('left', 'right'):
+        clone = trial(tmp_path / name, config, name)
+        clone.load(tmp_path / 'saved')
+        clone.save(tmp_path / name / 'saved')
+        clone.close()
+        loaded = saved_state(tmp_path / name / 'saved')
+        assert differences(saved['policy']['model'], loaded['policy']['model']) == []
+        assert differences(saved['progress'], loaded['progress']) == []
+        drawn.append(generators(loaded) | {'torch': loaded['rng']['torch'].tolist()})
+    drawn.append(generators(saved) | {'torch': saved['rng']['torch'].tolist()})
+    assert len(drawn[0]) > (1 if case == 'ppo' else 2)
+    for one, other in ((0, 1), (0, 2), (1, 2)):
+        assert [key for key in drawn[one] if drawn[one][key] == drawn[other][key]] == []
+
+
+IN_A_NEW_PROCESS = """
+import json, sys
+from pathlib import Path
+from tune_runs import comparable, trial_config
+from rlframe.tune.trial import Trial
+saved, home, case = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
+running = Trial(trial_config(case), home, 'one')
+running.load(saved)
+results = [comparable(running.step()) for _ in range(3)]
+running.save(home / 'end')
+running.close()
+print(json.dumps(results))
+"""
+
+
+@pytest.mark.slow
+def test_checkpoint_can_be_moved_and_is_only_read(trial: Begin, tmp_path: Path) -> None:
+    first = trial(tmp_path / 'a', trial_config('sac'))
+    first.step(), first.step()
+    first.save(tmp_path / 'saved')
+    straight = [comparable(first.step()) for _ in range(3)]
+    first.save(tmp_path / 'straight')
+    first.close()
+    moved, home = tmp_path / 'elsewhere' / 'moved', tmp_path / 'home'
+    home.mkdir()
+    shutil.copytree(tmp_path / 'saved', moved)
+    shutil.rmtree(tmp_path / 'saved')
+    shutil.rmtree(tmp_path / 'a')
+    for path in [*moved.rglob('*'), moved]:
+        path.chmod(path.stat().st_mode & ~0o222)
+    before = {path: path.read_bytes() for path in moved.rglob('*') if path.is_file()}
+    assert not [path for path in moved.rglob('*') if path.is_symlink()]
+    done = subprocess.run(
+        [sys.executable, '-c', IN_A_NEW_PROCESS, str(moved), str(home), 'sac'],
+        env={**os.environ, 'PYTHONPATH': os.pathsep.join([str(ROOT), *sys.path])},
+        cwd=home,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == straight
+    assert_same_state(tmp_path / 'straight', home / 'end')
+    assert before == {path: path.read_bytes() for path in moved.rglob('*') if path.is_file()}
+    assert str(tmp_path) not in (moved / 'trial.json').read_text()
+
+
+@pytest.mark.parametrize('harm', ['flip', 'cut', 'missing'])
+def test_damaged_checkpoint_is_named(harm: str, trial: Begin, tmp_path: Path) -> None:
+    first = trial(tmp_path / 'a', trial_config())
+    first.step()
+    first.save(tmp_path / 'saved')
+    first.close()
+    file = tmp_path / 'saved' / CHECKPOINT / 'tensors.safetensors'
+    content = bytearray(file.read_bytes())
+    content[-3] ^= 1
+    if harm == 'missing':
+        file.unlink()
+    else:
+        file.write_bytes(content if harm == 'flip' else content[:-3])
+    second = trial(tmp_path / 'b', trial_config())
+    with pytest.raises(CheckpointError, match=str(tmp_path / 'saved')):
+        second.load(tmp_path / 'saved')
+    second.close()
+
+
+def test_trial_without_steps_can_be_saved_and_closed_twice(trial: Begin, tmp_path: Path) -> None:
+    config = trial_config()
+    first, second = trial(tmp_path / 'a', config), trial(tmp_path / 'b', config)
+    first.save(tmp_path / 'saved')
+    straight = first.step()
+    first.close(), first.close()
+    second.load(tmp_path / 'saved')
+    assert comparable(second.step()) == comparable(straight)
+    second.close(), second.close()
+    unused = trial(tmp_path / 'c', config)
+    unused.close()
+    assert list((tmp_path / 'c').iterdir()) == []
+
+
+def test_each_pipeline_of_a_trial_has_a_run_folder_of_its_own(trial: Begin, tmp_path: Path) -> None:
+    running = trial(tmp_path / 'a', trial_config())
+    running.step()
+    running.save(tmp_path / 'saved')
+    running.load(tmp_path / 'saved')
+    running.step()
+    running.close()
+    assert sorted(path.name for path in (tmp_path / 'a').iterdir()) == ['run', 'run_1']
+
+
+# forms of a config
+
+
+def test_forms_of_a_config_mean_the_same(tmp_path: Path) -> None:
+    main, create = read_config(str(ROOT / CASES['dqn naive'][1]))
+    options = case_options('dqn naive')
+    sections: dict[str, Any] = {}
+    for key, value in options.items():
+        *above, name = key.split('.')
+        below = sections
+        for part in above:
+            below = below.setdefault(part, {})
+        below[name] = value
+    plain = json.loads(json.dumps([main, create]))
+    forms = [
+        trial_config(),
+        {'config': ROOT / CASES['dqn naive'][1], **sections},
+        {'config': TrialBase(main, create, options)},
+        {'main_config': EasyDict(plain[0]), 'create_config': EasyDict(plain[1]), **options},
+        {'main_config': plain[0], 'create_config': plain[1], **EasyDict(sections)},
+    ]
+    compiled = [json.dumps(compile_trial(form), sort_keys=True, default=str) for form in forms]
+    assert len(set(compiled)) == 1
+    assert compile_trial(forms[0]).policy.learn.batch_size == 16
+
+
+@pytest.mark.parametrize(
+    'config',
+    [{'config': 'configs/cartpole_dqn.py'}, {'config': None}, {}, {'config': {}}, {'main_config': {}}],
+)
+def test_trial_without_an_absolute_config_is_refused(
+    config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    with pytest.raises(ConfigError, match=r'config.*absolute path'):
+        compile_trial(config)
+
+
+def test_unknown_option_of_a_trial_is_refused_with_the_right_one(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r'policy\.learn\.lr.*learning_rate'):
+        Trial(trial_config(options={'policy.learn.lr': 0.1}), tmp_path, 'one')
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_sampled_numpy_numbers_are_plain_in_the_options() -> None:
+    import numpy as np
+
+    found = trial_options(
+        {'policy': {'learn': {'batch_size': np.int64(32)}}, RATE: np.float64(0.5), 'metric': 'x'}
+    )
+    assert found == {'policy.learn.batch_size': 32, RATE: 0.5}
+    assert [type(value) for value in found.values()] == [int, float]
+    cfg = compile_trial(
+        trial_config(options={'policy.learn.batch_size': np.int64(32), RATE: np.float64(0.5)})
+    )
+    assert type(cfg.policy.learn.batch_size) is int and type(cfg.policy.learn.learning_rate) is float

@@ -1,0 +1,134 @@
+"""Small trials and searches, and ways to see what they did and what they left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from runs import CASES, ROOT, differences, records
+
+from rlframe.config.tree import parse_value
+from rlframe.policy.optim import Optimizer
+from rlframe.tune import make_tuner
+from rlframe.tune.trial import CHECKPOINT
+from rlframe.utils.checkpoint import load_checkpoint
+
+RATE = 'policy.learn.learning_rate'
+SCORED = {'env.env_id': 'tune_envs:ScoredEnv', 'env.kwargs.score': 1.0}
+"""Options: an env whose return is told."""
+ENVIRONMENT = {
+    'RAY_AIR_NEW_OUTPUT': '0',
+    'RAY_USAGE_STATS_ENABLED': '0',
+    'TUNE_FORCE_TRIAL_CLEANUP_S': '10',
+    'TUNE_MAX_PENDING_TRIALS_PG': '16',
+}
+"""What Tune is told in tests."""
+MAY_DIFFER = ('wall_time', 'time', 'date', 'timestamp', 'pid', 'hostname', 'node_ip', 'trial_id', 'config')
+"""Starts of the keys of results that no two runs share."""
+
+
+def case_options(case: str) -> dict[str, Any]:
+    """Returns the options of a case of ``runs.CASES``, by dotted keys."""
+    pairs = (word.partition('=') for word in CASES[case][2:])
+    return {key: parse_value(value) for key, _, value in pairs}
+
+
+def trial_config(case: str = 'dqn naive', options: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Returns the config of a trial of a case of ``runs.CASES``: a file by its path, and options."""
+    return {'config': str(ROOT / CASES[case][1]), **case_options(case), **(options or {})}
+
+
+def comparable(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what must be the same in the results of two equal runs, with NaN as a text."""
+    kept = {key: value for key, value in result.items() if not key.startswith(MAY_DIFFER)}
+    return {key: 'nan' if value != value else value for key, value in kept.items()}
+
+
+def saved_state(folder: Path) -> dict[str, Any]:
+    """Returns everything that a trial saved into a folder but for times."""
+    state, _ = load_checkpoint(folder / CHECKPOINT)
+    state['progress'] |= {'wall_time': 0}
+    for part in ('control', 'throughput'):
+        (state.get('replay_buffer') or {}).pop(part, None)
+    return state
+
+
+def assert_same_state(one: Path, other: Path) -> None:
+    """Makes sure that two trials saved the same bits."""
+    state = saved_state(one)
+    assert state['progress']['train_iter'] > 0
+    assert differences(state, saved_state(other)) == []
+
+
+def learning_rates(policy: Any) -> list[float]:
+    """Returns the step sizes that the optimizers of a policy use."""
+    found = [value for value in vars(policy).values() if isinstance(value, Optimizer)]
+    found += [
+        optimizer
+        for value in vars(policy).values()
+        if isinstance(value, dict)
+        for optimizer in value.values()
+        if isinstance(optimizer, Optimizer)
+    ]
+    assert found, 'no optimizer'
+    return [optimizer.learning_rate for optimizer in found]
+
+
+def moments(state: Mapping[str, Any]) -> Any:
+    """Returns what the optimizers of a saved state remember."""
+    policy = state['policy']
+    return policy['optimizer'] if 'optimizer' in policy else policy['optimizers']
+
+
+def generators(tree: Any, path: str = '') -> dict[str, Any]:
+    """Returns the states of numpy's generators in a tree, by where they are."""
+    if not isinstance(tree, dict):
+        return {}
+    if 'bit_generator' in tree:
+        return {path: tree['state']}
+    return {k: v for name, below in tree.items() for k, v in generators(below, f'{path}.{name}').items()}
+
+
+def search(
+    folder: Path,
+    space: Mapping[str, Any],
+    options: Mapping[str, Any] | None = None,
+    storage: str = '',
+    **arguments: Any,
+) -> Any:
+    """Searches in the Ray of the test, with results under a folder; options are those that all trials have in common."""
+    given = {**case_options('dqn naive'), **(options or {})}
+    (folder / storage).mkdir(exist_ok=True)
+    tuner = make_tuner(
+        str(ROOT / CASES['dqn naive'][1]),
+        space,
+        overrides=[f'{key}={json.dumps(value)}' for key, value in given.items()],
+        storage_path=folder / storage,
+        **arguments,
+    )
+    return tuner.fit()
+
+
+def run_records(run: Path) -> list[dict[str, Any]]:
+    """Returns the metrics of a run folder but for times."""
+    return records(run)
+
+
+def children() -> set[int]:
+    """Returns the ids of the processes that come from this one."""
+    parents: dict[int, int] = {}
+    for entry in Path('/proc').iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / 'stat').read_text().rpartition(')')[2].split()
+            except OSError:
+                continue
+            if fields[0] != 'Z':
+                parents[int(entry.name)] = int(fields[1])
+    found, new = set(), {os.getpid()}
+    while new := {pid for pid, parent in parents.items() if parent in new} - found:
+        found |= new
+    return found
