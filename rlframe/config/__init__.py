@@ -6,19 +6,25 @@ compares it to that of a run that is resumed. Nothing here
 imports torch, gymnasium or ray.
 """
 
-from rlframe.config.changes import check_changes, check_code, named_code, without_records
+from rlframe.config.changes import changeable, check_changes, check_code, named_code, without_records
 from rlframe.config.compile import FORWARDED, compile_config, split_config, unread_user_keys
 from rlframe.config.reader import read_config
+from rlframe.config.tree import full_key, parse_overrides, parse_value, section_at
 from rlframe.config.writer import config_data, write_total_config
 
 __all__ = [
     'FORWARDED',
+    'changeable',
     'check_changes',
     'check_code',
     'compile_config',
     'config_data',
+    'full_key',
     'named_code',
+    'parse_overrides',
+    'parse_value',
     'read_config',
+    'section_at',
     'split_config',
     'unread_user_keys',
     'without_records',

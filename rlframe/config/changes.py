@@ -58,6 +58,11 @@ def check_changes(saved: Data, cfg: ResolvedConfig, where: str) -> list[str]:
     return allowed
 
 
+def changeable(cfg: ResolvedConfig) -> Mapping[str, bool]:
+    """Returns the dotted keys of a config, and of each whether it may change while a run goes on."""
+    return cfg._may_change
+
+
 def _merged(data: Data) -> Tree:
     tree, _ = user_tree(data['main_config'], data['create_config'])
     for key in FORWARDED:

@@ -82,21 +82,25 @@ def drop_replaced_defaults(tree: Tree, before: Tree) -> None:
         before: The same without overrides.
     """
     for part in COMPONENTS:
-        registry, section = REGISTRIES[part.name], section_at(tree, part.path)
-        names = [section_at(side, part.path).get('type', part.default) for side in (before, tree)]
-        if names[0] != names[1] and all(name in registry.names() for name in names):
-            was, now = (_fields_of(registry.get(name), {}, part.path) for name in names)
-            _drop_defaults(section, was, now)
+        registry, sections = REGISTRIES[part.name], [section_at(side, part.path) for side in (before, tree)]
+        names = [section.get('type', part.default) for section in sections]
+        if names[0] == names[1] or not all(name in registry.names() for name in names):
+            continue
+        was, now = (registry.get(name) for name in names)
+        if hasattr(was, 'config_fields') and hasattr(
+            now, 'config_fields'
+        ):  # else anything may be the user's choice
+            _drop_defaults(sections[1], sections[0], was.config_fields(), now.config_fields())
 
 
-def _drop_defaults(section: Any, was: Options, now: Options) -> None:
-    for name in [name for name in was if name in section]:
+def _drop_defaults(section: Any, before: Mapping[str, Any], was: Options, now: Options) -> None:
+    for name in [name for name in was if name in section and name in before]:
         option, value = was[name], section[name]
         if isinstance(option, dict) and isinstance(value, dict):
-            _drop_defaults(value, option, now.get(name, {}))
+            _drop_defaults(value, before[name], option, now.get(name, {}))
             if not value and name not in now:
                 del section[name]
-        elif isinstance(option, Field) and name not in now and value == option.default:
+        elif isinstance(option, Field) and name not in now and value == before[name] == option.default:
             del section[name]
 
 

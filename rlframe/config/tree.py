@@ -233,12 +233,34 @@ def _merge(base: Tree, over: Tree) -> None:
             base[name] = value
 
 
+def parse_overrides(texts: Sequence[str]) -> dict[str, Any]:
+    """Returns what ``key=value`` texts say, by dotted keys.
+
+    Raises:
+        ConfigError: If one has no such form.
+    """
+    found = {}
+    for text in texts:
+        key, equals, value = text.partition('=')
+        if not equals:
+            raise _malformed(repr(text), text)
+        found[key.strip()] = parse_value(value.strip())
+    return found
+
+
+def full_key(key: str) -> str:
+    """Returns a dotted key whose start may be an alias, written out."""
+    first, *rest = key.split('.')
+    return '.'.join([ALIASES.get(first, first) if rest else first, *rest])
+
+
 def _override_by_text(tree: Tree, text: str, errors: list[ConfigError]) -> None:
-    key, equals, raw = text.partition('=')
-    if equals:
-        _override(tree, key.strip(), parse_value(raw.strip()), repr(text), errors)
+    try:
+        ((key, value),) = parse_overrides([text]).items()
+    except ConfigError as error:
+        errors.append(error)
     else:
-        errors.append(_malformed(repr(text), text))
+        _override(tree, key, value, repr(text), errors)
 
 
 def _malformed(what: str, got: Any) -> ConfigError:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from rlframe.config.tree import parse_value
+from rlframe.config import parse_value
 from rlframe.entry.saying import say, short_path
 from rlframe.errors import ConfigError, ConfigWarning
 
@@ -54,16 +54,25 @@ def tune(args: argparse.Namespace) -> int:
 
 def _new(args: argparse.Namespace) -> Any:
     from rlframe.tune import make_tuner, parse_domain
-    from rlframe.tune.space import described
+    from rlframe.tune.space import EXAMPLES, described
     from rlframe.tune.table import TrialTable
+    from rlframe.utils.seed import set_seed
 
-    space = {key: parse_domain(value, f'--search {key}') for key, value in _split(args.search, '--search')}
+    if args.seed is not None:
+        set_seed(args.seed)  # populations draw from the global generators
+    words = dict(_split(args.search, '--search'))
+    space = {key: parse_domain(value, f'--search {key}') for key, value in words.items() if '(' in value}
+    if args.search and not space:
+        raise ConfigError(
+            'no domain to search', where='--search', got=' '.join(args.search), expected=EXAMPLES
+        )
+    fixed = [f'{key}={value}' for key, value in words.items() if key not in space]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter('always', ConfigWarning)
         tuner = make_tuner(
             args.config,
             space,
-            overrides=args.overrides,
+            overrides=[*args.overrides, *fixed],
             metric=args.metric,
             mode=args.mode,
             num_samples=args.num_samples,
@@ -125,10 +134,11 @@ def _interruptible() -> Iterator[list[int]]:
             os._exit(128 + number)
         received.append(number)
         os.write(2, b'\nstopping the search; a second signal ends the process at once\n')
-        signal.raise_signal(signal.SIGUSR1)
+        signal.raise_signal(signal.SIGUSR1)  # before Tune takes it, this is a KeyboardInterrupt
 
     os.environ['TUNE_DISABLE_SIGINT_HANDLER'] = '1'
-    before = {number: signal.signal(number, catch) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {signal.SIGINT: catch, signal.SIGTERM: catch, signal.SIGUSR1: signal.default_int_handler}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield received
     finally:
@@ -138,25 +148,26 @@ def _interruptible() -> Iterator[list[int]]:
 
 def _last_lines(report: Report, interrupted: bool) -> str:
     """Says how the search ended, what was best, and how to use it."""
-    from rlframe.tune.report import CONFIG, PICTURE, POLICY, TABLE
+    from rlframe.tune.report import CONFIG, POLICY
 
-    folder, best = short_path(report.folder), report.best
+    folder, best, written = short_path(report.folder), report.best, report.written
     lines = [f'{row.name} failed: {row.error}' for row in report.errors]
     lines += report.notes
-    if best is not None:
-        options = ', '.join(
-            f'{key}={value:.4g}' if isinstance(value, float) else f'{key}={value}'
-            for key, value in best.options.items()
-        )
-        lines.append(f'best of {len(report.rows)} trials: {best.name}: {options or "no options of its own"}')
     state = 'interrupted and saved' if interrupted else 'done' if best is not None else 'no trial has a score'
-    reached = (
-        f': {report.metric} {best.score:.1f} after {best.env_steps:,} env steps' if best is not None else ''
-    )
-    lines.append(f'{state}{reached}. Results: {folder} ({TABLE}, {PICTURE})')
+    reached = ''
+    if best is not None:
+        options = ', '.join(f'{key}={_short(value)}' for key, value in best.options.items())
+        lines.append(f'best of {len(report.rows)} trials: {best.name}: {options or "no options of its own"}')
+        reached = f': {report.metric} {_short(best.score)} after {best.env_steps:,} env steps'
+    lines.append(f'{state}{reached}. Results: {folder} ({", ".join(written)})')
     if interrupted:
         lines.append(f'go on: python -m rlframe.entry tune --resume {folder}')
-    if best is not None:
+    if CONFIG in written:
         lines.append(f'train it: python -m rlframe.entry -c {folder}/{CONFIG}')
+    if POLICY in written:
         lines.append(f"use it: rlframe.load('{folder}/{POLICY}').act(obs)")
     return '\n'.join(lines)
+
+
+def _short(value: Any) -> str:
+    return f'{value:.4g}' if isinstance(value, float) else str(value)

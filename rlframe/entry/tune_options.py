@@ -5,9 +5,7 @@ from __future__ import annotations
 import argparse
 
 from rlframe.entry.verbs import Verbs, count
-
-SCHEDULERS = ('asha', 'hyperband', 'median', 'pbt', 'pb2', 'none')
-"""Names that ``rlframe.tune.schedulers`` knows."""
+from rlframe.tune.names import METRIC, SCHEDULERS, SEARCHES
 
 
 def add_tune(verbs: Verbs, common: argparse.ArgumentParser) -> None:
@@ -45,11 +43,9 @@ def add_tune(verbs: Verbs, common: argparse.ArgumentParser) -> None:
         help='evaluations between two decisions of pbt and pb2, and before the first one of median (default: 4)',
     )
     parser.add_argument(
-        '--algorithm', choices=('random', 'optuna'), default='random', help='how to draw (default: random)'
+        '--algorithm', choices=SEARCHES, default='random', help='how to draw (default: random)'
     )
-    parser.add_argument(
-        '--metric', default='eval/mean_reward', help='what trials are compared by (default: %(default)s)'
-    )
+    parser.add_argument('--metric', default=METRIC, help='what trials are compared by (default: %(default)s)')
     parser.add_argument(
         '--mode', choices=('max', 'min'), default='max', help='which metric is better (default: max)'
     )
@@ -106,10 +102,17 @@ def check_tune(args: argparse.Namespace) -> None:
     """Makes sure that the options belong together; ends the process by a message on usage where they do not."""
     if args.resume is None and args.config is None:
         args.usage.error('the following arguments are required: -c/--config')
-    if args.resume is not None and (args.config or args.search or args.overrides):
-        args.usage.error(
-            '--resume DIR goes on with the search as it was; leave out -c, --search and KEY=VALUE'
-        )
+    if args.resume is not None:
+        kept = ('resume', 'restart_errored', 'debug', 'verb', 'usage')
+        given = [
+            name
+            for name in vars(args)
+            if name not in kept and vars(args)[name] != args.usage.get_default(name)
+        ]
+        if [name for name in given if vars(args)[name]]:
+            args.usage.error(f'--resume DIR goes on with the search as it was; leave out: {", ".join(given)}')
+    elif args.restart_errored:
+        args.usage.error('--restart-errored goes with --resume DIR')
     if args.resume is None and not args.search and args.num_samples == 1:
         args.usage.error(
             "what to search over? Give --search, for example 'policy.learn.learning_rate=loguniform(1e-4,1e-2)'"

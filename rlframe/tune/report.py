@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from rlframe.config import split_config, write_total_config
-from rlframe.errors import ConfigError
+from rlframe.errors import ConfigError, RLFrameError
 from rlframe.export.formats import FORMATS
 from rlframe.export.source import open_source
-from rlframe.tune.trial import CHECKPOINT, SEARCH, compile_trial, trial_options
+from rlframe.tune.trial import CHECKPOINT, SEARCH, TrialBase, compile_trial, trial_options
 
 CONFIG, TABLE, PICTURE, POLICY = 'best_config.py', 'trials.csv', 'scores.png', 'best_policy'
 """Names in the results folder."""
@@ -27,11 +27,15 @@ class Row:
 
     name: str
     options: Mapping[str, Any]
-    """What was its own, by dotted keys."""
+    """What was its own when its score was best, by dotted keys."""
+    config: Mapping[str, Any]
+    """All of its config then, as ``RLTrainable`` takes it; empty where it reached no score."""
     score: float
     """The best that it reached; NaN where it reached none."""
     env_steps: int
+    """Env steps behind that score."""
     seconds: float
+    """How long it trained in all."""
     error: str
     """Type and message of what ended it, empty where nothing did."""
     result: Any
@@ -57,6 +61,11 @@ class Report:
         return self.rows[0] if self.rows and not math.isnan(self.rows[0].score) else None
 
     @property
+    def written(self) -> list[str]:
+        """What is there of ``best_config.py``, ``best_policy``, ``trials.csv`` and ``scores.png``."""
+        return [name for name in (CONFIG, POLICY, TABLE, PICTURE) if (self.folder / name).exists()]
+
+    @property
     def errors(self) -> list[Row]:
         """The trials that ended by an error."""
         return [row for row in self.rows if row.error]
@@ -72,6 +81,13 @@ def write_report(results: Any) -> Report:
         The same in numbers.
     """
     folder = Path(results.experiment_path)
+    if not (folder / SEARCH).is_file():
+        raise ConfigError(
+            'these are no results of make_tuner',
+            where=str(folder / SEARCH),
+            got='no such file',
+            expected='it',
+        )
     search = json.loads((folder / SEARCH).read_text(encoding='utf-8'))
     metric, sign = search['metric'], -1.0 if search['mode'] == 'max' else 1.0
     rows = [_row(result, metric, sign) for result in results]
@@ -86,19 +102,37 @@ def write_report(results: Any) -> Report:
 
 
 def _row(result: Any, metric: str, sign: float) -> Row:
-    metrics = result.metrics or {}
-    scores = [kept[metric] for _, kept in result.best_checkpoints or () if metric in kept]
-    scores += [metrics[metric]] if metric in metrics else []
-    finite = [score for score in scores if math.isfinite(score)]
+    """Returns a trial as it was when its score was best; options of a trial may change while it trains."""
+    last = result.metrics or {}
+    kept = [metrics for _, metrics in result.best_checkpoints or ()] + [last]
+    scored = [metrics for metrics in kept if math.isfinite(metrics.get(metric, math.nan))]
+    best: Mapping[str, Any] = min(scored, key=lambda metrics: sign * metrics[metric], default={})
+    config = next((c for c in (best.get('config'), result.config) if _is_whole(c)), None)
     return Row(
         name=Path(result.path).name,
-        options=trial_options(result.config or {}),
-        score=min(finite, key=lambda score: sign * score, default=math.nan),
-        env_steps=int(metrics.get('timesteps_total') or 0),
-        seconds=float(metrics.get('time_total_s') or 0.0),
+        options=trial_options(config or _noted_config(Path(result.path))),
+        config=config or {},
+        score=best.get(metric, math.nan),
+        env_steps=int(best.get('timesteps_total') or 0),
+        seconds=float(last.get('time_total_s') or 0.0),
         error=_described(result.error),
         result=result,
     )
+
+
+def _is_whole(config: Any) -> bool:
+    """Whether a config is one that a trial takes, not what a file says of it."""
+    if not isinstance(config, Mapping):
+        return False
+    base = config.get('config')
+    return 'main_config' in config or isinstance(base, TrialBase) or Path(str(base)).is_absolute()
+
+
+def _noted_config(path: Path) -> dict[str, Any]:
+    """Returns what Tune noted of the config of a trial that has no result; not the config that it shares with others."""
+    file = path / 'params.json'
+    noted: dict[str, Any] = json.loads(file.read_text(encoding='utf-8')) if file.is_file() else {}
+    return noted
 
 
 def _described(error: BaseException | None) -> str:
@@ -124,7 +158,7 @@ def _write_table(path: Path, rows: Sequence[Row], metric: str) -> None:
 
 def _write_best(folder: Path, best: Row, metric: str) -> list[str]:
     """Writes the config of the best trial, and the policy as it was when its score was best."""
-    cfg = compile_trial(best.result.config)
+    cfg = compile_trial(best.config)
     write_total_config(folder / CONFIG, *split_config(cfg))
     checkpoint = _best_checkpoint(best, metric)
     if checkpoint is None:
@@ -133,7 +167,7 @@ def _write_best(folder: Path, best: Row, metric: str) -> list[str]:
         source = open_source(checkpoint, allow_import=True)
         FORMATS['artifact'].check(source, folder / POLICY)
         FORMATS['artifact'].write(source, folder / POLICY)
-    except ConfigError as error:
+    except (RLFrameError, OSError) as error:
         return [f'{POLICY}: not written: {error}']
     return []
 

@@ -31,17 +31,24 @@ def bundles_of(cfg: ResolvedConfig, learner: Mapping[str, float] | None = None) 
         bundles += [actor_resources(remote_config_of(collector, rank)) for rank in ranks]
     if evaluator.get('backend') == 'ray':
         bundles.append(actor_resources(remote_config_of(pool_options(evaluator), 0)))
-    return bundles
+    return [bundle for i, bundle in enumerate(bundles) if bundle or i == 0]
 
 
 def _on_cuda(cfg: ResolvedConfig) -> bool:
-    from rlframe.policy.device import resolve_device
+    import torch
 
-    return resolve_device(cfg.policy).type == 'cuda'
+    if cfg.policy.cuda is not None:
+        return bool(cfg.policy.cuda)
+    return str(cfg.policy.device).startswith('cuda') or (
+        cfg.policy.device == 'auto' and torch.cuda.is_available()
+    )
 
 
 class ResourceCheck(Callback):  # type: ignore[misc]  # Ray is untyped
     """Ends a search whose trials can never start; Tune itself would wait for ever."""
+
+    def __init__(self) -> None:
+        self._seen: set[str] = set()
 
     def on_step_begin(self, iteration: int, trials: Sequence[Any], **info: Any) -> None:
         """Looks at the trials that wait.
@@ -50,7 +57,9 @@ class ResourceCheck(Callback):  # type: ignore[misc]  # Ray is untyped
             ResourceError: With what is needed and what the cluster has, in numbers.
         """
         for trial in trials:
-            if trial.status == 'PENDING' and trial.placement_group_factory is not None:
+            is_new = trial.status == 'PENDING' and trial.trial_id not in self._seen
+            if is_new and trial.placement_group_factory is not None:
+                self._seen.add(trial.trial_id)
                 check_fits(trial.placement_group_factory.bundles, str(trial))
 
 

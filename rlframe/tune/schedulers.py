@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,15 +13,18 @@ from ray.tune.schedulers import (
     MedianStoppingRule,
     PopulationBasedTraining,
 )
-from ray.tune.search.sample import Float, Function, Integer
+from ray.tune.search.sample import Categorical, Float, Function, Integer
 
+from rlframe.config import changeable
 from rlframe.errors import ConfigError, MissingDependencyError
 from rlframe.registry import nearest
-from rlframe.tune.space import is_searched
+from rlframe.tune.names import SCHEDULERS
+from rlframe.tune.space import ends, is_searched
+from rlframe.tune.trial import BUDGET_PARTS, PARTS
 from rlframe.utils.resolved_config import ResolvedConfig
 
 TIME = 'timesteps_total'
-"""What trials are compared after: env steps, warm-up included."""
+"""What ASHA compares trials after: env steps, warm-up included."""
 REDUCTION = 3
 """Of so many trials one goes on at each of ASHA's and HyperBand's rungs."""
 
@@ -47,7 +51,7 @@ def make_scheduler(
             got=name,
             expected=f'one of {", ".join(SCHEDULERS)}',
         )
-    return SCHEDULERS[name](cfg, space, 4 if interval is None else interval)
+    return MAKERS[name](cfg, space, 4 if interval is None else interval)
 
 
 def _budget(cfg: ResolvedConfig, name: str) -> int:
@@ -63,12 +67,13 @@ def _budget(cfg: ResolvedConfig, name: str) -> int:
 
 def _asha(cfg: ResolvedConfig, space: Mapping[str, Any], interval: int) -> Any:
     budget = _budget(cfg, 'asha')
-    first = max(1, budget // REDUCTION**3)
+    first = max(1, budget // PARTS)
     return ASHAScheduler(time_attr=TIME, max_t=budget, grace_period=first, reduction_factor=REDUCTION)
 
 
 def _hyperband(cfg: ResolvedConfig, space: Mapping[str, Any], interval: int) -> Any:
-    return HyperBandScheduler(time_attr=TIME, max_t=_budget(cfg, 'hyperband'), reduction_factor=REDUCTION)
+    _budget(cfg, 'hyperband')
+    return HyperBandScheduler(time_attr=BUDGET_PARTS, max_t=PARTS, reduction_factor=REDUCTION)
 
 
 def _median(cfg: ResolvedConfig, space: Mapping[str, Any], interval: int) -> Any:
@@ -77,13 +82,22 @@ def _median(cfg: ResolvedConfig, space: Mapping[str, Any], interval: int) -> Any
 
 def _pbt(cfg: ResolvedConfig, space: Mapping[str, Any], interval: int) -> Any:
     searched = _perturbable(cfg, space, 'pbt')
-    mutations = {
-        key: list(domain['grid_search']) if isinstance(domain, Mapping) else domain
-        for key, domain in searched.items()
-    }
+    mutations = {key: _choices(domain) or domain for key, domain in searched.items()}
+    intervals = {key: ends(domain) for key, domain in searched.items() if not _choices(domain)}
+    bounds = {key: (found[0], found[1]) for key, found in intervals.items() if found}
     return PopulationBasedTraining(
-        time_attr='training_iteration', perturbation_interval=interval, hyperparam_mutations=mutations
+        time_attr='training_iteration',
+        perturbation_interval=interval,
+        hyperparam_mutations=mutations,
+        custom_explore_fn=functools.partial(_clipped, bounds=bounds),
     )
+
+
+def _choices(domain: Any) -> list[Any]:
+    """Returns what a domain chooses from; PBT goes to a neighbour in a list, and takes everything else for a number."""
+    if isinstance(domain, Mapping):
+        return list(domain['grid_search'])
+    return list(domain.categories) if isinstance(domain, Categorical) else []
 
 
 def _pb2(cfg: ResolvedConfig, space: Mapping[str, Any], interval: int) -> Any:
@@ -112,7 +126,7 @@ def _perturbable(cfg: ResolvedConfig, space: Mapping[str, Any], name: str) -> di
     if not searched:
         raise ConfigError(f'{name} needs an option to change', where='param_space')
     for key, domain in searched.items():
-        if not cfg._may_change.get(key):
+        if not changeable(cfg).get(key):
             raise ConfigError(
                 f'{name} changes options while training goes on, and {key} cannot change then',
                 where=f'param_space[{key!r}]',
@@ -123,7 +137,14 @@ def _perturbable(cfg: ResolvedConfig, space: Mapping[str, Any], name: str) -> di
     return searched
 
 
-SCHEDULERS: dict[str, Callable[[ResolvedConfig, Mapping[str, Any], int], Any]] = {
+def _clipped(config: dict[str, Any], bounds: Mapping[str, tuple[float, float]]) -> dict[str, Any]:
+    """Returns a config whose searched numbers lie in their domains: PBT multiplies them by 0.8 or 1.2."""
+    for key, (lower, upper) in bounds.items():
+        config[key] = type(config[key])(min(max(config[key], lower), upper))
+    return config
+
+
+MAKERS: dict[str, Callable[[ResolvedConfig, Mapping[str, Any], int], Any]] = {
     'asha': _asha,
     'hyperband': _hyperband,
     'median': _median,
@@ -131,4 +152,4 @@ SCHEDULERS: dict[str, Callable[[ResolvedConfig, Mapping[str, Any], int], Any]] =
     'pb2': _pb2,
     'none': lambda cfg, space, interval: None,
 }
-"""Names of schedulers, and what makes them."""
+"""What makes the schedulers of ``SCHEDULERS``."""

@@ -6,12 +6,13 @@ import ast
 import math
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from ray import tune
-from ray.tune.search.sample import Categorical, Domain, Float, Function, Integer, Quantized
+from ray.tune.search.sample import Categorical, Domain, Float, Integer, Quantized
 
-from rlframe.config.tree import ALIASES, parse_value
+from rlframe.config import changeable, full_key, parse_value
 from rlframe.errors import ConfigError
 from rlframe.registry import nearest
 from rlframe.tune.trial import OWN_KEYS, TrialBase, compile_trial, trial_options
@@ -56,16 +57,17 @@ def parse_domain(text: str, where: str = '') -> Any:
         domain = DOMAINS[name](*values)
         _check_interval(domain)
         return domain
-    except (SyntaxError, TypeError, ValueError) as error:
+    except (SyntaxError, TypeError, ValueError, ArithmeticError) as error:
         raise ConfigError(f'{text}: {error}', where=where, got=text, expected=EXAMPLES) from error
 
 
 def _values(inside: str) -> list[Any]:
     """Returns what stands between the parentheses, read as values on the command line are."""
     call = ast.parse(f'f({inside})', mode='eval').body
-    is_call = isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and not call.keywords
-    if not is_call or any(isinstance(node, ast.Starred) for node in call.args):
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.keywords:
         raise ValueError('values are separated by commas and have no names')
+    if any(isinstance(node, ast.Starred) for node in call.args):
+        raise ValueError('values cannot be unpacked')
     return [parse_value(ast.unparse(node)) for node in call.args]
 
 
@@ -92,30 +94,66 @@ def flat_space(param_space: Mapping[str, Any]) -> dict[str, Any]:
             where='param_space',
             remedy='It is an argument of make_tuner.',
         )
-    found = {}
+    found: dict[str, Any] = {}
     for key, value in trial_options(param_space).items():
-        first, _, rest = key.partition('.')
-        found[f'{ALIASES.get(first, first)}.{rest}' if rest else key] = value
+        _lay(full_key(key), value, found)
     return found
 
 
-def check_space(base: TrialBase, space: Mapping[str, Any]) -> None:
+def _lay(key: str, value: Any, found: dict[str, Any]) -> None:
+    """Notes a value under its key; a dict with domains inside by the keys of what is in it."""
+    if isinstance(value, Mapping) and not is_searched(value) and _has_domain(value):
+        for name, below in value.items():
+            _lay(f'{key}.{name}', below, found)
+    else:
+        found[key] = value
+
+
+def _has_domain(value: Any) -> bool:
+    return is_searched(value) or (
+        isinstance(value, Mapping) and any(_has_domain(below) for below in value.values())
+    )
+
+
+def check_space(base: TrialBase, space: Mapping[str, Any]) -> list[ResolvedConfig]:
     """Makes sure that the config can take the ends of every domain.
+
+    Returns:
+        The config without what is searched over, then with each end of each domain.
 
     Raises:
         ConfigError: If a key is unknown, or a value that may be drawn is impossible.
     """
-    fixed = {key: value for key, value in space.items() if not is_searched(value)}
-    known = _compiled(base, fixed, 'param_space')._may_change
-    for key, domain in space.items():
-        if isinstance(domain, Function) and key not in known:
+    fixed = fixed_options(space)
+    found = [_compiled(base, fixed, 'param_space')]
+    known = changeable(found[0])
+    searched = {key: domain for key, domain in space.items() if is_searched(domain)}
+    for key, domain in searched.items():
+        if not ends(domain) and key not in known:
             raise ConfigError(f'{key} is not a known key.{nearest(key, known)}', where='param_space')
         try:
             _check_interval(domain)
         except ValueError as error:
             raise ConfigError(str(error), where=f'param_space[{key!r}]', got=described(domain)) from error
-        for value in ends(domain):
-            _compiled(base, {**fixed, key: value}, f'param_space[{key!r}]')
+        found += [_with_end(base, fixed, searched, key, value) for value in ends(domain)]
+    return found
+
+
+def fixed_options(space: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the options of a space that are the same in all trials."""
+    return {key: value for key, value in space.items() if not is_searched(value)}
+
+
+def _with_end(
+    base: TrialBase, fixed: Mapping[str, Any], searched: Mapping[str, Any], key: str, value: Any
+) -> ResolvedConfig:
+    """Compiles the config with one end of one domain, and where that cannot be, with ends of the others too."""
+    others = {other: ends(domain) for other, domain in searched.items() if other != key and ends(domain)}
+    choices = [{other: found[i] for other, found in others.items()} for i in (0, -1)]
+    for options in choices:
+        with suppress(ConfigError):
+            return compile_trial({'config': base, **fixed, **options, key: value})
+    return _compiled(base, {**fixed, key: value}, f'param_space[{key!r}]')
 
 
 def _compiled(base: TrialBase, options: Mapping[str, Any], where: str) -> ResolvedConfig:
@@ -150,5 +188,6 @@ def described(domain: Any) -> str:
     if isinstance(domain, Mapping):
         return f'each of {list(domain["grid_search"])}'
     if isinstance(domain, Float | Integer):
-        return f'in [{domain.lower:g}, {domain.upper:g}]'
+        last = ')' if isinstance(domain, Integer) else ']'
+        return f'in [{domain.lower:g}, {domain.upper:g}{last}'
     return 'drawn by a function'

@@ -26,7 +26,9 @@ class RLTrainable(Trainable):  # type: ignore[misc]  # Ray is untyped
 
     A network of the user's own is given by ``tune.with_parameters(RLTrainable, model=network)``.
 
-    The run folder is ``run`` in the trial's; a trial that goes on from a checkpoint begins another one, ``run_1``.
+    The run folder is ``run`` in the trial's; a trial that goes on from a checkpoint begins another one, ``run_1``. In a Tuner of
+    one's own, ``SyncConfig(sync_artifacts=True)`` brings it to the results, which ``make_tuner`` sees to. A hook ``after_run``
+    is called for a trial that comes to the end of its budget or its stop value, not for one that a scheduler ends before.
     """
 
     _exp: Trial | None = None
@@ -64,6 +66,10 @@ class RLTrainable(Trainable):  # type: ignore[misc]  # Ray is untyped
             failure = failure_of(error)
         raise_failure(failure, f'trial {self.trial_id}')
         raise AssertionError('an exception was raised')
+
+    def log_result(self, result: dict[str, Any]) -> None:
+        """Makes sure that what the run itself wrote of its metrics is on disk when its result is."""
+        self._running.pipeline.writer.flush()
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Writes everything that the next step depends on."""

@@ -10,18 +10,20 @@ import sys
 import tempfile
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from rlframe.config import compile_config, read_config
-from rlframe.errors import ConfigError, NonFiniteError
+from rlframe.errors import CheckpointCorruptError, ConfigError, NonFiniteError
 from rlframe.pipeline import SerialPipeline
 from rlframe.registry import nearest
+from rlframe.tune.names import METRIC
+from rlframe.utils import checkpoint
 from rlframe.utils.resolved_config import ResolvedConfig, to_plain
 from rlframe.utils.run_folder import free_folder
+from rlframe.utils.stall import StallDetector
 
-METRIC = 'eval/mean_reward'
-"""What trials are compared by where nothing is said: the mean return of the last evaluation."""
 CHECKPOINT, OWNER = 'latest', 'trial.json'
 """In a checkpoint of Tune: the checkpoint of the run, which ``rlframe eval`` and ``--resume`` take, and whose it is."""
 SEARCH = 'search.json'
@@ -30,6 +32,8 @@ OWN_KEYS = ('config', 'main_config', 'create_config', 'metric', 'stop', 'resourc
 """Keys of a trial's config that are no options of a run."""
 KEPT_BY_TUNE = ('training_iteration', 'timesteps_total', 'episodes_total', 'time_total_s')
 """Keys of results that Tune adds."""
+BUDGET_PARTS, PARTS = 'budget_parts', 27
+"""Key of how much of the budget in env steps a trial has spent, and what all of it is: schedulers compare after 1, 3, 9 parts."""
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -50,16 +54,20 @@ class TrialBase:
 
 
 def trial_options(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the options that a trial has of its own, by dotted keys; dicts inside are flattened."""
+    """Returns the options that a trial has of its own, by dotted keys.
+
+    Sections that are named by a key without a dot are flattened; what stands at a dotted key is a value, also where it is a
+    dict, as schedules are.
+    """
     found: dict[str, Any] = {}
     for key, value in config.items():
         if key not in OWN_KEYS:
-            _flatten(str(key), value, found)
+            _flatten(str(key), value, found, is_value='.' in str(key))
     return found
 
 
-def _flatten(key: str, value: Any, found: dict[str, Any]) -> None:
-    if isinstance(value, Mapping) and value and value.keys() != {'grid_search'}:
+def _flatten(key: str, value: Any, found: dict[str, Any], is_value: bool = False) -> None:
+    if not is_value and isinstance(value, Mapping) and value and value.keys() != {'grid_search'}:
         for name, below in value.items():
             _flatten(f'{key}.{name}', below, found)
     else:
@@ -132,9 +140,9 @@ class Trial:
         return self._pipeline
 
     def _make(self, resume: Path | None = None, clone_key: int | None = None) -> SerialPipeline:
-        return SerialPipeline(
-            self.cfg, lambda: free_folder(self._home / 'run'), copy.deepcopy(self._model), resume, clone_key
-        )
+        with closing(StallDetector(self.cfg.stall_timeout, raises=True)):  # envs may hang when they are made
+            model = copy.deepcopy(self._model)
+            return SerialPipeline(self.cfg, lambda: free_folder(self._home / 'run'), model, resume, clone_key)
 
     def step(self) -> dict[str, Any]:
         """Trains until the next evaluation is there, or to the end.
@@ -149,30 +157,31 @@ class Trial:
         pipeline = self.pipeline
         progress, best, evaluations = pipeline.progress, pipeline.evaluator.best, pipeline.evaluations
         envstep, episodes = progress.envstep, progress.episodes
+        wanted = evaluations + (
+            2 if progress.train_iter == 0 else 1
+        )  # the first one is of an untrained policy
 
         def is_scored(pipeline: SerialPipeline) -> bool:
-            return pipeline.evaluations > evaluations and _is_number(pipeline.result().get(self._metric, 0))
+            if pipeline.evaluations < wanted:
+                return False
+            waits = self._metric.startswith('rollout/')  # for an episode that ends
+            return not waits or math.isfinite(pipeline.result().get(self._metric, 0.0))
 
         if not pipeline.finished:
             pipeline.run(is_scored, supervised=True)
         result = {name: _plain(value) for name, value in pipeline.result().items()}
-        self._check_keys(result)
-        if not _is_number(score := result.get(self._metric, 0)):
-            raise NonFiniteError(
-                f'the score of the trial is {score}',
-                where=self._metric,
-                remedy='Was there an evaluation, or an episode that ended, before the budget was spent?',
-            )
+        self._check(result)
         return {
             **result,
             'timesteps_this_iter': progress.envstep - envstep,
             'episodes_this_iter': progress.episodes - episodes,
+            BUDGET_PARTS: PARTS * progress.envstep / self.cfg.max_env_step,
             'eval_is_fresh': pipeline.evaluations > evaluations,
             'done': pipeline.finished,
             'should_checkpoint': pipeline.evaluator.best != best,
         }
 
-    def _check_keys(self, result: Mapping[str, Any]) -> None:
+    def _check(self, result: Mapping[str, Any]) -> None:
         if missing := [key for key in self._needed if key not in result and key not in KEPT_BY_TUNE]:
             raise ConfigError(
                 f'no result has the key {missing[0]!r}.{nearest(missing[0], result)}',
@@ -180,10 +189,16 @@ class Trial:
                 got=missing[0],
                 expected=f'one of {", ".join([*result, *KEPT_BY_TUNE])}',
             )
+        if not math.isfinite(score := result.get(self._metric, 0.0)):
+            raise NonFiniteError(
+                f'the score of the trial is {score}',
+                where=self._metric,
+                remedy='Was there an evaluation, or an episode that ended, before the budget was spent?',
+            )
 
     def save(self, folder: Path) -> None:
         """Writes everything that the next step depends on into a folder."""
-        self.pipeline.save_checkpoint(folder / CHECKPOINT)
+        checkpoint.verify_checkpoint(self.pipeline.save_checkpoint(folder / CHECKPOINT))
         (folder / OWNER).write_text(json.dumps({'trial_id': self._trial_id}), encoding='utf-8')
 
     def load(self, folder: Path) -> None:
@@ -195,8 +210,7 @@ class Trial:
             CheckpointError: If it is missing or damaged, or was made by another policy or for another env.
         """
         self.close()
-        owner = folder / OWNER
-        origin = json.loads(owner.read_text(encoding='utf-8'))['trial_id'] if owner.is_file() else None
+        origin = _owner(folder)
         is_clone = origin not in (None, self._trial_id)
         number = self._trial_id.rpartition('_')[2]  # the same in a search that is done once more
         clone_key = zlib.crc32(number.encode()) if is_clone else None
@@ -222,8 +236,13 @@ class Trial:
             pipeline.cleanup()
 
 
-def _is_number(value: Any) -> bool:
-    return math.isfinite(value)
+def _owner(folder: Path) -> str | None:
+    """Returns which trial wrote a checkpoint, None where it was not one of Tune."""
+    path = folder / OWNER
+    try:
+        return str(json.loads(path.read_text(encoding='utf-8'))['trial_id']) if path.is_file() else None
+    except (ValueError, KeyError, TypeError) as error:
+        raise CheckpointCorruptError(f'not what a trial writes: {error}', where=str(path)) from error
 
 
 def _plain(value: Any) -> Any:

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import ray
 from ray.tune import (
     CheckpointConfig,
     FailureConfig,
@@ -22,8 +21,7 @@ from ray.tune import (
 from ray.tune.schedulers import PopulationBasedTraining, TrialScheduler
 from ray.tune.search.basic_variant import BasicVariantGenerator
 
-from rlframe.config import compile_config, read_config
-from rlframe.config.tree import parse_value
+from rlframe.config import compile_config, parse_overrides, read_config, section_at
 from rlframe.errors import (
     CheckpointNotFoundError,
     ConfigError,
@@ -33,11 +31,12 @@ from rlframe.errors import (
 )
 from rlframe.registry import SERIAL_EVALUATOR_REGISTRY, nearest
 from rlframe.tune.loggers import loggers
+from rlframe.tune.names import METRIC, SEARCHES
 from rlframe.tune.resources import ResourceCheck, bundles_of, check_fits
 from rlframe.tune.schedulers import make_scheduler
-from rlframe.tune.space import check_space, flat_space, is_searched
+from rlframe.tune.space import check_space, fixed_options, flat_space, is_searched
 from rlframe.tune.trainable import RLTrainable
-from rlframe.tune.trial import KEPT_BY_TUNE, METRIC, SEARCH, TrialBase
+from rlframe.tune.trial import KEPT_BY_TUNE, SEARCH, TrialBase
 from rlframe.utils.ray_session import connect
 from rlframe.utils.resolved_config import ResolvedConfig
 from rlframe.utils.run_folder import check_writable, free_folder
@@ -53,8 +52,8 @@ RESULT_KEYS = (
     *KEPT_BY_TUNE,
 )
 """What every result has, and can be compared or stopped by; scores on data have names of their own."""
-SEARCHES = ('random', 'optuna')
-"""Ways to draw from domains."""
+PATHS = ('policy.init_from', 'policy.collect.collector.data', 'policy.eval.evaluator.data')
+"""Options that may name a file or a folder."""
 KEPT = 4
 """Checkpoints of a trial that are kept, those with the best scores and the last. Where trials take over from others, all are:
 Ray deletes what a trial that waits for a CPU is still to begin with."""
@@ -121,11 +120,14 @@ def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
         ResourceError: If a trial needs more than the cluster has, in numbers.
     """
     pair = read_config(config) if isinstance(config, str | Path) else config
-    cfg = compile_config(*pair, overrides=overrides, max_env_step=max_env_step, max_train_iter=max_train_iter)
-    common: dict[str, Any] = _common(overrides, max_env_step=max_env_step, max_train_iter=max_train_iter)
-    base = TrialBase(pair[0], pair[1], common, tuple(str(Path(entry).absolute()) for entry in sys.path))
+    budgets = {'max_env_step': max_env_step, 'max_train_iter': max_train_iter}
+    common = parse_overrides(overrides) | {key: value for key, value in budgets.items() if value is not None}
+    compile_config(*pair, overrides=common)
     space = flat_space(param_space)
-    check_space(base, space)
+    common |= _absolute_paths(compile_config(*pair, overrides={**common, **fixed_options(space)}))
+    base = TrialBase(pair[0], pair[1], common, tuple(str(Path(entry).absolute()) for entry in sys.path))
+    possible = check_space(base, space)
+    cfg = possible[0]
     _check_numbers(
         num_samples=(num_samples, 1),
         checkpoint_frequency=(checkpoint_frequency, 1),
@@ -144,9 +146,9 @@ def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
         search = _make_search(search, space, seed, max_concurrent_trials)
         max_concurrent_trials = 0
     wanted = _wanted_folder(storage_path, name, cfg)
-    if not ray.is_initialized():
-        connect(ray_init_config)
-    check_fits(bundles_of(cfg, resources), 'a trial')
+    connect({**(cfg.policy.collect.collector.get('ray_init_config') or {}), **(ray_init_config or {})})
+    for config in possible:
+        check_fits(bundles_of(config, resources), 'a trial')
     folder = free_folder(wanted)
     (folder / SEARCH).write_text(json.dumps({'metric': metric, 'mode': mode}) + '\n', encoding='utf-8')
     return Tuner(
@@ -212,16 +214,19 @@ def restore_tuner(
         raise CheckpointNotFoundError(
             f'no search to go on with: there is no tuner.pkl, but {seen or "nothing"}', where=str(folder)
         )
-    if not ray.is_initialized():
-        connect(ray_init_config)
+    connect(ray_init_config)
     return Tuner.restore(str(folder), trainable=RLTrainable, restart_errored=restart_errored)
 
 
-def _common(overrides: Sequence[str], **budgets: int | None) -> dict[str, Any]:
-    """Returns what is laid over the config of all trials, by dotted keys."""
-    pairs = (text.partition('=') for text in overrides)
-    options = {key.strip(): parse_value(value.strip()) for key, _, value in pairs}
-    return options | {name: budget for name, budget in budgets.items() if budget is not None}
+def _absolute_paths(cfg: ResolvedConfig) -> dict[str, str]:
+    """Returns the options that name something in the working directory, which trials do not have, by its whole path."""
+    found = {}
+    for key in PATHS:
+        *path, name = key.split('.')
+        value = section_at(cfg, path).get(name)
+        if isinstance(value, str) and Path(value).exists():
+            found[key] = str(Path(value).absolute())
+    return found
 
 
 def _check_numbers(**given: tuple[Any, float]) -> None:

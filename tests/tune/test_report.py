@@ -55,9 +55,9 @@ def test_best_policy_is_that_of_the_best_score_not_of_a_later_one(
     tmp_path: Path, config: dict[str, Any]
 ) -> None:
     result = Result(tmp_path / 'a', [1.0, 5.0, 3.0], config)
-    row = Row('a', {}, 5.0, 30, 1.0, '', result)
+    row = Row('a', {}, config, 5.0, 30, 1.0, '', result)
     assert module._best_checkpoint(row, METRIC) == tmp_path / 'a' / 'checkpoint_1' / 'latest'
-    row = Row('a', {}, 9.0, 30, 1.0, '', result)
+    row = Row('a', {}, config, 9.0, 30, 1.0, '', result)
     assert module._best_checkpoint(row, METRIC) == tmp_path / 'a' / 'checkpoint_2' / 'latest', 'the last one'
 
 
