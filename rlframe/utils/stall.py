@@ -17,7 +17,7 @@ STALL_TIMEOUT = Field(
     (float, type(None)),
     '(0, inf)',
     'seconds',
-    'without progress after which the stacks of all threads are printed to stderr; None: never',
+    'without progress after which the stacks of all threads are printed to stderr, and a trial of Ray Tune fails; None: never',
     may_change=True,
 )
 """Option of a run."""
