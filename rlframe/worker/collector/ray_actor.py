@@ -15,7 +15,7 @@ from rlframe.errors import ActorFailedError
 from rlframe.utils.progress import Progress
 from rlframe.utils.seed import component_rng, global_rng_state, set_global_rng_state
 from rlframe.utils.serialize import from_bytes, to_bytes
-from rlframe.worker.collector.ray_weights import Weights, unflatten
+from rlframe.worker.collector.ray_weights import unflatten
 
 State = dict[str, Any]
 
@@ -138,7 +138,7 @@ class CollectorActor(RemoteActor):
 
     _at_random = False
 
-    def collect(self, request: Request, weights: Weights | None) -> tuple[Header | Failure, Any]:
+    def collect(self, request: Request, weights: State | None) -> tuple[Header | Failure, Any]:
         """Collects, and returns what is told of the data and the data, as two objects."""
         answer = self._answer(lambda: self._collect(request, weights))
         return (answer, None) if isinstance(answer, Failure) else answer
@@ -196,7 +196,7 @@ class CollectorActor(RemoteActor):
         """Closes the envs."""
         return self._answer(lambda: self._parts.collector.close() if self._parts is not None else None)
 
-    def _collect(self, request: Request, weights: Weights | None) -> tuple[Header, Any]:
+    def _collect(self, request: Request, weights: State | None) -> tuple[Header, Any]:
         parts, start = self._parts, perf_counter()
         collector, progress = parts.collector, parts.progress
         if weights is not None:

@@ -1,7 +1,9 @@
-"""What needs no Ray of the collection through it: weights as one block, shares and their sum, options."""
+"""What needs no Ray of the collection through it: weights as bytes, shares and their sum, options."""
 
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any
 
 import numpy as np
@@ -15,11 +17,19 @@ from rlframe.data import Batch
 from rlframe.errors import ActorFailedError, ConfigError
 from rlframe.worker.collector.ray_actor import failure_of, raise_failure
 from rlframe.worker.collector.ray_shares import from_tree, merged, shares, to_tree, writable
-from rlframe.worker.collector.ray_weights import flatten, unflatten
+from rlframe.worker.collector.ray_weights import flatten, is_same, unflatten
 
 
-def test_weights_come_back_bit_for_bit_in_arrays_of_their_own() -> None:
-    tree = {
+def from_the_store(weights: dict[str, Any]) -> dict[str, Any]:
+    """Returns weights as an actor gets them: arrays that nobody may write to."""
+    buffers: list[pickle.PickleBuffer] = []
+    data = pickle.dumps(weights, 5, buffer_callback=buffers.append)
+    back: dict[str, Any] = pickle.loads(data, buffers=[bytes(buffer.raw()) for buffer in buffers])
+    return back
+
+
+def tree_of_weights() -> dict[str, Any]:
+    return {
         'model': {
             'a.weight': torch.randn(3, 5),
             'half': torch.randn(7).to(torch.bfloat16),
@@ -34,26 +44,50 @@ def test_weights_come_back_bit_for_bit_in_arrays_of_their_own() -> None:
         },
         'version': 7,
     }
-    weights = flatten(tree, 5)
-    assert weights.version == 5 and weights.block.dtype == np.uint8
-    weights.block.flags.writeable = False  # as it comes from the object store
-    back = unflatten(weights)
-    assert (
-        differences(
-            *(
-                {
-                    k: {n: v.float() if getattr(v, 'dtype', 0) == torch.bfloat16 else v for n, v in t.items()}
-                    for k, t in x.items()
-                    if k != 'version'
-                }
-                for x in (tree, back)
-            )
-        )
-        == []
+
+
+def test_weights_come_back_bit_for_bit_and_are_copied_only_by_whoever_takes_them() -> None:
+    tree = tree_of_weights()
+    weights = flatten(tree)
+    there = from_the_store(weights)
+    back = unflatten(there)
+    half, same = tree['model'].pop('half'), back['model'].pop('half')
+    assert same.dtype == torch.bfloat16 and torch.equal(half, same)
+    assert differences(tree, back) == []
+    for data, values in ((weights, tree), (there, back)):
+        assert values['model']['a.weight'].data_ptr() == data['model']['a.weight'].data.ctypes.data
+    back['normalizer']['obs.mean'] += 1
+    assert unflatten(there)['normalizer']['obs.mean'].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    'part', ['model.a.weight', 'model.half', 'model.count', 'normalizer.flag', 'version']
+)
+def test_weights_are_the_same_only_if_each_bit_is(part: str) -> None:
+    tree = tree_of_weights()
+    tree['model']['half'][0] = torch.nan
+    weights = from_the_store(flatten(tree))
+    assert is_same(flatten(tree), weights) and is_same(weights, weights)
+    changed = copy.deepcopy(tree)
+    *path, name = part.split('.', 1) if '.' in part else [part]
+    section = changed[path[0]] if path else changed
+    if isinstance(section[name], int):
+        section[name] += 1
+    else:
+        section[name].reshape(-1)[-1] += 1
+    assert not is_same(flatten(changed), weights)
+    del section[name]
+    assert not is_same(flatten(changed), weights) and not is_same(weights, flatten(changed))
+
+
+def test_a_large_tensor_is_compared_to_its_end() -> None:
+    one = {'a': torch.zeros(100_003)}
+    other = copy.deepcopy(one)
+    other['a'][-1] = 1
+    assert not is_same(flatten(one), flatten(other)) and is_same(
+        flatten(one), flatten({'a': torch.zeros(100_003)})
     )
-    assert back['version'] == 7 and back['model']['half'].dtype == torch.bfloat16
-    back['model']['a.weight'] += 1
-    assert torch.equal(unflatten(weights)['model']['a.weight'], tree['model']['a.weight'])
+    assert not is_same(flatten(one), flatten({'a': torch.zeros(100_003, dtype=torch.int32)}))
 
 
 @pytest.mark.parametrize('total', range(1, 30))
