@@ -16,7 +16,7 @@ import torch
 from fakes import config_pair
 from fault_envs import wait_until
 from ray_envs import RankError
-from ray_runs import columns
+from ray_runs import BATTLES, RAY, columns, config_of
 
 from rlframe import build
 from rlframe.config import compile_config
@@ -38,7 +38,13 @@ def compiled(env: Any = None, **sections: Any) -> Any:
 @contextmanager
 def collecting(env: Any = None, **sections: Any) -> Iterator[tuple[Any, Any]]:
     """Makes a collector and its policy, and closes them."""
-    cfg = compiled(env, **sections)
+    with collecting_by(compiled(env, **sections)) as made:
+        yield made
+
+
+@contextmanager
+def collecting_by(cfg: Any) -> Iterator[tuple[Any, Any]]:
+    """Does the same by a compiled config."""
     set_seed(cfg.seed)
     factory = build.make_factory(cfg)
     pool = build.make_collector_env(cfg, factory)
@@ -148,6 +154,35 @@ def test_async_returns_exactly_what_is_asked_for_and_keeps_count() -> None:
         collector.settle()
         assert collector.in_flight == sum(len(ready.data) for ready in collector._ready)
         assert collector.envstep == collector.delivered + collector.carried
+
+
+@pytest.mark.filterwarnings('ignore:The old environment creation API:DeprecationWarning')  # of PettingZoo
+@pytest.mark.parametrize('case', [*BATTLES, 'dqn episodes'])
+def test_async_keeps_count_of_games_and_of_episodes(case: str) -> None:
+    words = ['collector.type=episode', 'collector.get_train_sample=true', 'policy.collect.n_sample=None']
+    given = [*words, 'policy.collect.n_episode=4'] if case == 'dqn episodes' else []
+    if case in BATTLES:
+        pytest.importorskip('pettingzoo')
+    name = case if case in BATTLES else 'dqn naive'
+    cfg = config_of(name, *given, *RAY, 'collector.num_collectors=2', 'collector.sync=false')
+    with collecting_by(cfg) as (collector, _):
+        asked_for = 0
+        for turn, count in enumerate((5, 3, 7, 1), 1):
+            collected = collector.collect(count, train_iter=turn)
+            asked_for += count
+            assert is_conserved(collector) and collector.delivered >= asked_for
+            if case == 'battle samples':
+                assert collector.delivered == asked_for
+                assert [len(own) for own in collected[0]] == [count, count]
+        collector.settle()
+        state = collector.state_dict()
+        waiting, steps = collector.in_flight, [ready.steps for ready in collector._ready]
+        assert waiting > 0
+        collector.load_state_dict(state)
+        assert collector.in_flight == waiting and is_conserved(collector)
+        assert [ready.steps for ready in collector._ready] == steps
+        data = collector.training_data(collector.collect(waiting + 2))
+        assert len(data) >= waiting + 2 and is_conserved(collector)
 
 
 def test_async_does_not_wait_for_an_actor_that_hangs(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import pickle
 from typing import Any
 
@@ -15,8 +16,9 @@ from runs import differences
 from rlframe.config import compile_config
 from rlframe.data import Batch
 from rlframe.errors import ActorFailedError, ConfigError
+from rlframe.utils.checkpoint.tree import Encoder, decode, to_json
 from rlframe.worker.collector.ray_actor import failure_of, raise_failure
-from rlframe.worker.collector.ray_shares import from_tree, merged, shares, to_tree, writable
+from rlframe.worker.collector.ray_shares import Ready, merged, shares, writable
 from rlframe.worker.collector.ray_weights import flatten, is_same, unflatten
 
 
@@ -123,10 +125,46 @@ def test_what_actors_collected_is_joined_in_their_order() -> None:
     assert infos == [[{'a': 1}, {'a': 2}], []]
 
 
-def test_what_waits_survives_a_checkpoint_and_read_only_arrays_are_copied() -> None:
-    nested = Batch(obs=Batch(a=np.arange(2), b=np.arange(2.0)), reward=np.ones(2))
-    back = from_tree(to_tree([nested]))[0]
-    assert isinstance(back['obs'], Batch) and back['obs']['b'].tolist() == [0.0, 1.0]
+def read_back(state: dict[str, Any]) -> Any:
+    """Returns a state as a checkpoint gives it back."""
+    encoder = Encoder()
+    tree = to_json(encoder.tree(state))
+    return decode(json.loads(tree), encoder.arrays)
+
+
+def numbers(data: Any) -> Any:
+    return data['number'].tolist() if isinstance(data, Batch) else [numbers(part) for part in data]
+
+
+INFOS = [[{'result': 'win'}], [{'result': 'loss'}]]
+WAITING = [
+    (Ready(3, rows(1, 2, 3), 3), 3, [[1, 2], [3]]),
+    (Ready(3, [rows(1), rows(2, 3), rows(4)], 3), 4, [[[1], [2, 3]], [[4]]]),
+    (Ready(3, ([rows(1, 2, 3), rows(4, 5, 6)], INFOS), 3), 6, [[[1, 2], [4, 5]], [[3], [6]]]),
+    (Ready(3, ([rows(1, 2, 3), []], INFOS), 3), 3, [[[1, 2], []], [[3], []]]),
+    (Ready(3, ([[rows(1), rows(2, 3)], []], INFOS), 2), 3, [[[[1], [2, 3]], []]]),
+    (Ready(3, rows(1, 2, 3, 4, 5), 3), 5, [[1, 2, 3, 4, 5]]),  # samples of three episodes
+]
+
+
+@pytest.mark.parametrize(('ready', 'steps', 'parts'), WAITING)
+def test_what_waits_is_cut_where_it_can_be_and_survives_a_checkpoint(
+    ready: Ready, steps: int, parts: list[Any]
+) -> None:
+    assert ready.steps == steps
+    back = Ready.from_state_dict(read_back(ready.state_dict(newest=5)), newest=9)
+    assert back.version == 7 and back.size == ready.size
+    for waiting in (ready, back):
+        now, later = waiting.cut(2)
+        cut = [now, *later]
+        of_players = isinstance(ready.data, tuple)
+        assert [numbers(part.data[0] if of_players else part.data) for part in cut] == parts
+        assert sum(part.size for part in cut) == ready.size and waiting.cut(ready.size) == (waiting, [])
+        if of_players:
+            assert [part.data[1] for part in cut] == [INFOS, [[], []]][: len(cut)]
+
+
+def test_read_only_arrays_are_copied() -> None:
     fixed = np.arange(3)
     fixed.flags.writeable = False
     free = np.arange(3)
