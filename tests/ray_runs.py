@@ -58,3 +58,25 @@ def columns(data: Any) -> Any:
 
 def number_of(parts: Sequence[Any]) -> int:
     return sum(len(part) for part in parts)
+
+
+def descendants(pid: int) -> set[int]:
+    """Returns the processes that a process started, and theirs."""
+    parents: dict[int, int] = {}
+    for entry in Path('/proc').iterdir():
+        if entry.name.isdigit():
+            try:
+                parents[int(entry.name)] = int((entry / 'stat').read_text().rpartition(')')[2].split()[1])
+            except OSError:  # it has just ended
+                continue
+    found: set[int] = set()
+    while more := {child for child, parent in parents.items() if parent in {pid, *found}} - found:
+        found |= more
+    return found
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f'/proc/{pid}/stat').read_text().rpartition(')')[2].split()[0] != 'Z'
+    except OSError:
+        return False
