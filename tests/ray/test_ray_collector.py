@@ -16,7 +16,7 @@ import torch
 from fakes import config_pair
 from fault_envs import wait_until
 from ray_envs import RankError
-from ray_runs import BATTLES, RAY, columns, config_of
+from ray_runs import BATTLES, RAY, columns, config_of, is_alive
 
 from rlframe import build
 from rlframe.config import compile_config
@@ -25,6 +25,8 @@ from rlframe.pipeline import SerialPipeline
 from rlframe.remote import MakeCollector
 from rlframe.utils.progress import Progress
 from rlframe.utils.seed import set_seed
+from rlframe.worker.collector.ray_actor import RemoteActor
+from rlframe.worker.collector.ray_pool import ActorPool
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures('ray_of_tests')]
 
@@ -78,14 +80,6 @@ def pids(collector: Any) -> list[int]:
 def is_conserved(collector: Any) -> bool:
     c = collector
     return bool(c.requested == c.delivered + c.lost + c.stale + c.in_flight)
-
-
-def is_alive(pid: int) -> bool:
-    """Whether a process is there and has not ended."""
-    try:
-        return Path(f'/proc/{pid}/stat').read_text().rpartition(')')[2].split()[0] not in 'ZX'
-    except OSError:
-        return False
 
 
 def test_shares_of_two_actors_are_those_of_collectors_with_their_ranks_in_order() -> None:
@@ -277,6 +271,7 @@ def test_more_losses_than_allowed_end_the_run_with_all_causes_and_a_checkpoint(t
     text = str(caught.value)
     assert '2 actors were lost within 600 s, 1 may be replaced' in text
     assert text.count('Ray actor 0 was lost: ActorDiedError') == 2
+    assert text.count('Worker exit type') == 2
     assert any('emergency checkpoint' in note for note in caught.value.__notes__), caught.value.__notes__
 
 
@@ -312,6 +307,25 @@ def test_what_cannot_be_made_or_handed_over_is_said_as_it_is() -> None:
     unpicklable = {**telling(), 'kwargs': {'handle': threading.Lock()}}
     with pytest.raises(SerializationError, match=r'handle.* is a lock'), collecting(unpicklable):
         pass
+
+
+def test_actor_that_cannot_start_says_why() -> None:
+    class HomelessActor(RemoteActor):
+        def __init__(self, *given: Any) -> None:
+            raise ImportError('no simulator on this machine')
+
+    cfg = compiled(collector={'max_actor_restarts': 0}).policy.collect.collector
+    pool = ActorPool(cfg, HomelessActor)
+    try:
+        with pytest.raises(ActorLostError) as caught:
+            pool.start(print)
+    finally:
+        pool.close()
+    cause = (
+        'Ray actor 0 did not start: ActorDiedError: The actor died because of an error raised in its creation'
+    )
+    assert cause in str(caught.value) and 'ImportError: no simulator on this machine' in str(caught.value)
+    assert '\x1b' not in str(caught.value)
 
 
 def test_too_many_actors_for_the_cluster_are_refused_with_numbers() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import logging
+import re
 import sys
+import textwrap
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,6 +34,9 @@ logger = logging.getLogger('rlframe.ray')
 
 TICK = 0.5
 """Seconds between two looks at the deadlines."""
+COLOUR = r'\x1b\[[0-9;]*m'
+LONGEST_CAUSE = 400
+"""Characters of a line that tells why an actor was lost; Ray adds advice for every case."""
 CLOSE_SECONDS = 5.0
 """What actors have to close their envs before they are killed."""
 
@@ -334,8 +339,10 @@ class ActorPool:
 
 
 def _cause(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return f'{type(error).__name__}: {lines[0]}' if lines else type(error).__name__
+    """Returns what happened and why: the first and the last line of what Ray says, between which are names and tracebacks."""
+    lines = [line.strip() for line in re.sub(COLOUR, '', str(error)).splitlines() if line.strip()]
+    told = dict.fromkeys([*lines[:1], *lines[-1:]])
+    return ' '.join([f'{type(error).__name__}:', *(textwrap.shorten(line, LONGEST_CAUSE) for line in told)])
 
 
 def _too_many(cfg: Mapping[str, Any], where: str, causes: Sequence[str]) -> ActorLostError:
