@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
 import re
 import sys
 import textwrap
@@ -23,6 +24,7 @@ from rlframe.worker.collector.ray_actor import (
     Facts,
     Failure,
     RemoteActor,
+    components_of_script,
     raise_failure,
 )
 from rlframe.worker.collector.ray_calls import FIRST_BACKOFF, LONGEST_BACKOFF, Answer, Call, Slot
@@ -37,6 +39,8 @@ TICK = 0.5
 COLOUR = r'\x1b\[[0-9;]*m'
 LONGEST_CAUSE = 400
 """Characters of a line that tells why an actor was lost; Ray adds advice for every case."""
+TO_A_MODULE = 'Put the class that is registered into a module of its own, and name that in import_names.'
+"""What to do about a class of the program itself that cannot be handed to actors."""
 CLOSE_SECONDS = 5.0
 """What actors have to close their envs before they are killed."""
 
@@ -72,7 +76,7 @@ class ActorPool:
         self._answers: deque[Answer] = deque()
         self._losses: deque[tuple[float, str]] = deque()
         self._numbers = itertools.count()
-        self._make: Any = None  # a reference to ``make`` as bytes
+        self._given: tuple[Any, ...] = ()  # references to ``make`` and what it may need, as bytes
         self._broken = self._closed = False
         self._session = connect(cfg['ray_init_config'], self._key('ray_init_config'))
         self._remote: Any = ray.remote(kind)
@@ -122,7 +126,8 @@ class ActorPool:
         self._session.require(demands, self._section or 'num_collectors')
 
     def _start(self, options: Mapping[int, Mapping[str, Any]]) -> None:
-        self._make = ray.put(to_bytes(self.make, 'make'))
+        components = to_bytes(components_of_script(), 'components', TO_A_MODULE)
+        self._given = ray.put(to_bytes(self.make, 'make')), ray.put(components)
         for rank, own in options.items():
             self.slots[rank] = Slot(rank, own)
             self._create(self.slots[rank])
@@ -271,7 +276,8 @@ class ActorPool:
 
     def _create(self, slot: Slot) -> None:
         options = {**slot.options, 'max_restarts': 0, 'max_task_retries': 0}
-        slot.actor = self._remote.options(**options).remote(self._make, slot.rank, slot.incarnation, sys.path)
+        path = [os.path.abspath(place) for place in sys.path]  # actors start in another folder
+        slot.actor = self._remote.options(**options).remote(*self._given, slot.rank, slot.incarnation, path)
         seconds = self._cfg['start_timeout']
         launch = Call(next(self._numbers), slot.rank, 'launch', (), seconds)
         self._calls[launch.number] = launch
