@@ -238,6 +238,10 @@ class RaySerialEvaluator(ISerialEvaluator):
             self._take(self._env.poll())
         return super().poll()
 
+    @property
+    def pending(self) -> int:
+        return len(self._pending)
+
     def wait(self) -> None:
         while self._pending:
             self._wait_for_one()
