@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import ray
 import torch
 from fakes import config_pair
 from fault_envs import wait_until
@@ -131,20 +132,16 @@ def test_without_updates_after_each_batch_old_weights_act_until_the_interval() -
 def test_async_returns_exactly_what_is_asked_for_and_keeps_count() -> None:
     options = {'num_collectors': 2, 'sync': False, 'max_in_flight': 2}
     with collecting(telling(), collector=options) as (collector, policy):
-        returned = []
         for turn, count in enumerate([8, 1, 13, 30, 2, 50]):
             learn(policy, turn)
             data = collector.collect(count, train_iter=turn)
             assert len(data) == count and is_conserved(collector)
             assert len(collector._pool.calls) <= 4
             assert max(collector.versions) <= turn + 1 and (data['collect_iter'] <= turn).all()
-            returned.append(columns(data))
-        took_part = set(np.concatenate([data['obs'] for data in returned])[:, 0])
-        for _ in range(200):  # on a busy machine one of them may be late
-            took_part |= set(np.asarray(collector.collect(8)['obs'])[:, 0])
-            if len(took_part) == 2:
-                break
-        assert took_part == set(pids(collector))
+        refs = [call.ref for call in collector._pool.calls]
+        assert len(ray.wait(refs, num_returns=len(refs), timeout=60)[0]) == len(refs)
+        data = collector.collect(collector.in_flight)
+        assert set(np.asarray(data['obs'])[:, 0]) == set(pids(collector))
         collector.settle()
         assert collector.in_flight == sum(len(ready.data) for ready in collector._ready)
         assert collector.envstep == collector.delivered + collector.carried
@@ -177,6 +174,18 @@ def test_async_keeps_count_of_games_and_of_episodes(case: str) -> None:
         assert [ready.steps for ready in collector._ready] == steps
         data = collector.training_data(collector.collect(waiting + 2))
         assert len(data) >= waiting + 2 and is_conserved(collector)
+
+
+def test_async_takes_turns_when_several_actors_are_ready() -> None:
+    options = {'num_collectors': 2, 'sync': False}
+    with collecting(telling(), collector=options) as (collector, _):
+        collector.collect(1)
+        seen = []
+        for _ in range(6):
+            refs = [call.ref for call in collector._pool.calls]
+            assert len(ray.wait(refs, num_returns=2, timeout=60)[0]) == 2
+            seen += set(np.asarray(collector.collect(1)['obs'])[:, 0])
+        assert sorted(seen) == sorted(3 * pids(collector)), 'nobody is passed over'
 
 
 def test_async_does_not_wait_for_an_actor_that_hangs(tmp_path: Path) -> None:

@@ -188,7 +188,7 @@ class ActorPool:
         return call
 
     def wait(self, on_tick: Callable[[], None] | None = None) -> Answer:
-        """Waits for the next answer to anything that was asked; the lowest rank first where several are there.
+        """Waits for the next answer to anything that was asked; what was asked first where several are there.
 
         Raises:
             ActorLostError: If more actors were lost than the options allow; with all causes.
@@ -261,14 +261,18 @@ class ActorPool:
         for slot in self.slots.values():
             if slot.actor is None and now >= slot.due:
                 self._create(slot)
-        sent = sorted((call for call in self._calls.values() if call.ref is not None), key=lambda c: c.rank)
+        sent = [call for call in self._calls.values() if call.ref is not None]
         if not sent:
             time.sleep(seconds / 10)
             return
-        ready, _ = ray.wait([call.ref for call in sent], num_returns=1, timeout=seconds)
-        for call in sent:
-            if call.ref in ready and call.number in self._calls:
-                self._take(call)
+        refs = [call.ref for call in sent]
+        ready, _ = ray.wait(refs, num_returns=len(refs), timeout=0)
+        if not ready:
+            ready, _ = ray.wait(refs, num_returns=1, timeout=seconds)
+        if (
+            ready
+        ):  # Ray tells them in any order, and would pass one actor over for as long as another one is ready
+            self._take(next(call for call in sent if call.ref in ready))
         now = time.monotonic()
         for call in sent:
             if call.number in self._calls and now > call.deadline:
