@@ -80,11 +80,13 @@ def make_evaluator_env(
     """
     section = cfg.policy.eval.evaluator
     if section.get('backend') == 'ray':
+        from rlframe.remote import MakeEvaluator
         from rlframe.worker.collector.ray_evaluator import EvaluatorActor
         from rlframe.worker.collector.ray_options import pool_options
         from rlframe.worker.collector.ray_pool import ActorPool
 
-        return ActorPool(pool_options(section), EvaluatorActor, 'policy.eval.evaluator')
+        make = MakeEvaluator(cfg, factory)
+        return ActorPool(pool_options(section), EvaluatorActor, 'policy.eval.evaluator', make)
     kind: Any = SERIAL_EVALUATOR_REGISTRY.get_cls(section)
     if hasattr(kind, 'open_data'):
         return kind.open_data(section, factory.spec)
@@ -268,10 +270,9 @@ def make_evaluator(cfg: ResolvedConfig, env: Any, policy: Policy, spec: EnvSpec,
     given = {'env': env, 'seed': cfg.seed, **common}
     given['policy'] = with_opponents(cfg, policy.eval_mode, spec, given['seed'])
     if section.get('backend') == 'ray':
-        from rlframe.remote import MakeEvaluator
-
-        facts: dict[str, Any] = {name: given[name] for name in ('seed', 'purpose') if name in given}
-        env.start(MakeEvaluator(cfg, facts, policy.get_attribute('given_model')))
+        env.make.given = {name: given[name] for name in ('seed', 'purpose') if name in given}
+        env.make.model = policy.get_attribute('given_model')
+        env.start()
         given['policy'] = policy.eval_mode
     evaluator = create_serial_evaluator(section, **given)
     if evaluator.stop_value is None and evaluator.scores_returns:

@@ -138,6 +138,12 @@ class SerialPipeline:
         spent = self.progress.envstep >= cfg.max_env_step or self.progress.train_iter >= cfg.max_train_iter
         return self.stopped or spent
 
+    @property
+    def complete(self) -> bool:
+        """Whether a finished run also has all its evaluations; one that was interrupted during the last ones has not."""
+        evaluated = self.stopped or self._evaluated_at == self.progress.train_iter
+        return self.finished and evaluated and not self.evaluator.pending
+
     def step(self) -> dict[str, Any]:
         """Does one round: evaluate if it is due, collect, train.
 

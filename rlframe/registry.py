@@ -82,6 +82,10 @@ class Registry:
         """Returns all names, sorted."""
         return sorted({*self._builtin, *self._classes})
 
+    def registered_in(self, module: str) -> dict[str, type]:
+        """Returns the classes that a module has registered."""
+        return {name: cls for name, cls in self._classes.items() if cls.__module__ == module}
+
     def is_builtin(self, name: str) -> bool:
         """Whether ``name`` is one of rlframe's own components."""
         return name in self._builtin

@@ -51,12 +51,15 @@ class MakeEvaluator:
 
     Args:
         cfg: A compiled config.
-        given: Further arguments of the evaluator.
-        model: The network, where the user brought one; it is copied.
+        factory: What makes its envs; an env that is registered in the process of the run only is known in the actor too.
     """
 
-    def __init__(self, cfg: ResolvedConfig, given: Mapping[str, Any], model: Any = None) -> None:
-        self._cfg, self._given, self._model = cfg, given, model
+    def __init__(self, cfg: ResolvedConfig, factory: Any) -> None:
+        self._cfg, self._factory = cfg, factory
+        self.given: Mapping[str, Any] = {}
+        """Further arguments of the evaluator."""
+        self.model: Any = None
+        """The network, where the user brought one; it is copied."""
 
     def __call__(self, rank: int, incarnation: int) -> EvaluatorParts:
         """Makes envs, policy and evaluator."""
@@ -66,13 +69,13 @@ class MakeEvaluator:
             cfg.policy.device, cfg.policy.cuda = 'cpu', None
         section.backend, cfg.policy.init_from = 'local', None
         prepare(cfg)
-        factory = build.make_factory(cfg)
-        policy = build.make_policy(cfg, factory.spec, self._model, ('eval',), rank)
+        factory = self._factory
+        policy = build.make_policy(cfg, factory.spec, self.model, ('eval',), rank)
         env = build.make_evaluator_env(
             cfg, factory, cfg.env.evaluator_env_num, 'rgb_array' if build.films(cfg) else None
         )
         recorder = Recorder()
-        evaluator = build.make_evaluator(cfg, env, policy, factory.spec, tb_logger=recorder, **self._given)
+        evaluator = build.make_evaluator(cfg, env, policy, factory.spec, tb_logger=recorder, **self.given)
         return EvaluatorParts(evaluator, env, policy.eval_mode, recorder)
 
 

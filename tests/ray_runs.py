@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from runs import CASES, ROOT, records
+from runs import CASES, DQN, ROOT, records
 
 from rlframe.config import compile_config
 from rlframe.config.reader import read_config
@@ -17,11 +17,19 @@ from rlframe.utils.checkpoint import load_checkpoint
 from rlframe.utils.field import ResolvedConfig
 
 RAY = ('collector.backend=ray',)
+BATTLES = {
+    'battle samples': ('-c', 'configs/tictactoe_selfplay_dqn.py', *DQN[2:]),
+    'battle episodes': (
+        *('-c', 'configs/tictactoe_selfplay_dqn.py', *DQN[2:], 'collector.type=episode_1v1'),
+        *('collector.get_train_sample=true', 'policy.collect.n_sample=None', 'policy.collect.n_episode=4'),
+    ),
+}
+"""Games of several players, as ``runs.CASES``; they need PettingZoo."""
 
 
 def config_of(case: str, *overrides: str) -> ResolvedConfig:
-    """Returns the config of a case of ``runs.CASES``."""
-    _, config, *given = CASES[case]
+    """Returns the config of a case of ``runs.CASES`` or ``BATTLES``."""
+    _, config, *given = {**CASES, **BATTLES}[case]
     return compile_config(*read_config(str(ROOT / config)), seed=3, overrides=[*given, *overrides])
 
 
@@ -50,3 +58,25 @@ def columns(data: Any) -> Any:
 
 def number_of(parts: Sequence[Any]) -> int:
     return sum(len(part) for part in parts)
+
+
+def descendants(pid: int) -> set[int]:
+    """Returns the processes that a process started, and theirs."""
+    parents: dict[int, int] = {}
+    for entry in Path('/proc').iterdir():
+        if entry.name.isdigit():
+            try:
+                parents[int(entry.name)] = int((entry / 'stat').read_text().rpartition(')')[2].split()[1])
+            except OSError:  # it has just ended
+                continue
+    found: set[int] = set()
+    while more := {child for child, parent in parents.items() if parent in {pid, *found}} - found:
+        found |= more
+    return found
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f'/proc/{pid}/stat').read_text().rpartition(')')[2].split()[0] != 'Z'
+    except OSError:
+        return False

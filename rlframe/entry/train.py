@@ -84,7 +84,7 @@ def run(cfg: ResolvedConfig, folder_name: str | None = None, resumption: Resumpt
         say(_launch_line(pipeline))
         if resumption is not None:
             say(_resume_line(pipeline, resumption))
-        if not pipeline.finished:
+        if not pipeline.complete:
             with Display(pipeline) as display:
 
                 def after_step(_: SerialPipeline) -> bool:
@@ -134,7 +134,7 @@ def _goal(pipeline: SerialPipeline) -> str:
 def _resume_line(pipeline: SerialPipeline, resumption: Resumption) -> str:
     """Says where a resumed run goes on."""
     progress, exact = pipeline.progress, '' if pipeline.exact else ' (not exact)'
-    done = '; nothing is left to do: raise --env-step to train on' if pipeline.finished else ''
+    done = '; nothing is left to do: raise --env-step to train on' if pipeline.complete else ''
     return (
         f'goes on{exact} from {short_path(resumption.checkpoint)}: {progress.envstep:,} env steps,'
         f' {progress.train_iter:,} updates{done}'

@@ -6,7 +6,6 @@ import importlib
 import logging
 import os
 import signal
-import socket
 import subprocess
 import threading
 import time
@@ -18,6 +17,7 @@ from typing import Any
 
 from rlframe.errors import ConfigError, MissingDependencyError, ResourceError
 from rlframe.utils.lazy import LazyModule
+from rlframe.utils.ray_address import address_here, probe, wrong_address
 from rlframe.utils.ray_guard import start_guard
 
 ray = LazyModule('ray')
@@ -26,8 +26,6 @@ logger = logging.getLogger('rlframe.ray')
 Resources = Mapping[str, float]
 """Amounts under Ray's names of them: ``{'CPU': 1.0, 'GPU': 0.0}``."""
 
-PROBE_SECONDS = 2.0
-"""Longest wait for an answer at the port of a cluster; Ray itself waits minutes for a head that is gone."""
 FREE_SECONDS = 5.0
 """Longest wait for resources to become free: what an actor gives back appears about a second after its end."""
 STORE_BYTES = 2 * 2**30
@@ -166,11 +164,11 @@ def connect(ray_init_config: Mapping[str, Any] | None = None, where: str = 'ray_
         _Started.guard = start_guard(Path(ray.nodes()[0]['RayletSocketName']).parents[1])
         return _hold('a Ray of its own')
     if address == 'auto':
-        address = _found_here(where)
-    _probe(address, f'{where}.address')
+        address = address_here(where)
+    probe(address, f'{where}.address')
     if unused := sorted(given.keys() & OF_A_NEW_RAY):
         logger.warning('%s: %s not used: the Ray at %s runs already', where, ', '.join(unused), address)
-    _show_token_if_asked(address)
+    _show_token_if_asked(address, f'{where}.address')
     _init(where, **{k: v for k, v in given.items() if k not in OF_A_NEW_RAY}, address=address)
     return _hold(f'the Ray at {address}')
 
@@ -272,56 +270,20 @@ def _kept_signal_handlers() -> Iterator[None]:
                     signal.signal(number, handler)
 
 
-def _show_token_if_asked(address: str) -> None:
+def _show_token_if_asked(address: str, where: str) -> None:
     """Lets Ray show the token of this user where the cluster wants it, and only there: else its answers are not let in.
 
     For an explicit address Ray does not find out by itself.
     """
-    if 'RAY_AUTH_MODE' in os.environ:
-        return
     raylet: Any = importlib.import_module('ray._raylet')
     try:
         raylet.GcsClient(address=address)
     except ray.exceptions.AuthenticationError:
-        os.environ['RAY_AUTH_MODE'] = 'token'
-        raylet.Config.initialize('')  # Ray has read the environment already
-
-
-def _found_here(where: str) -> str:
-    """Returns the address of the cluster on this machine, as ``ray start`` noted it."""
-    services: Any = importlib.import_module('ray._private.services')
-    address = services.find_bootstrap_address(None)
-    if address is None:
-        raise ResourceError(
-            'no Ray is running on this machine',
-            where=f'{where}.address',
-            got='auto',
-            expected="'local', or the address of a cluster",
-        )
-    return str(address)
-
-
-def _probe(address: str, where: str) -> None:
-    """Makes sure that somebody listens there, because Ray would wait for minutes."""
-    host, _, port = address.rpartition(':')
-    if '://' in address or not host or not port.isdigit():
-        raise ConfigError(
-            'the address of a Ray cluster is host:port',
-            where=where,
-            got=address,
-            expected="'local', 'auto' or for example '10.0.0.1:6379'",
-            remedy='Ray Client (ray://) is not supported: start the run on a node of the cluster.',
-        )
-    try:
-        socket.create_connection((host.strip('[]'), int(port)), PROBE_SECONDS).close()
-    except (OSError, OverflowError) as error:
-        raise ResourceError(
-            f'nobody answers at {address}: {error}',
-            where=where,
-            got=address,
-            expected="the address of a running Ray, or 'local'",
-            remedy='It may come from RAY_ADDRESS. `ray start --head` starts a cluster and says its address.',
-        ) from error
+        if 'RAY_AUTH_MODE' not in os.environ:
+            os.environ['RAY_AUTH_MODE'] = 'token'
+            raylet.Config.initialize('')  # Ray has read the environment already
+    except ray.exceptions.RpcError as error:  # another one of Ray's servers, say
+        raise wrong_address(f'who listens at {address} is not the head of a Ray', address, where) from error
 
 
 def _total(demands: Sequence[Resources]) -> Counter[str]:

@@ -3,6 +3,10 @@
 Each is built from its config section by a registry and knows nothing of the others; a pipeline brings them together.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from rlframe.worker.collector import (
     BattleEpisodeSerialCollector,
     BattleInteractionSerialEvaluator,
@@ -40,6 +44,9 @@ from rlframe.worker.replay_buffer import (
     get_buffer_cls,
 )
 
+if TYPE_CHECKING:
+    from rlframe.worker.collector import RayCollector
+
 __all__ = [
     'AdvancedReplayBuffer',
     'BaseLearner',
@@ -57,6 +64,7 @@ __all__ = [
     'LearnerHook',
     'MetricSerialEvaluator',
     'NaiveReplayBuffer',
+    'RayCollector',
     'SampleSerialCollector',
     'SequenceReplayBuffer',
     'VectorEvalMonitor',
@@ -72,3 +80,12 @@ __all__ = [
     'register_learner_hook',
     'to_tensor_transitions',
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Imports what needs Ray when it is asked for."""
+    if name == 'RayCollector':
+        from rlframe.worker.collector import RayCollector
+
+        return RayCollector
+    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')

@@ -21,6 +21,7 @@ from rlframe.errors import ConfigError, DeviceError, IncompatibleError
 from rlframe.policy import CollectMode, CommandMode, EvalMode, LearnMode, Policy, create_policy
 from rlframe.registry import POLICY_REGISTRY, import_modules
 from rlframe.worker import SampleSerialCollector, SequenceReplayBuffer
+from rlframe.worker.collector.ray_weights import TensorBytes, flatten, is_same, unflatten
 
 
 def names() -> list[str]:
@@ -85,6 +86,26 @@ def test_faces_are_the_named_tuples_of_their_users(make: Make) -> None:
     policy = make()
     assert isinstance(policy.learn_mode, LearnMode) and isinstance(policy.collect_mode, CollectMode)
     assert isinstance(policy.eval_mode, EvalMode) and isinstance(policy.command_mode, CommandMode)
+
+
+def test_weights_are_copied_when_they_are_loaded(make: Make) -> None:
+    for face in ('collect_mode', 'eval_mode'):
+        given, taking = getattr(make(seed=1), face), getattr(make(), face)
+        weights = flatten(given.state_dict())
+        assert not is_same(flatten(taking.state_dict()), weights)
+        taking.load_state_dict(unflatten(weights))
+        taken = flatten(taking.state_dict())
+        assert is_same(taken, weights)
+        for own, other in zip(arrays(taken), arrays(weights), strict=True):
+            assert not np.shares_memory(own, other)
+
+
+def arrays(weights: Mapping[str, Any]) -> list[Any]:
+    """Returns all arrays of what ``flatten`` returned."""
+    values = [value for value in weights.values() if not isinstance(value, Mapping)]
+    inner = [array for value in weights.values() if isinstance(value, Mapping) for array in arrays(value)]
+    own = [value.data if isinstance(value, TensorBytes) else value for value in values]
+    return [array for array in own if isinstance(array, np.ndarray)] + inner
 
 
 def test_a_face_alone_can_be_had(make: Make) -> None:

@@ -65,3 +65,21 @@ class TellingEnv(gymnasium.Env):
     def set_state(self, state: Any) -> None:
         self._step, self._length = state['step'], state['length']
         self.np_random.bit_generator.state = state['rng']
+
+
+class WideEnv(gymnasium.Env):
+    """Its obs is a megabyte of the number of its step, which goes on from episode to episode; an episode has five steps."""
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (250_000,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self) -> None:
+        self._step = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return np.full(250_000, self._step, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self._step += 1
+        return np.full(250_000, self._step, np.float32), 1.0, self._step % 5 == 0, False, {}

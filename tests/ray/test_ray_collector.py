@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import ray
 import torch
 from fakes import config_pair
 from fault_envs import wait_until
 from ray_envs import RankError
-from ray_runs import columns
+from ray_runs import BATTLES, RAY, columns, config_of, is_alive
 
 from rlframe import build
 from rlframe.config import compile_config
@@ -25,6 +26,8 @@ from rlframe.pipeline import SerialPipeline
 from rlframe.remote import MakeCollector
 from rlframe.utils.progress import Progress
 from rlframe.utils.seed import set_seed
+from rlframe.worker.collector.ray_actor import RemoteActor
+from rlframe.worker.collector.ray_pool import ActorPool
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures('ray_of_tests')]
 
@@ -38,7 +41,13 @@ def compiled(env: Any = None, **sections: Any) -> Any:
 @contextmanager
 def collecting(env: Any = None, **sections: Any) -> Iterator[tuple[Any, Any]]:
     """Makes a collector and its policy, and closes them."""
-    cfg = compiled(env, **sections)
+    with collecting_by(compiled(env, **sections)) as made:
+        yield made
+
+
+@contextmanager
+def collecting_by(cfg: Any) -> Iterator[tuple[Any, Any]]:
+    """Does the same by a compiled config."""
     set_seed(cfg.seed)
     factory = build.make_factory(cfg)
     pool = build.make_collector_env(cfg, factory)
@@ -72,14 +81,6 @@ def pids(collector: Any) -> list[int]:
 def is_conserved(collector: Any) -> bool:
     c = collector
     return bool(c.requested == c.delivered + c.lost + c.stale + c.in_flight)
-
-
-def is_alive(pid: int) -> bool:
-    """Whether a process is there and has not ended."""
-    try:
-        return Path(f'/proc/{pid}/stat').read_text().rpartition(')')[2].split()[0] not in 'ZX'
-    except OSError:
-        return False
 
 
 def test_shares_of_two_actors_are_those_of_collectors_with_their_ranks_in_order() -> None:
@@ -131,23 +132,60 @@ def test_without_updates_after_each_batch_old_weights_act_until_the_interval() -
 def test_async_returns_exactly_what_is_asked_for_and_keeps_count() -> None:
     options = {'num_collectors': 2, 'sync': False, 'max_in_flight': 2}
     with collecting(telling(), collector=options) as (collector, policy):
-        returned = []
         for turn, count in enumerate([8, 1, 13, 30, 2, 50]):
             learn(policy, turn)
             data = collector.collect(count, train_iter=turn)
             assert len(data) == count and is_conserved(collector)
             assert len(collector._pool.calls) <= 4
             assert max(collector.versions) <= turn + 1 and (data['collect_iter'] <= turn).all()
-            returned.append(columns(data))
-        took_part = set(np.concatenate([data['obs'] for data in returned])[:, 0])
-        for _ in range(200):  # on a busy machine one of them may be late
-            took_part |= set(np.asarray(collector.collect(8)['obs'])[:, 0])
-            if len(took_part) == 2:
-                break
-        assert took_part == set(pids(collector))
+        refs = [call.ref for call in collector._pool.calls]
+        assert len(ray.wait(refs, num_returns=len(refs), timeout=60)[0]) == len(refs)
+        data = collector.collect(collector.in_flight)
+        assert set(np.asarray(data['obs'])[:, 0]) == set(pids(collector))
         collector.settle()
         assert collector.in_flight == sum(len(ready.data) for ready in collector._ready)
         assert collector.envstep == collector.delivered + collector.carried
+
+
+@pytest.mark.filterwarnings('ignore:The old environment creation API:DeprecationWarning')  # of PettingZoo
+@pytest.mark.parametrize('case', [*BATTLES, 'dqn episodes'])
+def test_async_keeps_count_of_games_and_of_episodes(case: str) -> None:
+    words = ['collector.type=episode', 'collector.get_train_sample=true', 'policy.collect.n_sample=None']
+    given = [*words, 'policy.collect.n_episode=4'] if case == 'dqn episodes' else []
+    if case in BATTLES:
+        pytest.importorskip('pettingzoo')
+    name = case if case in BATTLES else 'dqn naive'
+    cfg = config_of(name, *given, *RAY, 'collector.num_collectors=2', 'collector.sync=false')
+    with collecting_by(cfg) as (collector, _):
+        asked_for = 0
+        for turn, count in enumerate((5, 3, 7, 1), 1):
+            collected = collector.collect(count, train_iter=turn)
+            asked_for += count
+            assert is_conserved(collector) and collector.delivered >= asked_for
+            if case == 'battle samples':
+                assert collector.delivered == asked_for
+                assert [len(own) for own in collected[0]] == [count, count]
+        collector.settle()
+        state = collector.state_dict()
+        waiting, steps = collector.in_flight, [ready.steps for ready in collector._ready]
+        assert waiting > 0
+        collector.load_state_dict(state)
+        assert collector.in_flight == waiting and is_conserved(collector)
+        assert [ready.steps for ready in collector._ready] == steps
+        data = collector.training_data(collector.collect(waiting + 2))
+        assert len(data) >= waiting + 2 and is_conserved(collector)
+
+
+def test_async_takes_turns_when_several_actors_are_ready() -> None:
+    options = {'num_collectors': 2, 'sync': False}
+    with collecting(telling(), collector=options) as (collector, _):
+        collector.collect(1)
+        seen = []
+        for _ in range(6):
+            refs = [call.ref for call in collector._pool.calls]
+            assert len(ray.wait(refs, num_returns=2, timeout=60)[0]) == 2
+            seen += set(np.asarray(collector.collect(1)['obs'])[:, 0])
+        assert sorted(seen) == sorted(3 * pids(collector)), 'nobody is passed over'
 
 
 def test_async_does_not_wait_for_an_actor_that_hangs(tmp_path: Path) -> None:
@@ -242,6 +280,7 @@ def test_more_losses_than_allowed_end_the_run_with_all_causes_and_a_checkpoint(t
     text = str(caught.value)
     assert '2 actors were lost within 600 s, 1 may be replaced' in text
     assert text.count('Ray actor 0 was lost: ActorDiedError') == 2
+    assert text.count('Worker exit type') == 2
     assert any('emergency checkpoint' in note for note in caught.value.__notes__), caught.value.__notes__
 
 
@@ -277,6 +316,25 @@ def test_what_cannot_be_made_or_handed_over_is_said_as_it_is() -> None:
     unpicklable = {**telling(), 'kwargs': {'handle': threading.Lock()}}
     with pytest.raises(SerializationError, match=r'handle.* is a lock'), collecting(unpicklable):
         pass
+
+
+def test_actor_that_cannot_start_says_why() -> None:
+    class HomelessActor(RemoteActor):
+        def __init__(self, *given: Any) -> None:
+            raise ImportError('no simulator on this machine')
+
+    cfg = compiled(collector={'max_actor_restarts': 0}).policy.collect.collector
+    pool = ActorPool(cfg, HomelessActor)
+    try:
+        with pytest.raises(ActorLostError) as caught:
+            pool.start(print)
+    finally:
+        pool.close()
+    cause = (
+        'Ray actor 0 did not start: ActorDiedError: The actor died because of an error raised in its creation'
+    )
+    assert cause in str(caught.value) and 'ImportError: no simulator on this machine' in str(caught.value)
+    assert '\x1b' not in str(caught.value)
 
 
 def test_too_many_actors_for_the_cluster_are_refused_with_numbers() -> None:

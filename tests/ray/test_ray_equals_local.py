@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ray_runs import RAY, train_to
+from ray_runs import BATTLES, RAY, train_to
 from runs import CASES, assert_same_end, differences, every, killed_and_straight
 
 pytestmark = pytest.mark.ray
@@ -16,14 +16,18 @@ MORE = {
     'dqn naive': ('policy.random_collect_size=30', 'policy.nstep=3', 'policy.normalize_obs=true'),
     'dqn episodes': (*EPISODES, 'policy.collect.n_sample=None', 'policy.collect.n_episode=2'),
     'dqn noisy': ('policy.model.noisy=true',),
+    'battle samples': ('policy.random_collect_size=30',),
     'ppo': ('policy.normalize_obs=true', 'policy.normalize_reward=true'),
 }
 
 
 @pytest.mark.usefixtures('ray_of_tests')
-@pytest.mark.parametrize('case', ['dqn naive', 'dqn episodes', 'dqn noisy', 'ppo', 'sac', 'r2d2'])
+@pytest.mark.filterwarnings('ignore:The old environment creation API:DeprecationWarning')  # of PettingZoo
+@pytest.mark.parametrize('case', ['dqn naive', 'dqn episodes', 'dqn noisy', 'ppo', 'sac', 'r2d2', *BATTLES])
 def test_one_actor_ends_with_the_bits_of_the_run_in_process(case: str, tmp_path: Path) -> None:
-    name = case if case in CASES else 'dqn naive'
+    name = case if case in {**CASES, **BATTLES} else 'dqn naive'
+    if case in BATTLES:
+        pytest.importorskip('pettingzoo')
     words = MORE.get(case, ())
     local = train_to(tmp_path / 'local', 150, name, *words)
     remote = train_to(tmp_path / 'ray', 150, name, *words, *RAY)

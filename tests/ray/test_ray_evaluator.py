@@ -13,8 +13,10 @@ import pytest
 from ray_runs import config_of
 from runs import differences, records
 
+from rlframe.entry.train import go_on
 from rlframe.errors import ActorLostError, EpisodeTooLongError
 from rlframe.pipeline import SerialPipeline
+from rlframe.resume import resume
 from rlframe.utils.checkpoint import load_checkpoint
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures('ray_of_tests')]
@@ -187,3 +189,23 @@ def test_run_that_is_interrupted_during_an_evaluation_resumes_it(tmp_path: Path)
         pipeline.run()
     straight, parts = left_of(tmp_path / 'straight'), left_of(tmp_path / 'parts')
     assert differences(straight, parts) == []
+
+
+@pytest.mark.parametrize('where', [BESIDE, HERE], ids=['beside', 'here'])
+def test_run_that_is_interrupted_in_its_last_evaluation_has_it_when_it_is_resumed(
+    where: tuple[str, ...], tmp_path: Path
+) -> None:
+    words = (*where, 'env.n_evaluator_episode=40', 'evaluator.max_pending=9')
+    with start(tmp_path / 'straight', 'dqn naive', *words) as pipeline:
+        pipeline.run()
+        assert pipeline.complete
+    with start(tmp_path / 'parts', 'dqn naive', *words) as pipeline:
+        pipeline.run(None, lambda: pipeline.finished)
+        assert pipeline.finished and not pipeline.complete
+        pipeline.save_latest()
+    assert evaluations(tmp_path / 'parts')[-1]['train_iter'] < pipeline.progress.train_iter
+    assert go_on(resume(tmp_path / 'parts', allow_import=True)) == 0
+    straight, parts = left_of(tmp_path / 'straight'), left_of(tmp_path / 'parts')
+    assert differences(straight, parts) == []
+    assert go_on(resume(tmp_path / 'parts', allow_import=True)) == 0
+    assert differences(straight, left_of(tmp_path / 'parts')) == [], 'nothing was left to do'

@@ -6,14 +6,18 @@ import os
 import re
 import signal
 import socket
+import socketserver
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ray_runs import descendants, is_alive
 
 from rlframe.errors import ConfigError, ResourceError
 from rlframe.utils.lazy import LazyModule
@@ -60,28 +64,6 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(('127.0.0.1', 0))
         return int(probe.getsockname()[1])
-
-
-def descendants(pid: int) -> set[int]:
-    """Returns the processes that a process started, and theirs."""
-    parents: dict[int, int] = {}
-    for entry in Path('/proc').iterdir():
-        if entry.name.isdigit():
-            try:
-                parents[int(entry.name)] = int((entry / 'stat').read_text().rpartition(')')[2].split()[1])
-            except OSError:  # it has just ended
-                continue
-    found: set[int] = set()
-    while more := {child for child, parent in parents.items() if parent in {pid, *found}} - found:
-        found |= more
-    return found
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f'/proc/{pid}/stat').read_text().rpartition(')')[2].split()[0] != 'Z'
-    except OSError:
-        return False
 
 
 def test_ray_that_is_there_is_used_and_left_running(
@@ -196,6 +178,45 @@ def test_address_that_nobody_answers_at_is_an_error(
     monkeypatch.setenv('RAY_ADDRESS', address if from_environment else '127.0.0.1:1')
     with pytest.raises(ResourceError, match=rf'nobody answers at {address}.*ray start --head'):
         connect(None if from_environment else {'address': address})
+
+
+class Silent(socketserver.BaseRequestHandler):
+    """Takes what comes and says nothing."""
+
+    def handle(self) -> None:
+        while self.request.recv(1024):
+            pass
+
+
+class HangingUp(socketserver.BaseRequestHandler):
+    """Has nothing to say."""
+
+
+@pytest.mark.usefixtures('no_ray')
+@pytest.mark.parametrize('handler', [Silent, HangingUp, BaseHTTPRequestHandler])
+def test_address_where_somebody_else_listens_is_an_error(
+    handler: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr('rlframe.utils.ray_address.GREETING_SECONDS', 0.5)
+    monkeypatch.setattr(BaseHTTPRequestHandler, 'log_message', lambda *_: None)
+    with socketserver.ThreadingTCPServer(('127.0.0.1', 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f'127.0.0.1:{server.server_address[1]}'
+        with pytest.raises(ResourceError, match=rf'{address} is not the head of a Ray.*ray start --head'):
+            connect({'address': address})
+        server.shutdown()
+
+
+def test_address_of_another_server_of_ray_is_an_error(ray_of_tests: Any) -> None:
+    node = ray_of_tests.nodes()[0]
+    address = f'{node["NodeManagerAddress"]}:{node["NodeManagerPort"]}'
+    out = output_of(f"""
+try:
+    connect({{'address': {address!r}}})
+except ResourceError as error:
+    print(error)
+""")
+    assert f'{address} is not the head of a Ray' in out
 
 
 @pytest.mark.usefixtures('no_ray')

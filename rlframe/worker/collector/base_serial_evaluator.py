@@ -160,6 +160,11 @@ class ISerialEvaluator(Configurable, Resettable):
         """Waits until ``poll`` has the answer to everything that was asked."""
 
     @property
+    def pending(self) -> int:
+        """Evaluations that were asked for and have no answer yet."""
+        return 0
+
+    @property
     def score(self) -> float:
         """The last score as one number of which more is better; NaN where there is none."""
         return float(self.latest)

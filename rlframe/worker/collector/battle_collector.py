@@ -81,7 +81,7 @@ class PlayerCollector(SerialCollector):
         self._recorder.append(self._policy, step, stamp, reserve)
 
     def _more_metrics(self) -> dict[str, float]:
-        metrics: dict[str, float] = self._recorder.metrics()
+        metrics: dict[str, float] = self._recorder.log.metrics()
         return metrics
 
     def state_dict(self) -> dict[str, Any]:

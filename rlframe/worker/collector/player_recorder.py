@@ -18,6 +18,42 @@ from rlframe.worker.collector.joint_policy import JointPolicy
 from rlframe.worker.collector.rollout import Step
 
 
+class PlayerLog:
+    """What the players got in the last episodes."""
+
+    def __init__(self) -> None:
+        self._window: deque[FloatArray] = deque(maxlen=WINDOW)
+
+    def add(self, returns: FloatArray) -> None:
+        """Counts an episode, by the return of each player, [P]."""
+        self._window.append(returns)
+
+    def add_told(self, infos: Sequence[Sequence[Mapping[str, Any]]]) -> None:
+        """Counts episodes of another process, as its collector told of them, a list for each player."""
+        for episode in zip(*infos, strict=True):
+            self.add(np.array([info['eval_episode_return'] for info in episode]))
+
+    def metrics(self) -> dict[str, float]:
+        """Returns mean returns and shares of won and drawn games of each player, over the last episodes."""
+        if not self._window:
+            return {}
+        returns = np.array(self._window)
+        wins, draws = outcome(returns)
+        values = {'rollout/draw_rate': float(draws.any(1).mean())}
+        for player in range(returns.shape[1]):
+            values[f'rollout/player_{player}_rew_mean'] = float(returns[:, player].mean())
+            values[f'rollout/player_{player}_win_rate'] = float(wins[:, player].mean())
+        return values
+
+    def state(self) -> FloatArray:
+        """Returns a copy, [episodes, P]."""
+        return np.array(self._window)
+
+    def load_state(self, state: FloatArray) -> None:
+        """Continues from ``state()``."""
+        self._window = deque(state.copy(), maxlen=WINDOW)
+
+
 class PlayerRecorder:
     """Keeps the rows of several players until they are taken, each player's like a ``TrajectoryRecorder`` does.
 
@@ -52,7 +88,8 @@ class PlayerRecorder:
         # bounds of the episodes that ended, of each player and env, among the rows that were not taken yet
         self._bounds: dict[int, list[list[tuple[int, int]]]] = {}
         self._forget_bounds()
-        self._window: deque[FloatArray] = deque(maxlen=WINDOW)  # returns [P] of the last episodes
+        self.log = PlayerLog()
+        """Of the last episodes."""
         self._told: list[list[dict[str, Any]]] = [[] for _ in range(player_num)]
 
     def __len__(self) -> int:
@@ -126,7 +163,7 @@ class PlayerRecorder:
             return
         wins, draws = outcome(self._return[ended])
         for i, env in enumerate(ended.tolist()):
-            self._window.append(self._return[env].copy())
+            self.log.add(self._return[env].copy())
             for player, told in enumerate(self._told):
                 result = 'win' if wins[i, player] else 'draw' if draws[i, player] else 'loss'
                 return_ = float(self._return[env, player])
@@ -199,18 +236,6 @@ class PlayerRecorder:
         told, self._told = self._told, [[] for _ in range(self._player_num)]
         return told
 
-    def metrics(self) -> dict[str, float]:
-        """Returns mean returns and shares of won and drawn games of each player, over the last episodes."""
-        if not self._window:
-            return {}
-        returns = np.array(self._window)
-        wins, draws = outcome(returns)
-        values = {'rollout/draw_rate': float(draws.any(1).mean())}
-        for player in range(self._player_num):
-            values[f'rollout/player_{player}_rew_mean'] = float(returns[:, player].mean())
-            values[f'rollout/player_{player}_win_rate'] = float(wins[:, player].mean())
-        return values
-
     def state_dict(self) -> dict[str, Any]:
         """Returns a copy of all rows, held or finished, and of what is counted."""
         return {
@@ -220,7 +245,7 @@ class PlayerRecorder:
             'length': self._length.copy(),
             'first': {str(player): first.copy() for player, first in self._first.items()},
             'count': {str(player): count.copy() for player, count in self._count.items()},
-            'window': np.array(self._window).reshape(-1, self._player_num),
+            'window': self.log.state(),
             'told': [[dict(info) for info in told] for told in self._told],
         }
 
@@ -233,5 +258,5 @@ class PlayerRecorder:
             self._first[player] = state['first'][str(player)].copy()
             self._count[player] = state['count'][str(player)].copy()
         self._return, self._length = state['return'].copy(), state['length'].copy()
-        self._window = deque(state['window'].copy(), maxlen=WINDOW)
+        self.log.load_state(state['window'])
         self._told = [[dict(info) for info in told] for told in state['told']]

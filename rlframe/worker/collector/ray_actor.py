@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 from rlframe.data.batch import Batch
 from rlframe.data.timestep import FloatArray
 from rlframe.errors import ActorFailedError
+from rlframe.registry import REGISTRIES
 from rlframe.utils.progress import Progress
 from rlframe.utils.seed import component_rng, global_rng_state, set_global_rng_state
 from rlframe.utils.serialize import from_bytes, to_bytes
-from rlframe.worker.collector.ray_weights import Weights, unflatten
+from rlframe.worker.collector.ray_weights import unflatten
 
 State = dict[str, Any]
 
@@ -33,6 +34,19 @@ class Parts(NamedTuple):
     """Collect face of the policy; its ``load_state_dict`` takes weights."""
     random: Any = None
     """The same, acting at random."""
+
+
+ACTING = ('env', 'env_manager', 'policy', 'model', 'collector', 'evaluator')
+"""Kinds of components that an actor may be made of."""
+
+
+def components_of_script() -> dict[tuple[str, str], type]:
+    """Returns by kind and name what was registered by the program itself, which no other process can import."""
+    return {
+        (kind, name): cls
+        for kind in ACTING
+        for name, cls in REGISTRIES[kind].registered_in('__main__').items()
+    }
 
 
 MakeParts = Callable[[int, int], Parts]
@@ -105,20 +119,26 @@ class RemoteActor:
 
     Args:
         make: Makes the parts that act, as bytes.
+        components: Answer of ``components_of_script``, as bytes.
         rank: Which of the actors this is.
         incarnation: How many were lost in its place before.
         path: Where the driver imports modules from.
     """
 
-    def __init__(self, make: bytes, rank: int, incarnation: int, path: Sequence[str]) -> None:
+    def __init__(
+        self, make: bytes, components: bytes, rank: int, incarnation: int, path: Sequence[str]
+    ) -> None:
         sys.path += [place for place in path if place not in sys.path]
-        self._make, self._rank, self._incarnation = make, rank, incarnation
+        self._make, self._components = make, components
+        self._rank, self._incarnation = rank, incarnation
         self._parts: Any = None
 
     def launch(self) -> Facts | Failure:
         """Makes envs, policy and what uses them."""
 
         def launch() -> Facts:
+            for (kind, name), cls in from_bytes(self._components).items():
+                REGISTRIES[kind].register(name, cls)
             make = from_bytes(self._make)
             self._parts = make(self._rank, self._incarnation)
             env = self._parts.env
@@ -138,7 +158,7 @@ class CollectorActor(RemoteActor):
 
     _at_random = False
 
-    def collect(self, request: Request, weights: Weights | None) -> tuple[Header | Failure, Any]:
+    def collect(self, request: Request, weights: State | None) -> tuple[Header | Failure, Any]:
         """Collects, and returns what is told of the data and the data, as two objects."""
         answer = self._answer(lambda: self._collect(request, weights))
         return (answer, None) if isinstance(answer, Failure) else answer
@@ -196,7 +216,7 @@ class CollectorActor(RemoteActor):
         """Closes the envs."""
         return self._answer(lambda: self._parts.collector.close() if self._parts is not None else None)
 
-    def _collect(self, request: Request, weights: Weights | None) -> tuple[Header, Any]:
+    def _collect(self, request: Request, weights: State | None) -> tuple[Header, Any]:
         parts, start = self._parts, perf_counter()
         collector, progress = parts.collector, parts.progress
         if weights is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import time
 from collections import deque
@@ -18,7 +19,7 @@ from rlframe.utils.seed import EVALUATE
 from rlframe.worker.collector.base_serial_evaluator import EvalResult, ISerialEvaluator, SaveCheckpoint
 from rlframe.worker.collector.ray_actor import Failure, RemoteActor
 from rlframe.worker.collector.ray_pool import ActorPool
-from rlframe.worker.collector.ray_weights import Weights, flatten, unflatten
+from rlframe.worker.collector.ray_weights import flatten, unflatten
 
 LOOK_SECONDS = 0.05
 """Least between two looks whether an answer has come, while there is something else to do."""
@@ -86,7 +87,7 @@ class Verdict(NamedTuple):
 class EvaluatorActor(RemoteActor):
     """Holds an evaluator, which remembers nothing from one call to the next: another actor can take its place at any time."""
 
-    def evaluate(self, order: Order, weights: Weights) -> Verdict | Failure:
+    def evaluate(self, order: Order, weights: Mapping[str, Any]) -> Verdict | Failure:
         """Evaluates these weights."""
         return self._answer(lambda: self._evaluate(order, weights))
 
@@ -94,7 +95,7 @@ class EvaluatorActor(RemoteActor):
         """Closes the envs."""
         return self._answer(lambda: self._parts.evaluator.close() if self._parts is not None else None)
 
-    def _evaluate(self, order: Order, weights: Weights) -> Verdict:
+    def _evaluate(self, order: Order, weights: Mapping[str, Any]) -> Verdict:
         evaluator, _, policy, recorder = self._parts
         policy.load_state_dict(unflatten(weights))
         evaluator.load_state_dict(order.state)
@@ -129,7 +130,7 @@ class Pending:
     """An evaluation that was asked for.
 
     Args:
-        weights: What is to be evaluated.
+        weights: What is to be evaluated; it is copied.
         train_iter: Train iterations so far.
         envstep: Env steps so far.
         n_episode: Episodes to play; None: as configured.
@@ -138,20 +139,21 @@ class Pending:
 
     def __init__(
         self,
-        weights: Weights,
+        weights: Mapping[str, Any],
         train_iter: int,
         envstep: int,
         n_episode: int | None = None,
         save_ckpt_fn: SaveCheckpoint | None = None,
     ) -> None:
-        self.weights, self.ref = weights, ray.put(weights)
+        self.ref = ray.put(flatten(weights))
+        self._weights = ray.get(self.ref)  # read where the object store has them
         self.train_iter, self.envstep, self.n_episode = train_iter, envstep, n_episode
         self.save_ckpt_fn = save_ckpt_fn
 
     def state_dict(self) -> dict[str, Any]:
         """Returns all but the function."""
         return {
-            'weights': unflatten(self.weights),
+            'weights': copy.deepcopy(unflatten(self._weights)),
             'train_iter': self.train_iter,
             'envstep': self.envstep,
             'n_episode': self.n_episode,
@@ -226,8 +228,7 @@ class RaySerialEvaluator(ISerialEvaluator):
     ) -> None:
         while len(self._pending) >= self._cfg.max_pending:
             self._wait_for_one()
-        weights = flatten(self._policy.state_dict())
-        self._pending.append(Pending(weights, train_iter, envstep, n_episode, save_ckpt_fn))
+        self._pending.append(Pending(self._policy.state_dict(), train_iter, envstep, n_episode, save_ckpt_fn))
         self._ask()
 
     def poll(self) -> list[EvalResult]:
@@ -236,6 +237,10 @@ class RaySerialEvaluator(ISerialEvaluator):
             self._next_look = now + LOOK_SECONDS
             self._take(self._env.poll())
         return super().poll()
+
+    @property
+    def pending(self) -> int:
+        return len(self._pending)
 
     def wait(self) -> None:
         while self._pending:
@@ -302,7 +307,7 @@ class RaySerialEvaluator(ISerialEvaluator):
         self._call = None
         self._results.clear()
         self._pending = deque(
-            Pending(flatten(asked['weights']), asked['train_iter'], asked['envstep'], asked['n_episode'])
+            Pending(asked['weights'], asked['train_iter'], asked['envstep'], asked['n_episode'])
             for asked in state.get('pending', ())
         )
         self._ask()

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
+import re
 import sys
+import textwrap
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,6 +24,7 @@ from rlframe.worker.collector.ray_actor import (
     Facts,
     Failure,
     RemoteActor,
+    components_of_script,
     raise_failure,
 )
 from rlframe.worker.collector.ray_calls import FIRST_BACKOFF, LONGEST_BACKOFF, Answer, Call, Slot
@@ -32,6 +36,11 @@ logger = logging.getLogger('rlframe.ray')
 
 TICK = 0.5
 """Seconds between two looks at the deadlines."""
+COLOUR = r'\x1b\[[0-9;]*m'
+LONGEST_CAUSE = 400
+"""Characters of a line that tells why an actor was lost; Ray adds advice for every case."""
+TO_A_MODULE = 'Put the class that is registered into a module of its own, and name that in import_names.'
+"""What to do about a class of the program itself that cannot be handed to actors."""
 CLOSE_SECONDS = 5.0
 """What actors have to close their envs before they are killed."""
 
@@ -67,7 +76,7 @@ class ActorPool:
         self._answers: deque[Answer] = deque()
         self._losses: deque[tuple[float, str]] = deque()
         self._numbers = itertools.count()
-        self._make: Any = None  # a reference to ``make`` as bytes
+        self._given: tuple[Any, ...] = ()  # references to ``make`` and what it may need, as bytes
         self._broken = self._closed = False
         self._session = connect(cfg['ray_init_config'], self._key('ray_init_config'))
         self._remote: Any = ray.remote(kind)
@@ -117,7 +126,8 @@ class ActorPool:
         self._session.require(demands, self._section or 'num_collectors')
 
     def _start(self, options: Mapping[int, Mapping[str, Any]]) -> None:
-        self._make = ray.put(to_bytes(self.make, 'make'))
+        components = to_bytes(components_of_script(), 'components', TO_A_MODULE)
+        self._given = ray.put(to_bytes(self.make, 'make')), ray.put(components)
         for rank, own in options.items():
             self.slots[rank] = Slot(rank, own)
             self._create(self.slots[rank])
@@ -178,7 +188,7 @@ class ActorPool:
         return call
 
     def wait(self, on_tick: Callable[[], None] | None = None) -> Answer:
-        """Waits for the next answer to anything that was asked; the lowest rank first where several are there.
+        """Waits for the next answer to anything that was asked; what was asked first where several are there.
 
         Raises:
             ActorLostError: If more actors were lost than the options allow; with all causes.
@@ -251,14 +261,18 @@ class ActorPool:
         for slot in self.slots.values():
             if slot.actor is None and now >= slot.due:
                 self._create(slot)
-        sent = sorted((call for call in self._calls.values() if call.ref is not None), key=lambda c: c.rank)
+        sent = [call for call in self._calls.values() if call.ref is not None]
         if not sent:
             time.sleep(seconds / 10)
             return
-        ready, _ = ray.wait([call.ref for call in sent], num_returns=1, timeout=seconds)
-        for call in sent:
-            if call.ref in ready and call.number in self._calls:
-                self._take(call)
+        refs = [call.ref for call in sent]
+        ready, _ = ray.wait(refs, num_returns=len(refs), timeout=0)
+        if not ready:
+            ready, _ = ray.wait(refs, num_returns=1, timeout=seconds)
+        if (
+            ready
+        ):  # Ray tells them in any order, and would pass one actor over for as long as another one is ready
+            self._take(next(call for call in sent if call.ref in ready))
         now = time.monotonic()
         for call in sent:
             if call.number in self._calls and now > call.deadline:
@@ -266,7 +280,8 @@ class ActorPool:
 
     def _create(self, slot: Slot) -> None:
         options = {**slot.options, 'max_restarts': 0, 'max_task_retries': 0}
-        slot.actor = self._remote.options(**options).remote(self._make, slot.rank, slot.incarnation, sys.path)
+        path = [os.path.abspath(place) for place in sys.path]  # actors start in another folder
+        slot.actor = self._remote.options(**options).remote(*self._given, slot.rank, slot.incarnation, path)
         seconds = self._cfg['start_timeout']
         launch = Call(next(self._numbers), slot.rank, 'launch', (), seconds)
         self._calls[launch.number] = launch
@@ -334,8 +349,10 @@ class ActorPool:
 
 
 def _cause(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return f'{type(error).__name__}: {lines[0]}' if lines else type(error).__name__
+    """Returns what happened and why: the first and the last line of what Ray says, between which are names and tracebacks."""
+    lines = [line.strip() for line in re.sub(COLOUR, '', str(error)).splitlines() if line.strip()]
+    told = dict.fromkeys([*lines[:1], *lines[-1:]])
+    return ' '.join([f'{type(error).__name__}:', *(textwrap.shorten(line, LONGEST_CAUSE) for line in told)])
 
 
 def _too_many(cfg: Mapping[str, Any], where: str, causes: Sequence[str]) -> ActorLostError:

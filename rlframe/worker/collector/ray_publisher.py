@@ -7,12 +7,8 @@ from typing import Any
 
 import ray
 
-from rlframe.data.timestep import Array
 from rlframe.worker.collector.ray_pool import ActorPool
-from rlframe.worker.collector.ray_weights import flatten
-
-CHUNK = 2**16
-"""Bytes that are compared at a time."""
+from rlframe.worker.collector.ray_weights import flatten, is_same
 
 
 class Publisher:
@@ -31,18 +27,17 @@ class Publisher:
         """Of the newest weights; the first ones have 1."""
         self._always, self._interval = always, interval
         self._ref: Any = None
-        self._block: Array | None = None
-        self._spare: Array | None = None  # memory that was used before is written faster
+        self._newest: Any = None  # what the object store has
         self._at: dict[int, tuple[int, int, int]] = {}  # incarnation, version, batches since then, by rank
 
     def publish(self) -> None:
         """Makes the present weights the newest version, unless they are that already, bit by bit."""
-        weights = flatten(self.face.state_dict(), self.version + 1, self._spare)
-        if self._block is not None and _same(weights.block, self._block):
-            self._spare = weights.block
+        weights = flatten(self.face.state_dict())
+        if is_same(weights, self._newest):
             return
-        self._spare, self._block, self.version = self._block, weights.block, weights.version
+        self.version += 1
         self._ref = ray.put(weights)
+        self._newest = ray.get(self._ref)
 
     def begin(self) -> None:
         """Prepares for the requests of one call, in which the weights stay what they are."""
@@ -71,11 +66,3 @@ class Publisher:
     def forget(self) -> None:
         """Takes nothing for granted of what actors have."""
         self._at = {}
-
-
-def _same(one: Array, other: Array) -> bool:
-    """Whether two blocks are equal; where they are not, as a rule a look at the beginning tells."""
-    if len(one) != len(other):
-        return False
-    starts = range(0, len(one), CHUNK)
-    return all((one[start : start + CHUNK] == other[start : start + CHUNK]).all() for start in starts)

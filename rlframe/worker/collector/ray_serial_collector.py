@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 from easydict import EasyDict
@@ -14,22 +14,15 @@ from rlframe.errors import CheckpointMismatchError, ConfigError
 from rlframe.registry import SERIAL_COLLECTOR_REGISTRY
 from rlframe.worker.collector.base_serial_collector import ISerialCollector, SerialCollector, Stopwatch
 from rlframe.worker.collector.episode_log import WINDOW, EpisodeLog
+from rlframe.worker.collector.player_recorder import PlayerLog
 from rlframe.worker.collector.ray_actor import Header, Request, acting_of
 from rlframe.worker.collector.ray_calls import Answer, Call
 from rlframe.worker.collector.ray_pool import ActorPool
 from rlframe.worker.collector.ray_publisher import Publisher
-from rlframe.worker.collector.ray_shares import cut, from_tree, merged, shares, to_tree, writable
+from rlframe.worker.collector.ray_shares import Ready, merged, shares, writable
 from rlframe.worker.collector.serial_collector import SampleSerialCollector
 
 TARGETS = ('n_sample', 'n_episode')
-
-
-class Ready(NamedTuple):
-    """What an actor collected and nobody has taken yet."""
-
-    version: int
-    """Of the weights that acted."""
-    data: Any
 
 
 class RaySerialCollector(SerialCollector):
@@ -78,7 +71,7 @@ class RaySerialCollector(SerialCollector):
             )
         common.pop('seed', None), common.pop('rank', None)  # actors have seeds of their own
         SerialCollector.__init__(self, cfg, None, None, **common)
-        self._kind, self._pool, self._log = kind, pool, EpisodeLog(0)
+        self._kind, self._pool, self._log, self._players = kind, pool, EpisodeLog(0), PlayerLog()
         self._sync: bool = cfg['sync']
         self._publisher = Publisher(policy, cfg['update_after_each_batch'], cfg['max_weight_update_interval'])
         self._ready: deque[Ready] = deque()
@@ -125,13 +118,18 @@ class RaySerialCollector(SerialCollector):
     @property
     def carried(self) -> int:
         """Env steps that wait for the next call, in actors and here."""
-        waiting = sum(len(ready.data) for ready in self._ready)
-        return waiting + sum(header.carried for _, header in self._headers.values())
+        return sum(ready.steps for ready in self._ready) + sum(
+            header.carried for _, header in self._headers.values()
+        )
 
     @property
     def in_flight(self) -> int:
         """Training samples (or episodes) that actors are at, or that wait here to be returned."""
-        return self._pool.under_way + sum(len(ready.data) for ready in self._ready)
+        return self._pool.under_way + self._waiting
+
+    @property
+    def _waiting(self) -> int:
+        return sum(ready.size for ready in self._ready)
 
     def status(self) -> str:
         stale = self._staleness[-WINDOW:]
@@ -228,7 +226,7 @@ class RaySerialCollector(SerialCollector):
             self._logger.warning('%d training samples or episodes were lost with Ray actor %d', size, rank)
         return data
 
-    def _count(self, answer: Answer) -> None:
+    def _count(self, answer: Answer, data: Any) -> None:
         """Counts what is told of data that came."""
         rank, header = answer.call.rank, answer.value
         incarnation = self._pool.slots[rank].incarnation
@@ -239,6 +237,8 @@ class RaySerialCollector(SerialCollector):
         self._progress.episodes += header.episode_count
         self._steps_timed += header.envstep
         self._log.add(header.episodes)
+        if isinstance(data, tuple):
+            self._players.add_told(data[1])
         self._take_acting(rank, header.acting)
         if header.statistics is not None:
             acting_of(self._publisher.face).absorb(*header.statistics)
@@ -248,11 +248,11 @@ class RaySerialCollector(SerialCollector):
         data = self._fetch(answer)
         if data is None:
             return
-        self._count(answer)
-        self._ready.append(Ready(answer.value.version, data))
+        self._count(answer, data)
+        self._ready.append(Ready(answer.value.version, data, answer.call.size))
 
     def _deliver(self, ready: Ready) -> Any:
-        self.delivered += len(ready.data)
+        self.delivered += ready.size
         self.versions.append(ready.version)
         self._staleness.append(self._publisher.version - ready.version)
         return ready.data
@@ -276,9 +276,10 @@ class RaySerialCollector(SerialCollector):
                 self._ask(answer.call.rank, answer.call.size)
             else:
                 taken[answer.call.rank] = answer, data
-        for _, (answer, _) in sorted(taken.items()):
-            self._count(answer)
-        parts = [Ready(answer.value.version, data) for _, (answer, data) in sorted(taken.items())]
+        in_order = [taken[rank] for rank in sorted(taken)]
+        for answer, data in in_order:
+            self._count(answer, data)
+        parts = [Ready(answer.value.version, data, answer.call.size) for answer, data in in_order]
         return merged([self._deliver(ready) for ready in parts])
 
     # first ready, first served
@@ -290,16 +291,14 @@ class RaySerialCollector(SerialCollector):
             self._keep_busy(size, missing)
             while not self._ready:
                 self._take(self._pool.wait(self._on_tick))
-                self._keep_busy(size, missing - sum(len(r.data) for r in self._ready))
+                self._keep_busy(size, missing - self._waiting)
             ready = self._ready.popleft()
             if self._is_too_old(ready):
-                self.stale += len(ready.data)
+                self.stale += ready.size
                 continue
-            if len(ready.data) > missing:
-                now, later = cut(ready.data, missing)
-                self._ready.appendleft(ready._replace(data=later))
-                ready = ready._replace(data=now)
-            missing -= len(ready.data)
+            ready, later = ready.cut(missing)
+            self._ready.extendleft(later)
+            missing -= ready.size
             parts.append(self._deliver(ready))
         return merged(parts)
 
@@ -308,7 +307,7 @@ class RaySerialCollector(SerialCollector):
         limit = self._cfg.max_in_flight
         needed = missing if self._at_random else float('inf')
         if self._budget is not None:
-            needed = min(needed, self._budget - self.delivered - sum(len(r.data) for r in self._ready))
+            needed = min(needed, self._budget - self.delivered - self._waiting)
         for turn in range(1, limit + 1):
             for rank in self._pool.ranks:
                 calls = [call for call in self._pool.calls if call.rank == rank]
@@ -328,7 +327,7 @@ class RaySerialCollector(SerialCollector):
 
     def _more_metrics(self) -> dict[str, float]:
         stale, self._staleness = self._staleness or [0], []
-        return {
+        return self._players.metrics() | {
             'ray/staleness_mean': float(np.mean(stale)),
             'ray/staleness_max': float(max(stale)),
             'ray/lost': float(self.lost),
@@ -357,10 +356,9 @@ class RaySerialCollector(SerialCollector):
         return {
             'actors': list(self._ask_all('state', {rank: () for rank in self._pool.ranks}).values()),
             'to_reset': sorted(self._to_reset),
-            'ready': [
-                {'behind': newest - ready.version, 'data': to_tree(ready.data)} for ready in self._ready
-            ],
+            'ready': [ready.state_dict(newest) for ready in self._ready],
             'log': self._log.state_dict(),
+            'players': self._players.state(),
             'last_print_iter': self._last_print_iter,
             'discarded': self.discarded,
             'counts': [self.requested, self.delivered, self.lost, self.stale],
@@ -385,11 +383,10 @@ class RaySerialCollector(SerialCollector):
         for rank, acting in self._ask_all('load', known).items():
             self._take_acting(rank, acting)
         self._to_reset = {*state['to_reset'], *(set(ranks) - set(known))}
-        self._ready = deque(
-            Ready(newest - item['behind'], from_tree(item['data'])) for item in state['ready']
-        )
+        self._ready = deque(Ready.from_state_dict(item, newest) for item in state['ready'])
         self._headers = {}
         self._log.load_state_dict(state['log'])
+        self._players.load_state(state['players'])
         self._last_print_iter, self.discarded = state['last_print_iter'], state['discarded']
         self.requested, self.delivered, self.lost, self.stale = state['counts']
 

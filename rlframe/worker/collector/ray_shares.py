@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -38,6 +38,53 @@ def shares(total: int, ranks: Sequence[int], unit: int, where: str) -> dict[int,
     return {rank: share for rank, share in divided.items() if share}
 
 
+class Ready(NamedTuple):
+    """What an actor collected and nobody has taken yet."""
+
+    version: int
+    """Of the weights that acted."""
+    data: Any
+    size: int
+    """What was asked for, in training samples of each player or in episodes."""
+
+    @property
+    def steps(self) -> int:
+        """Env steps that it holds, those of all players."""
+        parts = self.data[0] if isinstance(self.data, tuple) else [self.data]
+        return sum(len(own) if isinstance(own, Batch) else sum(map(len, own)) for own in parts)
+
+    def cut(self, count: int) -> tuple[Ready, list[Ready]]:
+        """Returns the first ``count`` of it, and the rest; all of it where it cannot be divided, as samples of episodes."""
+        players = self.data[0] if isinstance(self.data, tuple) else [self.data]
+        if count >= self.size or any(len(own) not in (0, self.size) for own in players):
+            return self, []
+        now, later = [own[:count] for own in players], [own[count:] for own in players]
+        if isinstance(self.data, tuple):
+            infos = self.data[1]
+            return self._with((now, infos), count), [
+                self._with((later, [[] for _ in infos]), self.size - count)
+            ]
+        return self._with(now[0], count), [self._with(later[0], self.size - count)]
+
+    def _with(self, data: Any, size: int) -> Ready:
+        return self._replace(data=data, size=size)
+
+    def state_dict(self, newest: int) -> dict[str, Any]:
+        """Returns it as what a checkpoint can hold.
+
+        Args:
+            newest: Version of the newest weights.
+        """
+        data, infos = self.data if isinstance(self.data, tuple) else (self.data, None)
+        return {'behind': newest - self.version, 'data': _to_tree(data), 'infos': infos, 'size': self.size}
+
+    @classmethod
+    def from_state_dict(cls, state: Mapping[str, Any], newest: int) -> Ready:
+        """Returns what has had this state."""
+        data, infos = _from_tree(state['data']), state['infos']
+        return cls(newest - state['behind'], data if infos is None else (data, infos), state['size'])
+
+
 def merged(parts: Sequence[Any]) -> Any:
     """Joins what actors collected, in their order: batches end to end, lists of episodes likewise, tuples part by part.
 
@@ -58,11 +105,6 @@ def _joined(parts: Sequence[Any]) -> Any:
     return merged(filled) if filled else parts[0]
 
 
-def cut(data: Any, count: int) -> tuple[Any, Any]:
-    """Returns the first items of a batch or a list, and the others."""
-    return data[:count], data[count:]
-
-
 def writable(data: Any) -> Any:
     """Returns data whose arrays may be written to; those in the object store may not, and are copied."""
     if isinstance(data, Batch):
@@ -74,15 +116,13 @@ def _is_writable(column: Any) -> bool:
     return not isinstance(column, np.ndarray) or bool(column.flags.writeable)
 
 
-def to_tree(data: Any) -> Any:
-    """Returns data as what a checkpoint can hold."""
+def _to_tree(data: Any) -> Any:
     if isinstance(data, Batch):
-        return {name: to_tree(column) for name, column in data.items()}
-    return [to_tree(part) for part in data] if isinstance(data, list) else data
+        return {name: _to_tree(column) for name, column in data.items()}
+    return [_to_tree(part) for part in data] if isinstance(data, list) else data
 
 
-def from_tree(tree: Any) -> Any:
-    """Returns what ``to_tree`` was given."""
+def _from_tree(tree: Any) -> Any:
     if isinstance(tree, Mapping):
-        return Batch({name: from_tree(column) for name, column in tree.items()})
-    return [from_tree(part) for part in tree] if isinstance(tree, list) else tree
+        return Batch({name: _from_tree(column) for name, column in tree.items()})
+    return [_from_tree(part) for part in tree] if isinstance(tree, list) else tree

@@ -1,8 +1,8 @@
-"""Weights as one block of bytes: put into the object store once per version, and handed on by reference."""
+"""Weights on their way to actors: the object store takes their bytes from where they are, actors read them where it has them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,88 +12,78 @@ from rlframe.utils.lazy import LazyModule
 
 torch = LazyModule('torch')
 
-ALIGNMENT = 64
-"""Bytes; where each array begins is divisible by it."""
+CHUNK = 2**16
+"""Bytes that are compared at a time."""
 
 
-class Leaf(NamedTuple):
-    """Where one array of a tree lies in the block."""
+class TensorBytes(NamedTuple):
+    """A tensor as what Ray hands on without a copy; a numpy array has no bfloat16."""
 
-    path: tuple[str, ...]
     dtype: str
-    """Name of a torch type, such as ``torch.float32``, or of a numpy type; empty for a value that is no array."""
+    """Name of a torch type, such as ``float32``."""
     shape: tuple[int, ...]
-    start: int
-    value: Any = None
-    """What is no array."""
+    data: Array
+    """uint8 [bytes]."""
 
 
-class Weights(NamedTuple):
-    """The state of a policy that acts."""
-
-    version: int
-    schema: tuple[Leaf, ...]
-    block: Array
-    """uint8; all arrays."""
-
-
-def flatten(tree: Mapping[str, Any], version: int = 0, spare: Array | None = None) -> Weights:
-    """Copies a tree of tensors, arrays and plain values into one block.
+def flatten(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a tree with each tensor as its bytes, which are those of the tensor itself where it is on the CPU.
 
     Args:
-        tree: What to copy.
-        version: Its version.
-        spare: A block that may be overwritten, used where it has the right size; of another tree of the same kind.
+        tree: Tensors, arrays and plain values under names, with further trees among them.
     """
-    schema, parts, start = [], [], 0
-    for path, value in _leaves(tree):
-        is_tensor = hasattr(value, 'detach')
-        if not is_tensor and not isinstance(value, np.ndarray):
-            schema.append(Leaf(path, '', (), 0, value))
-            continue
-        if is_tensor:
-            flat = value.detach().cpu().contiguous().reshape(-1)
-            data = flat.view(torch.uint8).numpy() if flat.numel() else np.zeros(0, np.uint8)
-        else:
-            data = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
-        schema.append(Leaf(path, str(value.dtype), tuple(value.shape), start))
-        parts.append((start, data))
-        start += -(-data.nbytes // ALIGNMENT) * ALIGNMENT
-    block = spare if spare is not None and len(spare) == start else np.zeros(start, np.uint8)
-    for begin, data in parts:
-        block[begin : begin + data.nbytes] = data
-    return Weights(version, tuple(schema), block)
+    return {name: _flat(value) for name, value in tree.items()}
 
 
-def unflatten(weights: Weights) -> dict[str, Any]:
-    """Returns the tree again; its arrays share one copy of the block, which may be written to."""
-    block = weights.block.copy()
-    tree: dict[str, Any] = {}
-    for leaf in weights.schema:
-        section: dict[str, Any] = tree
-        for name in leaf.path[:-1]:
-            section = section.setdefault(name, {})
-        section[leaf.path[-1]] = _array(leaf, block) if leaf.dtype else leaf.value
-    return tree
+def unflatten(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the tree that ``flatten`` was given.
+
+    Its tensors are views, and what comes from the object store cannot be written to: whoever takes them has to copy them, as
+    ``load_state_dict`` of a module does. Arrays are copies.
+    """
+    return {name: _unflat(value) for name, value in tree.items()}
 
 
-def _leaves(tree: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    for name, value in tree.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, (*path, name))
-        else:
-            yield (*path, name), value
+def is_same(one: Any, other: Any) -> bool:
+    """Whether two answers of ``flatten`` are equal bit by bit; where they are not, as a rule a look at the beginning tells."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(is_same(value, other[name]) for name, value in one.items())
+    if isinstance(one, TensorBytes):
+        return one[:2] == other[:2] and _same_bytes(one.data, other.data)
+    if isinstance(one, np.ndarray):
+        return (one.dtype, one.shape) == (other.dtype, other.shape) and one.tobytes() == other.tobytes()
+    return bool(one == other)
 
 
-def _array(leaf: Leaf, block: Array) -> Any:
-    is_tensor = leaf.dtype.startswith('torch.')
-    dtype: Any = getattr(torch, leaf.dtype.removeprefix('torch.')) if is_tensor else np.dtype(leaf.dtype)
-    size = int(np.prod(leaf.shape, dtype=np.int64)) * dtype.itemsize
-    data = block[leaf.start : leaf.start + size]
-    if not is_tensor:
-        return data.view(dtype).reshape(leaf.shape)
-    return (
-        torch.from_numpy(data).view(dtype).reshape(leaf.shape)
-        if size
-        else torch.zeros(leaf.shape, dtype=dtype)
-    )
+def _flat(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return flatten(value)
+    if not hasattr(value, 'detach'):
+        return value
+    flat = value.detach().cpu().contiguous().reshape(-1)
+    data = flat.view(torch.uint8).numpy() if flat.numel() else np.zeros(0, np.uint8)
+    return TensorBytes(str(value.dtype).removeprefix('torch.'), tuple(value.shape), data)
+
+
+def _unflat(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return unflatten(value)
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    if not isinstance(value, TensorBytes):
+        return value
+    dtype = getattr(torch, value.dtype)
+    if not value.data.size:
+        return torch.zeros(value.shape, dtype=dtype)
+    try:
+        flat = torch.from_dlpack(value.data)
+    except BufferError:  # numpy before 2.1 hands on nothing that is read-only
+        flat = torch.from_numpy(value.data.copy())
+    return flat.view(dtype).reshape(value.shape)
+
+
+def _same_bytes(one: Array, other: Array) -> bool:
+    starts = range(0, len(one), CHUNK)
+    return all(np.array_equal(one[start : start + CHUNK], other[start : start + CHUNK]) for start in starts)

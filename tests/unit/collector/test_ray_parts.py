@@ -1,7 +1,10 @@
-"""What needs no Ray of the collection through it: weights as one block, shares and their sum, options."""
+"""What needs no Ray of the collection through it: weights as bytes, shares and their sum, options."""
 
 from __future__ import annotations
 
+import copy
+import json
+import pickle
 from typing import Any
 
 import numpy as np
@@ -13,13 +16,22 @@ from runs import differences
 from rlframe.config import compile_config
 from rlframe.data import Batch
 from rlframe.errors import ActorFailedError, ConfigError
+from rlframe.utils.checkpoint.tree import Encoder, decode, to_json
 from rlframe.worker.collector.ray_actor import failure_of, raise_failure
-from rlframe.worker.collector.ray_shares import from_tree, merged, shares, to_tree, writable
-from rlframe.worker.collector.ray_weights import flatten, unflatten
+from rlframe.worker.collector.ray_shares import Ready, merged, shares, writable
+from rlframe.worker.collector.ray_weights import flatten, is_same, unflatten
 
 
-def test_weights_come_back_bit_for_bit_in_arrays_of_their_own() -> None:
-    tree = {
+def from_the_store(weights: dict[str, Any]) -> dict[str, Any]:
+    """Returns weights as an actor gets them: arrays that nobody may write to."""
+    buffers: list[pickle.PickleBuffer] = []
+    data = pickle.dumps(weights, 5, buffer_callback=buffers.append)
+    back: dict[str, Any] = pickle.loads(data, buffers=[bytes(buffer.raw()) for buffer in buffers])
+    return back
+
+
+def tree_of_weights() -> dict[str, Any]:
+    return {
         'model': {
             'a.weight': torch.randn(3, 5),
             'half': torch.randn(7).to(torch.bfloat16),
@@ -34,26 +46,50 @@ def test_weights_come_back_bit_for_bit_in_arrays_of_their_own() -> None:
         },
         'version': 7,
     }
-    weights = flatten(tree, 5)
-    assert weights.version == 5 and weights.block.dtype == np.uint8
-    weights.block.flags.writeable = False  # as it comes from the object store
-    back = unflatten(weights)
-    assert (
-        differences(
-            *(
-                {
-                    k: {n: v.float() if getattr(v, 'dtype', 0) == torch.bfloat16 else v for n, v in t.items()}
-                    for k, t in x.items()
-                    if k != 'version'
-                }
-                for x in (tree, back)
-            )
-        )
-        == []
+
+
+def test_weights_come_back_bit_for_bit_and_are_copied_only_by_whoever_takes_them() -> None:
+    tree = tree_of_weights()
+    weights = flatten(tree)
+    there = from_the_store(weights)
+    back = unflatten(there)
+    half, same = tree['model'].pop('half'), back['model'].pop('half')
+    assert same.dtype == torch.bfloat16 and torch.equal(half, same)
+    assert differences(tree, back) == []
+    for data, values in ((weights, tree), (there, back)):
+        assert values['model']['a.weight'].data_ptr() == data['model']['a.weight'].data.ctypes.data
+    back['normalizer']['obs.mean'] += 1
+    assert unflatten(there)['normalizer']['obs.mean'].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    'part', ['model.a.weight', 'model.half', 'model.count', 'normalizer.flag', 'version']
+)
+def test_weights_are_the_same_only_if_each_bit_is(part: str) -> None:
+    tree = tree_of_weights()
+    tree['model']['half'][0] = torch.nan
+    weights = from_the_store(flatten(tree))
+    assert is_same(flatten(tree), weights) and is_same(weights, weights)
+    changed = copy.deepcopy(tree)
+    *path, name = part.split('.', 1) if '.' in part else [part]
+    section = changed[path[0]] if path else changed
+    if isinstance(section[name], int):
+        section[name] += 1
+    else:
+        section[name].reshape(-1)[-1] += 1
+    assert not is_same(flatten(changed), weights)
+    del section[name]
+    assert not is_same(flatten(changed), weights) and not is_same(weights, flatten(changed))
+
+
+def test_a_large_tensor_is_compared_to_its_end() -> None:
+    one = {'a': torch.zeros(100_003)}
+    other = copy.deepcopy(one)
+    other['a'][-1] = 1
+    assert not is_same(flatten(one), flatten(other)) and is_same(
+        flatten(one), flatten({'a': torch.zeros(100_003)})
     )
-    assert back['version'] == 7 and back['model']['half'].dtype == torch.bfloat16
-    back['model']['a.weight'] += 1
-    assert torch.equal(unflatten(weights)['model']['a.weight'], tree['model']['a.weight'])
+    assert not is_same(flatten(one), flatten({'a': torch.zeros(100_003, dtype=torch.int32)}))
 
 
 @pytest.mark.parametrize('total', range(1, 30))
@@ -89,10 +125,46 @@ def test_what_actors_collected_is_joined_in_their_order() -> None:
     assert infos == [[{'a': 1}, {'a': 2}], []]
 
 
-def test_what_waits_survives_a_checkpoint_and_read_only_arrays_are_copied() -> None:
-    nested = Batch(obs=Batch(a=np.arange(2), b=np.arange(2.0)), reward=np.ones(2))
-    back = from_tree(to_tree([nested]))[0]
-    assert isinstance(back['obs'], Batch) and back['obs']['b'].tolist() == [0.0, 1.0]
+def read_back(state: dict[str, Any]) -> Any:
+    """Returns a state as a checkpoint gives it back."""
+    encoder = Encoder()
+    tree = to_json(encoder.tree(state))
+    return decode(json.loads(tree), encoder.arrays)
+
+
+def numbers(data: Any) -> Any:
+    return data['number'].tolist() if isinstance(data, Batch) else [numbers(part) for part in data]
+
+
+INFOS = [[{'result': 'win'}], [{'result': 'loss'}]]
+WAITING = [
+    (Ready(3, rows(1, 2, 3), 3), 3, [[1, 2], [3]]),
+    (Ready(3, [rows(1), rows(2, 3), rows(4)], 3), 4, [[[1], [2, 3]], [[4]]]),
+    (Ready(3, ([rows(1, 2, 3), rows(4, 5, 6)], INFOS), 3), 6, [[[1, 2], [4, 5]], [[3], [6]]]),
+    (Ready(3, ([rows(1, 2, 3), []], INFOS), 3), 3, [[[1, 2], []], [[3], []]]),
+    (Ready(3, ([[rows(1), rows(2, 3)], []], INFOS), 2), 3, [[[[1], [2, 3]], []]]),
+    (Ready(3, rows(1, 2, 3, 4, 5), 3), 5, [[1, 2, 3, 4, 5]]),  # samples of three episodes
+]
+
+
+@pytest.mark.parametrize(('ready', 'steps', 'parts'), WAITING)
+def test_what_waits_is_cut_where_it_can_be_and_survives_a_checkpoint(
+    ready: Ready, steps: int, parts: list[Any]
+) -> None:
+    assert ready.steps == steps
+    back = Ready.from_state_dict(read_back(ready.state_dict(newest=5)), newest=9)
+    assert back.version == 7 and back.size == ready.size
+    for waiting in (ready, back):
+        now, later = waiting.cut(2)
+        cut = [now, *later]
+        of_players = isinstance(ready.data, tuple)
+        assert [numbers(part.data[0] if of_players else part.data) for part in cut] == parts
+        assert sum(part.size for part in cut) == ready.size and waiting.cut(ready.size) == (waiting, [])
+        if of_players:
+            assert [part.data[1] for part in cut] == [INFOS, [[], []]][: len(cut)]
+
+
+def test_read_only_arrays_are_copied() -> None:
     fixed = np.arange(3)
     fixed.flags.writeable = False
     free = np.arange(3)
