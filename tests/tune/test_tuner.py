@@ -103,11 +103,12 @@ def test_pbt_clones_train_with_their_own_rates_and_the_moments_of_the_donor(
     results = search(
         tmp_path,
         {RATE: tune.choice([0.001, 0.002, 0.004, 0.008])},
+        SCORED,
         scheduler='pbt',
         interval=2,
         num_samples=2,
         seed=1,
-        max_env_step=800,
+        max_env_step=900,
         reuse_actors=reuse_actors,
     )
     assert results.num_errors == 0
@@ -125,7 +126,7 @@ def test_pbt_clones_train_with_their_own_rates_and_the_moments_of_the_donor(
         lines = rows(result)
         totals = [line['timesteps_total'] for line in lines]
         assert all(line['timesteps_total'] == line['envstep'] for line in lines)
-        assert totals[-1] >= 800
+        assert totals[-1] >= 900
         clones += len({line['config'][RATE] for line in lines}) > 1 and len(runs) > 1
         state = saved_state(Path(result.checkpoint.path))
         for moment in state['policy']['optimizer'].values():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -25,13 +27,15 @@ class ScoredEnv(gymnasium.Env):
         score: Return of an episode.
         fault: ``raise``, ``hang`` or ``nan``; empty: nothing happens.
         at: At which step of all.
+        delay: Seconds of a step.
     """
 
     observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
     length = 5
 
-    def __init__(self, score: float = 1.0, fault: str = '', at: int = 40) -> None:
+    def __init__(self, score: float = 1.0, fault: str = '', at: int = 40, delay: float = 0.0) -> None:
+        self._delay = delay
         self._reward, self._fault, self._at, self._all, self._step = score / self.length, fault, at, 0, 0
 
     def _obs(self) -> Any:
@@ -44,6 +48,7 @@ class ScoredEnv(gymnasium.Env):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self._step, self._all = self._step + 1, self._all + 1
+        time.sleep(self._delay)
         is_due = self._all >= self._at
         if is_due and self._fault == 'raise':
             raise SimulatorError('joint 3', 'lost its mind')
@@ -68,3 +73,17 @@ class FailsOnce(ScoredEnv):
         if self._all + 1 >= self._at:
             self._file.touch()
         return super().step(action)
+
+
+class FirstFails(ScoredEnv):
+    """Raises in the first process that comes along.
+
+    Args:
+        folder: Where it is noted who was the first.
+    """
+
+    def __init__(self, folder: str, **arguments: Any) -> None:
+        with contextlib.suppress(FileExistsError):
+            (Path(folder) / 'first').symlink_to(str(os.getpid()))
+        is_first = os.readlink(Path(folder) / 'first') == str(os.getpid())
+        super().__init__(fault='raise' if is_first else '', **arguments)
