@@ -19,7 +19,7 @@ EXTRAS = {
     'envpool': ['envpool'],
     'http': ['flask'],
     'video': ['moviepy'],
-    'tune': ['ray[tune] >= 2.52'],
+    'tune': ['ray[tune] >= 2.52', 'optuna', 'scikit-learn', 'matplotlib'],
     'onnx': ['onnx', 'onnxscript'],
     'wandb': ['wandb'],
     'mlflow': ['mlflow'],

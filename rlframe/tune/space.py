@@ -63,9 +63,10 @@ def parse_domain(text: str, where: str = '') -> Any:
 def _values(inside: str) -> list[Any]:
     """Returns what stands between the parentheses, read as values on the command line are."""
     call = ast.parse(f'f({inside})', mode='eval').body
-    is_call = isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and not call.keywords
-    if not is_call or any(isinstance(node, ast.Starred) for node in call.args):
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.keywords:
         raise ValueError('values are separated by commas and have no names')
+    if any(isinstance(node, ast.Starred) for node in call.args):
+        raise ValueError('values are separated by commas')
     return [parse_value(ast.unparse(node)) for node in call.args]
 
 

@@ -217,7 +217,7 @@ def test_exception_of_a_step_keeps_its_type_and_text(tmp_path: Path, monkeypatch
     trainable = RLTrainable(
         trial_config(options={'env.env_id': 'broken_envs:BrokenEnv', 'env.kwargs': kwargs})
     )
-    with pytest.raises(errors.NonFiniteError, match='obs is .* nan') as caught:
+    with pytest.raises(errors.NonFiniteError, match=r'obs is .* nan') as caught:
         for _ in range(5):
             trainable.train()
     trainable.stop()

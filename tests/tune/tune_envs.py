@@ -27,15 +27,13 @@ class ScoredEnv(gymnasium.Env):
         score: Return of an episode.
         fault: ``raise``, ``hang`` or ``nan``; empty: nothing happens.
         at: At which step of all.
-        delay: Seconds of a step.
     """
 
     observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
     length = 5
 
-    def __init__(self, score: float = 1.0, fault: str = '', at: int = 40, delay: float = 0.0) -> None:
-        self._delay = delay
+    def __init__(self, score: float = 1.0, fault: str = '', at: int = 40) -> None:
         self._reward, self._fault, self._at, self._all, self._step = score / self.length, fault, at, 0, 0
 
     def _obs(self) -> Any:
@@ -48,7 +46,6 @@ class ScoredEnv(gymnasium.Env):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self._step, self._all = self._step + 1, self._all + 1
-        time.sleep(self._delay)
         is_due = self._all >= self._at
         if is_due and self._fault == 'raise':
             raise SimulatorError('joint 3', 'lost its mind')
@@ -56,6 +53,14 @@ class ScoredEnv(gymnasium.Env):
             time.sleep(1000)
         reward = float('nan') if is_due and self._fault == 'nan' else self._reward
         return self._obs(), reward, self._step >= self.length, False, {}
+
+
+class SlowEnv(ScoredEnv):
+    """The same with steps that take time, so that a search can be interrupted."""
+
+    def step(self, action: Any) -> Any:
+        time.sleep(0.003)
+        return super().step(action)
 
 
 class FailsOnce(ScoredEnv):
