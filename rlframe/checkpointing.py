@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rlframe import build, config
 from rlframe.errors import CheckpointMismatchError
 from rlframe.utils import checkpoint
+from rlframe.utils.crash_report import write_crash_report
 from rlframe.utils.seed import forked, global_rng_state, set_global_rng_state
 
 if TYPE_CHECKING:
@@ -91,6 +92,21 @@ class Checkpoints:
         return checkpoint.save_checkpoint(
             self.folder / name, self._state(), self._facts(), buffer=self._buffer_state()
         )
+
+    def leave_crash_report(self, error: BaseException) -> None:
+        """Saves what explains an error, and the state as it is; what fails on the way is noted at the error."""
+        pipeline = self._pipeline
+        facts = {
+            'counters': pipeline.progress.state_dict(),
+            'last metrics': pipeline.writer.last_record(),
+            'config': config.config_data(*config.split_config(pipeline.cfg)),
+        }
+        name = f'crash_iteration_{pipeline.progress.train_iter}'
+        try:
+            error.add_note(f'crash report: {write_crash_report(pipeline.folder, name, error, facts)}')
+            error.add_note(f'emergency checkpoint: {self.save_emergency()}')
+        except Exception as second:
+            error.add_note(f'and then: {type(second).__name__}: {second}')
 
     def save(self, path: Path) -> Path:
         """Writes everything that the next round depends on.

@@ -14,7 +14,6 @@ from rlframe.data.batch import Batch
 from rlframe.errors import BufferUnderflowError
 from rlframe.resume import resume
 from rlframe.utils import checkpoint, run_folder
-from rlframe.utils.crash_report import write_crash_report
 from rlframe.utils.field import ResolvedConfig
 from rlframe.utils.metrics import MetricWriter, copy_records, write_record
 from rlframe.utils.progress import Progress
@@ -281,7 +280,7 @@ class SerialPipeline:
                     break
             self._end(supervised)
         except BaseException as error:
-            self._leave_crash_report(error)
+            self.checkpoints.leave_crash_report(error)
             raise
         finally:
             stall.close()
@@ -336,20 +335,6 @@ class SerialPipeline:
         """Continues from ``round_state()``."""
         self._warm, self._evaluated_at = state['warm'], state['evaluated_at']
         self._idle_rounds, self.stopped = state['idle_rounds'], state['stopped']
-
-    def _leave_crash_report(self, error: BaseException) -> None:
-        """Saves what explains the error, and the state as it is; what fails on the way is noted at the error."""
-        name = f'crash_iteration_{self.progress.train_iter}'
-        facts = {
-            'counters': self.progress.state_dict(),
-            'last metrics': self.writer.last_record(),
-            'config': config.config_data(*config.split_config(self.cfg)),
-        }
-        try:
-            error.add_note(f'crash report: {write_crash_report(self.folder, name, error, facts)}')
-            error.add_note(f'emergency checkpoint: {self.checkpoints.save_emergency()}')
-        except Exception as second:
-            error.add_note(f'and then: {type(second).__name__}: {second}')
 
     def reset_config(self, cfg: ResolvedConfig) -> bool:
         """Starts over with another config, in a run folder of its own."""

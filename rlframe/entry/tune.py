@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import signal
 import sys
@@ -36,6 +37,8 @@ def tune(args: argparse.Namespace) -> int:
     from rlframe.utils.ray_session import check_installed, disconnect
 
     check_installed('tune')
+    if not args.debug:
+        logging.getLogger('ray.tune').setLevel(logging.CRITICAL)  # what failed is said at the end
     from rlframe.tune import write_report
 
     try:

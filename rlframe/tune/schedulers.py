@@ -7,6 +7,7 @@ import importlib.util
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ray.tune.experiment import Trial
 from ray.tune.schedulers import (
     ASHAScheduler,
     HyperBandScheduler,
@@ -85,10 +86,11 @@ def _pbt(cfg: ResolvedConfig, space: Mapping[str, Any], interval: int) -> Any:
     mutations = {key: _choices(domain) or domain for key, domain in searched.items()}
     intervals = {key: ends(domain) for key, domain in searched.items() if not _choices(domain)}
     bounds = {key: (found[0], found[1]) for key, found in intervals.items() if found}
-    return PopulationBasedTraining(
+    return _in_step(PopulationBasedTraining)(
         time_attr='training_iteration',
         perturbation_interval=interval,
         hyperparam_mutations=mutations,
+        synch=True,
         custom_explore_fn=functools.partial(_clipped, bounds=bounds),
     )
 
@@ -117,7 +119,35 @@ def _pb2(cfg: ResolvedConfig, space: Mapping[str, Any], interval: int) -> Any:
                 expected='uniform(a,b), loguniform(a,b) or randint(a,b)',
             )
     bounds: dict[str, Any] = {key: [domain.lower, domain.upper] for key, domain in searched.items()}
-    return PB2(time_attr='training_iteration', perturbation_interval=interval, hyperparam_bounds=bounds)
+    return _in_step(PB2)(
+        time_attr='training_iteration', perturbation_interval=interval, hyperparam_bounds=bounds, synch=True
+    )
+
+
+@functools.cache
+def _in_step(scheduler: Any) -> Any:
+    """Returns PBT or PB2 whose trials wait for each other at every decision, but for none that has ended.
+
+    Without waiting, a trial that is quick takes over the same state again and again while the trial that it comes from
+    waits for a process. With it, Ray waits for ever if the last one that others wait for fails or is done.
+    """
+
+    class InStep(scheduler):  # type: ignore[misc]  # a base that is a value
+        def on_trial_result(self, tune_controller: Any, trial: Any, result: Any) -> Any:
+            for other in tune_controller.get_trials():
+                if other.status == Trial.ERROR:
+                    self._trial_state[other].last_train_time = self._next_perturbation_sync
+            return super().on_trial_result(tune_controller, trial, result)
+
+        def choose_trial_to_run(self, tune_controller: Any) -> Any:
+            chosen = super().choose_trial_to_run(tune_controller)
+            running = [trial for trial in tune_controller.get_trials() if not trial.is_finished()]
+            if chosen is None and running and all(trial.status == Trial.PAUSED for trial in running):
+                self._next_perturbation_sync += self._perturbation_interval
+                chosen = super().choose_trial_to_run(tune_controller)
+            return chosen
+
+    return InStep
 
 
 def _perturbable(cfg: ResolvedConfig, space: Mapping[str, Any], name: str) -> dict[str, Any]:

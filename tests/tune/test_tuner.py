@@ -103,11 +103,12 @@ def test_pbt_clones_train_with_their_own_rates_and_the_moments_of_the_donor(
     results = search(
         tmp_path,
         {RATE: tune.choice([0.001, 0.002, 0.004, 0.008])},
+        SCORED,
         scheduler='pbt',
         interval=2,
         num_samples=2,
         seed=1,
-        max_env_step=800,
+        max_env_step=900,
         reuse_actors=reuse_actors,
     )
     assert results.num_errors == 0
@@ -125,7 +126,7 @@ def test_pbt_clones_train_with_their_own_rates_and_the_moments_of_the_donor(
         lines = rows(result)
         totals = [line['timesteps_total'] for line in lines]
         assert all(line['timesteps_total'] == line['envstep'] for line in lines)
-        assert totals[-1] >= 800
+        assert totals[-1] >= 900
         clones += len({line['config'][RATE] for line in lines}) > 1 and len(runs) > 1
         state = saved_state(Path(result.checkpoint.path))
         for moment in state['policy']['optimizer'].values():
@@ -136,9 +137,20 @@ def test_pbt_clones_train_with_their_own_rates_and_the_moments_of_the_donor(
     assert write_report(results).best is not None
 
 
-@pytest.mark.filterwarnings(
-    'ignore:The optimal value found for dimension', 'ignore::DeprecationWarning:scipy'
-)
+def test_pbt_goes_on_without_a_trial_that_failed(tmp_path: Path) -> None:
+    """Four trials share two CPUs; Ray's own PBT would wait for the failed one for ever."""
+    env = {**SCORED, 'env.env_id': 'tune_envs:FirstFails', 'env.kwargs.folder': str(tmp_path)}
+    space = {RATE: tune.choice([0.001, 0.002, 0.004])}
+    results = search(
+        tmp_path, space, env, scheduler='pbt', interval=2, num_samples=4, seed=0, max_env_step=900
+    )
+    assert results.num_errors == 1
+    ended = sorted(result.metrics['timesteps_total'] >= 900 for result in results)
+    assert ended == [False, True, True, True]
+    assert (Path(results.experiment_path) / 'pbt_global.txt').read_text().count('\n') >= 2
+
+
+@pytest.mark.filterwarnings('ignore:The optimal value found for dimension', 'ignore:scipy.optimize')
 @pytest.mark.parametrize(
     ('scheduler', 'package', 'options'),
     [
@@ -180,7 +192,7 @@ def test_optuna_searches_and_its_trials_are_stopped_by_a_scheduler(tmp_path: Pat
 
 
 def test_reused_process_gives_what_a_new_one_gives_and_both_what_a_plain_run_gives(tmp_path: Path) -> None:
-    space = {RATE: tune.grid_search([0.001, 0.003, 0.01]), 'seed': 5}
+    space = {RATE: tune.grid_search([0.001, 0.003]), 'seed': 5}
     found = []
     for reuse_actors in (True, False):
         results = search(
@@ -189,7 +201,7 @@ def test_reused_process_gives_what_a_new_one_gives_and_both_what_a_plain_run_giv
         assert results.num_errors == 0
         found.append(list(results))
     pids = [{row['pid'] for result in half for row in rows(result)} for half in found]
-    assert len(pids[0]) == 1 and len(pids[1]) == 3
+    assert len(pids[0]) == 1 and len(pids[1]) == 2
     for reused, fresh in zip(*found, strict=True):
         lines = [[comparable(row) for row in rows(result)] for result in (reused, fresh)]
         assert lines[0] == lines[1] and len(lines[0]) > 2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -53,6 +55,14 @@ class ScoredEnv(gymnasium.Env):
         return self._obs(), reward, self._step >= self.length, False, {}
 
 
+class SlowEnv(ScoredEnv):
+    """The same with steps that take time, so that a search can be interrupted."""
+
+    def step(self, action: Any) -> Any:
+        time.sleep(0.003)
+        return super().step(action)
+
+
 class FailsOnce(ScoredEnv):
     """Raises at a step, and makes a file, so that no other env does it again.
 
@@ -68,3 +78,17 @@ class FailsOnce(ScoredEnv):
         if self._all + 1 >= self._at:
             self._file.touch()
         return super().step(action)
+
+
+class FirstFails(ScoredEnv):
+    """Raises in the first process that comes along.
+
+    Args:
+        folder: Where it is noted who was the first.
+    """
+
+    def __init__(self, folder: str, **arguments: Any) -> None:
+        with contextlib.suppress(FileExistsError):
+            (Path(folder) / 'first').symlink_to(str(os.getpid()))
+        is_first = os.readlink(Path(folder) / 'first') == str(os.getpid())
+        super().__init__(fault='raise' if is_first else '', **arguments)

@@ -1,0 +1,220 @@
+"""What a user of ``rlframe tune`` meets: a search, a signal, a killed process, a folder that was moved."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runs import DQN, finish, train
+from tune_runs import ENVIRONMENT, assert_same_state, trial_config
+
+import rlframe
+from rlframe.tune.trial import Trial
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+BUDGET = 2400
+SEARCH = ('tune', *DQN, '--search', 'policy.learn.learning_rate=grid(0.001,0.002)')
+SLOW = ('env.env_id=tune_envs:SlowEnv',)
+"""An env whose trials last for some seconds."""
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """The user's home folder, empty."""
+    made = tmp_path / 'home'
+    made.mkdir()
+    return made
+
+
+@pytest.fixture
+def start(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+    """Starts the command line; when the test is over nothing of it runs, and nothing lies in the user's home."""
+    monkeypatch.setenv('HOME', str(home))
+    monkeypatch.setenv('PYTHONPATH', str(Path(__file__).parent))
+    monkeypatch.setenv('TUNE_GLOBAL_CHECKPOINT_S', '1')
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    started: list[subprocess.Popen[str]] = []
+
+    def begin(cwd: Path, *words: str) -> subprocess.Popen[str]:
+        started.append(train(cwd, *words))
+        return started[-1]
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.communicate()
+    until = time.monotonic() + 20
+    while left := processes_of(home):
+        assert time.monotonic() < until, [command(pid) for pid in left]
+        time.sleep(0.1)
+    made = {path.relative_to(home).parts[:2] for path in home.rglob('*') if path.is_file()}
+    assert made <= {('.ray', 'auth_token'), ('.cache', 'matplotlib'), ('.config', 'matplotlib')}
+
+
+def command(pid: int) -> str:
+    try:
+        return Path(f'/proc/{pid}/cmdline').read_text().replace('\0', ' ')
+    except OSError:
+        return ''
+
+
+def processes_of(home: Path) -> set[int]:
+    """Returns the ids of all processes that were started with this home folder, whoever their parents are now."""
+    found = set()
+    for entry in Path('/proc').iterdir():
+        try:
+            if entry.name.isdigit() and f'HOME={home}\0'.encode() in (entry / 'environ').read_bytes():
+                found.add(int(entry.name))
+        except OSError:
+            continue
+    return found
+
+
+def trials(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.glob('trial_*') if path.is_dir())
+
+
+def rows(trial: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (trial / 'result.json').read_text().splitlines()]
+
+
+def until_it_runs(process: subprocess.Popen[str], folder: Path) -> None:
+    """Waits until both trials have checkpoints that a snapshot of the search knows of."""
+    limit = time.monotonic() + 120
+
+    def is_known() -> bool:
+        snapshots = [path.stat().st_mtime for path in folder.glob('experiment_state-*.json')]
+        checkpoints = [path.stat().st_mtime for path in folder.glob('trial_*/checkpoint_000001')]
+        return len(checkpoints) == 2 and bool(snapshots) and max(snapshots) > max(checkpoints) + 0.5
+
+    while not is_known():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < limit, 'the search does not get going'
+        time.sleep(0.05)
+
+
+def assert_whole(folder: Path, options: dict[str, Any], tmp_path: Path) -> None:
+    """Makes sure that every trial has the right totals and ended with the bits of one that was never interrupted."""
+    assert len(trials(folder)) == 2
+    for trial in trials(folder):
+        last = rows(trial)[-1]
+        assert last['done'] and last['timesteps_total'] == last['envstep'] >= options['max_env_step']
+        assert last['episodes_total'] == last['episodes']
+        rate = json.loads((trial / 'params.json').read_text())['policy.learn.learning_rate']
+        straight = Trial(
+            trial_config(options={**options, 'policy.learn.learning_rate': rate}), tmp_path / trial.name, 'x'
+        )
+        (tmp_path / trial.name).mkdir(parents=True)
+        results = [straight.step()]
+        while not results[-1]['done']:
+            results.append(straight.step())
+        straight.save(tmp_path / trial.name / 'end')
+        straight.close()
+        assert last['training_iteration'] == len(results)
+        checkpoint = max(trial.glob('checkpoint_*'), key=lambda path: path.name)
+        assert_same_state(checkpoint, tmp_path / trial.name / 'end')
+
+
+def test_search_ends_with_a_config_a_policy_a_table_and_a_picture(start: Start, tmp_path: Path) -> None:
+    cwd = tmp_path / 'cwd'
+    cwd.mkdir()
+    process = start(cwd, *SEARCH, '--scheduler', 'asha', '--env-step', '600', '--name', 'mine')
+    out, err = finish(process)
+    assert [path.name for path in cwd.iterdir()] == ['mine'] and 'Traceback' not in err
+    made = {path.name for path in (cwd / 'mine').iterdir()}
+    assert {'best_config.py', 'best_policy', 'trials.csv', 'scores.png', 'search.json'} <= made
+    assert 'done: eval/mean_reward' in out and 'best of 2 trials' in out
+    assert 'policy.learn.learning_rate each of [0.001, 0.002]' in out and 'mine | trials: 2 done' in err
+    lines = dict(line.split(': ', 1) for line in out.splitlines() if ': ' in line)
+    words = lines['train it'].split()[3:]
+    assert words == ['-c', 'mine/best_config.py']
+    finish(train(cwd, *words, '--env-step', '200', '--exp-name', 'again'))
+    assert (cwd / 'again' / 'metrics.jsonl').is_file()
+    assert lines['use it'] == "rlframe.load('mine/best_policy').act(obs)"
+    assert rlframe.load(cwd / 'mine' / 'best_policy').act([0.0, 0.0, 0.0, 0.0]) in (0, 1)
+    checkpoint = next((cwd / 'mine').glob('trial_*/checkpoint_*/latest'))
+    out, _ = finish(train(cwd, 'eval', str(checkpoint), '--episodes', '2', '--json'))
+    assert 'mean' in out
+
+
+@pytest.mark.parametrize(('number', 'code'), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signal_ends_a_search_in_order_and_it_can_be_resumed(
+    number: int, code: int, start: Start, tmp_path: Path
+) -> None:
+    cwd = tmp_path / 'cwd'
+    cwd.mkdir()
+    process = start(cwd, *SEARCH, '--env-step', str(BUDGET), '--name', 'mine', *SLOW)
+    until_it_runs(process, cwd / 'mine')
+    process.send_signal(number)
+    out, err = finish(process, code)
+    assert 'interrupted and saved' in out and 'Traceback' not in err
+    resume = next(line for line in out.splitlines() if line.startswith('go on: '))
+    assert resume == 'go on: python -m rlframe.entry tune --resume mine'
+    assert (cwd / 'mine' / 'trials.csv').is_file() and [path.name for path in cwd.iterdir()] == ['mine']
+    assert any(rows(trial)[-1]['envstep'] < BUDGET for trial in trials(cwd / 'mine'))
+    if number == signal.SIGINT:
+        return
+    out, _ = finish(start(cwd, 'tune', '--resume', 'mine'))
+    assert 'done: eval/mean_reward' in out
+    for trial in trials(cwd / 'mine'):
+        assert rows(trial)[-1]['timesteps_total'] == rows(trial)[-1]['envstep'] >= BUDGET
+
+
+def test_killed_search_goes_on_elsewhere_with_the_same_bits(start: Start, home: Path, tmp_path: Path) -> None:
+    cwd, elsewhere = tmp_path / 'cwd', tmp_path / 'elsewhere'
+    cwd.mkdir(), elsewhere.mkdir()
+    process = start(cwd, *SEARCH, '--env-step', str(BUDGET), '--name', 'mine', *SLOW)
+    until_it_runs(process, cwd / 'mine')
+    process.kill()
+    process.communicate()
+    until = time.monotonic() + 30
+    while processes_of(home):
+        assert time.monotonic() < until, 'processes of a killed search end'
+        time.sleep(0.1)
+    seen = {trial.name: len(rows(trial)) for trial in trials(cwd / 'mine')}
+    shutil.move(cwd / 'mine', tmp_path / 'moved')
+    os.rmdir(cwd)
+    out, _ = finish(start(elsewhere, 'tune', '--resume', str(tmp_path / 'moved')))
+    assert 'done: eval/mean_reward' in out and list(elsewhere.iterdir()) == []
+    for trial in trials(tmp_path / 'moved'):
+        since = [row['iterations_since_restore'] for row in rows(trial)[seen[trial.name] :]]
+        assert rows(trial)[-1]['iterations_since_restore'] < rows(trial)[-1]['training_iteration'], since
+    options = {'env.env_id': 'tune_envs:ScoredEnv', 'max_env_step': BUDGET}
+    assert_whole(tmp_path / 'moved', options, tmp_path / 'straight')
+
+
+def test_search_in_which_every_trial_fails_ends_with_1_and_says_why(start: Start, tmp_path: Path) -> None:
+    cwd = tmp_path / 'cwd'
+    cwd.mkdir()
+    words = (
+        *SEARCH,
+        '--env-step',
+        '600',
+        'env.env_id=tune_envs:ScoredEnv',
+        'env.kwargs.fault=raise',
+        'env.kwargs.at=1',
+    )
+    out, err = finish(start(cwd, *words), 1)
+    assert out.count('failed: EnvCrashedError: env 0') == 2 and 'lost its mind' in out
+    assert 'no trial has a score' in out and 'train it' not in out and 'Traceback' not in err
+    assert [path.name for path in cwd.iterdir()] == ['cartpole_dqn_tune']
+
+
+def test_search_too_large_for_the_machine_ends_with_2_and_makes_nothing(start: Start, tmp_path: Path) -> None:
+    cwd = tmp_path / 'cwd'
+    cwd.mkdir()
+    words = ('tune', *DQN, 'collector.backend=ray', 'collector.num_collectors=5000', '-n', '2')
+    _, err = finish(start(cwd, *words), 2)
+    assert 'ResourceError' in err and 'a trial needs 5001 CPU' in err and 'the cluster has' in err
+    assert list(cwd.iterdir()) == []
