@@ -102,7 +102,7 @@ def test_weights_of_a_module_reach_actors_when_they_are_told_to() -> None:
         module.weight.data[1] = 1e6 * torch.ones(4)
         assert set(collector.next()['action']) == {0}
         collector.update_policy_weights_(1)
-        collector.next()
+        assert set(collector.next()['collect_iter']) == {2}
         assert sorted(collector.versions) == [1, 2]
         collector.update_policy_weights_()
         collector.next()

@@ -200,8 +200,7 @@ class RayCollector(RaySerialCollector):
         count = self._frames
         if count is not None and self._budget is not None:
             count = max(min(count, self._budget - self.delivered), 1)
-        self._publisher.begin()
-        batch = self.collect(count, train_iter=self._publisher.version)
+        batch = self.collect(count, train_iter=None)
         if self._split:
             return [self._finished(piece) for piece in trajectories(batch)]
         return self._finished(batch)

@@ -140,13 +140,15 @@ class RaySerialCollector(SerialCollector):
     def training_data(self, collected: Any) -> Any:
         return self._kind.training_data(self, collected)
 
-    def collect(self, per_collect_target: int | None = None, train_iter: int = 0, **options: Any) -> Any:
+    def collect(
+        self, per_collect_target: int | None = None, train_iter: int | None = 0, **options: Any
+    ) -> Any:
         """Collects as the collector in the actors does.
 
         Args:
             per_collect_target: Training samples or episodes, over all actors; the policy's own number where not given. It may
                 also be named ``n_sample`` or ``n_episode``.
-            train_iter: Train iterations so far; it becomes the column ``collect_iter``.
+            train_iter: Train iterations so far; it becomes the column ``collect_iter``. None: the newest weights' version.
             options: Further arguments of that collector's ``collect``, such as ``policy_kwargs``.
 
         Returns:
@@ -160,16 +162,17 @@ class RaySerialCollector(SerialCollector):
         for name in TARGETS:
             per_collect_target = options.pop(name, per_collect_target)
         target = self._number(per_collect_target)
-        self._train_iter, self._options, self.versions = train_iter, options, []
+        self._options, self.versions = options, []
         with Stopwatch(self):
             self._publisher.begin()
+            self._train_iter = self._publisher.version if train_iter is None else train_iter
             try:
                 collected = self._collect_sync(target) if self._sync else self._collect_async(target)
             except Exception:
                 self.lost = self.requested - self.delivered - self.stale - self.in_flight
                 raise
         if not options.get('random_collect') or options.get('record_random_collect', True):
-            self._report(train_iter)
+            self._report(self._train_iter)
         return writable(collected) if self._attribute('on_policy', False) else collected
 
     def _number(self, given: int | None) -> int:
