@@ -95,8 +95,11 @@ class RLTrainable(Trainable):  # type: ignore[misc]  # Ray is untyped
 
     def _keep_files(self) -> None:
         """Copies the run folder to the results, which Tune does with checkpoints only: a crash report comes after those."""
-        if self._storage is not None:
-            self._storage.persist_artifacts(force=True)
+        try:
+            if self._storage is not None:
+                self._storage.persist_artifacts(force=True)
+        except Exception:  # the error that is being told of matters more
+            logger.exception('the run folder could not be copied to the results')
 
     def _export_model(self, export_formats: list[str], export_dir: str) -> dict[str, str]:
         return self._running.export(export_formats, Path(export_dir))

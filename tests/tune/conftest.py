@@ -1,15 +1,16 @@
-"""One Ray of two CPUs for the tests of a file, in a home of its own: what is left there was written by a search."""
+"""One Ray of two CPUs for the tests of a file; what they leave in the user's home is seen."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from runs import ROOT
-from tune_runs import ENVIRONMENT
+from tune_runs import ENVIRONMENT, ray_results
 
 CPUS = 2
 TESTS = ROOT / 'tests', ROOT / 'tests' / 'tune'
@@ -17,13 +18,13 @@ TESTS = ROOT / 'tests', ROOT / 'tests' / 'tune'
 
 
 @pytest.fixture(scope='module')
-def ray_of_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Ray with 2 CPUs; the user's home folder is an empty one, and is what is returned."""
+def ray_of_file() -> Iterator[None]:
+    """Ray with 2 CPUs; trials outside of Tune make folders in the user's home, which are removed."""
     import ray
 
-    home = tmp_path_factory.mktemp('home')
+    before = ray_results()
+    was_there = (Path.home() / 'ray_results').exists()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv('HOME', str(home))
         patch.setenv('PYTHONPATH', os.pathsep.join([str(ROOT), *map(str, TESTS)]))
         for name, value in ENVIRONMENT.items():
             patch.setenv(name, value)
@@ -35,16 +36,19 @@ def ray_of_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             log_to_driver=False,
             object_store_memory=200 * 2**20,
         )
-        yield home
+        yield
         ray.shutdown()
+    for folder in ray_results() - before:
+        shutil.rmtree(folder, ignore_errors=True)
+    if not was_there and not ray_results():
+        shutil.rmtree(Path.home() / 'ray_results', ignore_errors=True)
 
 
 @pytest.fixture
-def two_cpus(ray_of_file: Path) -> Path:
-    """The Ray of the file, once the processes of the test before have given their CPUs back; returns the home folder."""
+def two_cpus(ray_of_file: None) -> None:
+    """The Ray of the file, once the processes of the test before have given their CPUs back."""
     import ray
 
     until = time.monotonic() + 30
     while ray.available_resources().get('CPU', 0) < CPUS and time.monotonic() < until:
         time.sleep(0.05)
-    return ray_of_file

@@ -47,7 +47,7 @@ class Watched(RLTrainable):
 
 
 @pytest.fixture
-def begin(two_cpus: Path) -> Iterator[Any]:
+def begin(two_cpus: None) -> Iterator[Any]:
     """Makes trials in processes of Ray, which end with the test."""
     made: list[Remote] = []
 
@@ -66,7 +66,7 @@ def ask(method: Any, *arguments: Any) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.parametrize('case', ['dqn naive', 'ppo', 'sac'])
-def test_save_and_restore_pass_the_check_of_ray(case: str, two_cpus: Path) -> None:
+def test_save_and_restore_pass_the_check_of_ray(case: str, two_cpus: None) -> None:
     assert validate_save_restore(RLTrainable, trial_config(case))
 
 

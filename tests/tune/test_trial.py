@@ -31,7 +31,7 @@ from rlframe.config import read_config
 from rlframe.errors import CheckpointError, ConfigError, NonFiniteError
 from rlframe.tune.trial import CHECKPOINT, Trial, TrialBase, compile_trial, trial_options
 
-THREE = pytest.mark.parametrize('case', ['dqn naive', 'ppo', 'sac'])
+THREE = pytest.mark.parametrize('case', ['dqn naive', 'ppo', pytest.param('sac', marks=pytest.mark.slow)])
 
 
 Begin = Callable[..., Trial]

@@ -18,6 +18,7 @@ from tune_runs import (
     assert_same_state,
     children,
     comparable,
+    ray_results,
     run_records,
     saved_state,
     search,
@@ -35,16 +36,14 @@ FAULT = 'env.kwargs.fault'
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_left(two_cpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Every search leaves the user's home and the working directory empty, and no thread."""
-    home, cwd = two_cpus, tmp_path / 'cwd'
+def nothing_is_left(two_cpus: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Every search leaves the working directory and Ray's own folder for results as they were, and no thread."""
+    cwd = tmp_path / 'cwd'
     cwd.mkdir()
     monkeypatch.chdir(cwd)
-    threads = threading.active_count()
+    threads, before = threading.active_count(), ray_results()
     yield
-    assert list(cwd.iterdir()) == []
-    made = {path.relative_to(home).parts[:2] for path in home.rglob('*') if path.is_file()}
-    assert made <= {('.ray', 'auth_token'), ('.cache', 'matplotlib'), ('.config', 'matplotlib')}
+    assert list(cwd.iterdir()) == [] and ray_results() == before
     assert threading.active_count() <= threads + 1, [thread.name for thread in threading.enumerate()]
 
 

@@ -117,6 +117,12 @@ def run_records(run: Path) -> list[dict[str, Any]]:
     return records(run)
 
 
+def ray_results() -> set[Path]:
+    """Returns what lies in the folder that Ray writes to where nothing else is said."""
+    folder = Path.home() / 'ray_results'
+    return set(folder.iterdir()) if folder.is_dir() else set()
+
+
 def children() -> set[int]:
     """Returns the ids of the processes that come from this one."""
     parents: dict[int, int] = {}
