@@ -163,6 +163,8 @@ class SerialPipeline:
                 self.learner.train(batch, self.progress.envstep, learn_settings)
                 if self.replay_buffer is not None and self.learner.priority_info:
                     self.replay_buffer.update(self.learner.priority_info)
+                if self.collector.on_step is not None:  # an update is progress as a step is
+                    self.collector.on_step()
         self.progress.wall_time += perf_counter() - start
         self.checkpoints.finish_round()
         return self.result()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import numpy as np
@@ -323,6 +324,14 @@ def test_cleanup_closes_envs_logs_and_files_and_may_be_called_twice() -> None:
     assert all(env.closed for env in envs) and logging.getLogger('rlframe').handlers == before
     with pytest.raises(ValueError, match='closed'):
         pipeline.writer.write({'a': 1}, 0)
+
+
+def test_a_long_round_of_short_updates_is_no_stall(monkeypatch: Any) -> None:
+    with start(learn=dict(update_per_collect=15), stall_timeout=1.0) as pipeline:
+        train = pipeline.learner.train
+        monkeypatch.setattr(pipeline.learner, 'train', lambda *args: (sleep(0.1), train(*args)))
+        pipeline.run(lambda pipeline: pipeline.progress.train_iter > 0, supervised=True)
+        assert pipeline.progress.train_iter == 15
 
 
 def test_reset_config_starts_over_in_a_folder_of_its_own() -> None:
