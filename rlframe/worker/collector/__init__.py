@@ -8,16 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rlframe.worker.collector.base_serial_collector import (
-    ISerialCollector,
-    create_serial_collector,
-    get_serial_collector_cls,
-)
-from rlframe.worker.collector.base_serial_evaluator import (
-    ISerialEvaluator,
-    VectorEvalMonitor,
-    create_serial_evaluator,
-)
+from rlframe.worker.collector.base_serial_collector import ISerialCollector
+from rlframe.worker.collector.base_serial_evaluator import ISerialEvaluator, VectorEvalMonitor
 from rlframe.worker.collector.battle_collector import (
     BattleEpisodeSerialCollector,
     BattleSampleSerialCollector,
@@ -25,6 +17,11 @@ from rlframe.worker.collector.battle_collector import (
 from rlframe.worker.collector.battle_evaluator import BattleInteractionSerialEvaluator
 from rlframe.worker.collector.dataset_collector import DatasetSerialCollector
 from rlframe.worker.collector.episode_serial_collector import EpisodeSerialCollector
+from rlframe.worker.collector.factory import (
+    create_serial_collector,
+    create_serial_evaluator,
+    get_serial_collector_cls,
+)
 from rlframe.worker.collector.metric import AccuracyMetric, IMetric, SquaredErrorMetric
 from rlframe.worker.collector.metric_evaluator import MetricSerialEvaluator
 from rlframe.worker.collector.serial_collector import SampleSerialCollector

@@ -14,7 +14,6 @@ from easydict import EasyDict
 from rlframe.data.timestep import Array, FloatArray, IntArray
 from rlframe.data.trajectory import TrajectoryRecorder
 from rlframe.errors import ConfigError
-from rlframe.registry import SERIAL_COLLECTOR_REGISTRY
 from rlframe.utils.field import Configurable, Field
 from rlframe.utils.metrics import ScalarWriter, write_record
 from rlframe.utils.progress import Progress
@@ -353,20 +352,3 @@ class Stopwatch:
 
     def __exit__(self, *exception: object) -> None:
         self._collector._seconds += perf_counter() - self._start
-
-
-def create_serial_collector(cfg: EasyDict, **kwargs: Any) -> ISerialCollector:
-    """Builds the collector named by ``cfg.type``. Raises ``RegistryError`` naming the closest registered type.
-
-    With ``cfg.backend='ray'`` it runs in actors: see ``RayCollector.from_config``.
-    """
-    if cfg.get('backend') == 'ray':
-        from rlframe.worker.collector.ray_collector import RayCollector
-
-        return RayCollector.from_config(cfg, **kwargs)
-    return SERIAL_COLLECTOR_REGISTRY.build(cfg, cfg=cfg, **kwargs)
-
-
-def get_serial_collector_cls(cfg: EasyDict) -> type[ISerialCollector]:
-    """Returns the collector class named by ``cfg.type``."""
-    return SERIAL_COLLECTOR_REGISTRY.get_cls(cfg)

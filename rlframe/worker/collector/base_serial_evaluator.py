@@ -11,7 +11,6 @@ import numpy as np
 from easydict import EasyDict
 
 from rlframe.data.timestep import Array, IntArray
-from rlframe.registry import SERIAL_EVALUATOR_REGISTRY
 from rlframe.utils.field import Configurable, Field
 from rlframe.utils.metrics import ScalarWriter
 from rlframe.utils.seed import EVALUATE
@@ -311,16 +310,3 @@ def _plain(value: Any) -> Any:
         while isinstance(value, list) and len(value) == 1:
             value = value[0]
     return value
-
-
-def create_serial_evaluator(cfg: EasyDict, **kwargs: Any) -> ISerialEvaluator:
-    """Builds the evaluator named by ``cfg.type``, ``interaction`` where there is none.
-
-    With ``cfg.backend='ray'`` it runs in an actor, and ``env`` is that: see ``RaySerialEvaluator``.
-    """
-    if cfg.get('backend') == 'ray':
-        from rlframe.worker.collector.ray_evaluator import RaySerialEvaluator
-
-        return RaySerialEvaluator(cfg, **kwargs)
-    named = {'type': 'interaction', **{name: cfg[name] for name in ('type', 'import_names') if name in cfg}}
-    return SERIAL_EVALUATOR_REGISTRY.build(named, cfg=cfg, **kwargs)
