@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,14 +29,15 @@ def check_ray_options(cfg: Mapping[str, Any]) -> list[ConfigError]:
         where = f'remote_configs[{i}]' if isinstance(given, list | tuple) else 'remote_configs'
         errors += _bad_remote_config(config, where)
     actors, in_flight, limit = cfg['num_collectors'], cfg['max_in_flight'], cfg['max_staleness']
-    if not cfg['sync'] and limit is not None and limit < (lag := actors * in_flight - 1):
+    lag = (actors * in_flight - 1) / actors  # a version is made of as many batches as there are actors
+    if not cfg['sync'] and limit is not None and limit < lag:
         errors.append(
             ConfigError(
-                f'with {actors} actors and {in_flight} requests of each under way, a batch is {lag} versions behind on'
-                ' average when it arrives, if each batch is followed by an update',
+                f'with {actors} actors and {in_flight} requests of each under way, a batch is {lag:.3g} versions behind on'
+                ' average when it arrives',
                 where='max_staleness',
                 got=limit,
-                expected=f'at least {lag}, or fewer actors or requests',
+                expected=f'at least {math.ceil(lag)}, or fewer actors or requests',
             )
         )
     return errors
