@@ -240,7 +240,9 @@ def make_collector(cfg: ResolvedConfig, env: Any, policy: Policy, **common: Any)
 
     section = cfg.policy.collect.collector
     if section.get('backend') == 'ray':
-        env.make.model = policy.get_attribute('given_model')
+        from rlframe.worker.collector.ray_weights import on_cpu
+
+        env.make.model = on_cpu(policy.get_attribute('given_model'))
     return create_serial_collector(
         section, env=env, policy=collecting_policy(cfg, policy), seed=cfg.seed, **common
     )
@@ -270,8 +272,10 @@ def make_evaluator(cfg: ResolvedConfig, env: Any, policy: Policy, spec: EnvSpec,
     given = {'env': env, 'seed': cfg.seed, **common}
     given['policy'] = with_opponents(cfg, policy.eval_mode, spec, given['seed'])
     if section.get('backend') == 'ray':
+        from rlframe.worker.collector.ray_weights import on_cpu
+
         env.make.given = {name: given[name] for name in ('seed', 'purpose') if name in given}
-        env.make.model = policy.get_attribute('given_model')
+        env.make.model = on_cpu(policy.get_attribute('given_model'))
         env.start()
         given['policy'] = policy.eval_mode
     evaluator = create_serial_evaluator(section, **given)

@@ -16,6 +16,7 @@ from rlframe.utils.lazy import LazyModule
 from rlframe.utils.progress import Progress
 from rlframe.utils.seed import component_rng, incarnation_seed, set_seed
 from rlframe.worker.collector.ray_actor import Parts
+from rlframe.worker.collector.ray_weights import on_cpu
 
 torch = LazyModule('torch')
 
@@ -98,6 +99,8 @@ class PlainFace:
 
     def __init__(self, act: Any, spec: EnvSpec) -> None:
         self._act, self._spec = act, spec
+        first = next(iter(act.parameters()), None) if hasattr(act, 'parameters') else None
+        self._device = None if first is None else first.device
 
     def forward(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         """Returns the actions."""
@@ -105,7 +108,7 @@ class PlainFace:
             action = np.stack([self._spec.action_space.sample() for _ in env_id])
         elif hasattr(self._act, 'state_dict'):
             with torch.inference_mode():
-                action = self._act(torch.as_tensor(obs)).cpu().numpy()
+                action = self._act(torch.as_tensor(obs, device=self._device)).cpu().numpy()
         else:
             action = np.asarray(self._act(obs))
         return Batch.unchecked({'action': action}, len(env_id))
@@ -188,7 +191,7 @@ class MakeFromPython:
         """What a policy must know of the envs; to know it, one env is made and closed again."""
         self._kind: Any = type(policy) if hasattr(policy, 'collect_mode') else None
         self._cfg = copy.deepcopy(policy.get_attribute('cfg')) if self._kind else None
-        self._model = policy.get_attribute('given_model') if self._kind else policy
+        self._model = on_cpu(policy.get_attribute('given_model') if self._kind else policy)
 
     def factory(self, rank: int) -> Any:
         """Returns what makes the envs of an actor."""
@@ -245,7 +248,8 @@ class MakeFromPython:
 
     def _policy(self, seed: int, own: int, rank: int) -> Any:
         if self._kind is None:
-            return copy.deepcopy(self._model)
+            acting, device = copy.deepcopy(self._model), _own(self.devices, rank)
+            return acting.to(device) if device is not None and hasattr(acting, 'parameters') else acting
         cfg = copy.deepcopy(self._cfg)
         assert cfg is not None  # there is one of each policy of rlframe
         cfg.device, cfg.cuda = str(_own(self.devices, rank) or 'cpu'), None

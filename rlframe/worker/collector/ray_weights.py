@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -24,6 +25,13 @@ class TensorBytes(NamedTuple):
     shape: tuple[int, ...]
     data: Array
     """uint8 [bytes]."""
+
+
+def on_cpu(module: Any) -> Any:
+    """Returns a module that any process can be given: a copy on the CPU where it is elsewhere; what is no module as it is."""
+    if not hasattr(module, 'parameters') or all(p.device.type == 'cpu' for p in module.parameters()):
+        return module
+    return copy.deepcopy(module).cpu()
 
 
 def flatten(tree: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from rlframe.errors import ActorFailedError, ConfigError
 from rlframe.utils.checkpoint.tree import Encoder, decode, to_json
 from rlframe.worker.collector.ray_actor import failure_of, raise_failure
 from rlframe.worker.collector.ray_shares import Ready, merged, shares, writable
-from rlframe.worker.collector.ray_weights import flatten, is_same, unflatten
+from rlframe.worker.collector.ray_weights import flatten, is_same, on_cpu, unflatten
 
 
 def from_the_store(weights: dict[str, Any]) -> dict[str, Any]:
@@ -224,3 +224,8 @@ def test_what_needs_the_policy_that_is_trained_stays_in_its_process() -> None:
     main['policy']['eval'] = {'evaluator': {'type': 'metric', 'backend': 'ray'}}
     with pytest.raises(ConfigError, match=r'recorded data are read here, not in actors'):
         compile_config(main, create)
+
+
+def test_what_is_on_the_cpu_or_no_module_is_handed_on_as_it_is() -> None:
+    network = torch.nn.Linear(2, 2)
+    assert on_cpu(network) is network and on_cpu(len) is len and on_cpu(None) is None
