@@ -35,6 +35,9 @@ KEPT_BY_TUNE = ('training_iteration', 'timesteps_total', 'episodes_total', 'time
 BUDGET_PARTS, PARTS = 'budget_parts', 27
 """Key of how much of the budget in env steps a trial has spent, and what all of it is: schedulers compare after 1, 3, 9 parts."""
 
+STARTING = 60.0
+"""Seconds that making envs and networks may take in any case: a new process imports torch meanwhile."""
+
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class TrialBase:
@@ -140,7 +143,8 @@ class Trial:
         return self._pipeline
 
     def _make(self, resume: Path | None = None, clone_key: int | None = None) -> SerialPipeline:
-        with closing(StallDetector(self.cfg.stall_timeout, raises=True)):  # envs may hang when they are made
+        limit = self.cfg.stall_timeout and max(self.cfg.stall_timeout, STARTING)
+        with closing(StallDetector(limit, raises=True)):  # envs may hang when they are made
             model = copy.deepcopy(self._model)
             return SerialPipeline(self.cfg, lambda: free_folder(self._home / 'run'), model, resume, clone_key)
 

@@ -202,7 +202,7 @@ def test_run_that_is_interrupted_in_its_last_evaluation_has_it_when_it_is_resume
     with start(tmp_path / 'parts', 'dqn naive', *words) as pipeline:
         pipeline.run(None, lambda: pipeline.finished)
         assert pipeline.finished and not pipeline.complete
-        pipeline.save_latest()
+        pipeline.checkpoints.save_latest()
     assert evaluations(tmp_path / 'parts')[-1]['train_iter'] < pipeline.progress.train_iter
     assert go_on(resume(tmp_path / 'parts', allow_import=True)) == 0
     straight, parts = left_of(tmp_path / 'straight'), left_of(tmp_path / 'parts')
