@@ -9,14 +9,15 @@ import re
 import sys
 import textwrap
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from rlframe.errors import ActorFailedError, ActorLostError
+from rlframe.errors import ActorLostError
 from rlframe.utils.ray_session import actor_resources, connect
 from rlframe.utils.serialize import to_bytes
 from rlframe.worker.collector.ray_actor import (
@@ -72,7 +73,6 @@ class ActorPool:
         """The places, by rank."""
         self.restarts = 0
         """Actors that took the place of a lost one."""
-        self._calls: dict[int, Call] = {}
         self._answers: deque[Answer] = deque()
         self._losses: deque[tuple[float, str]] = deque()
         self._numbers = itertools.count()
@@ -135,8 +135,9 @@ class ActorPool:
             self._look()
 
     def remove(self, rank: int) -> None:
-        """Closes an actor, which must have nothing to do."""
+        """Closes an actor; nobody is told any more what comes of what it was asked."""
         slot = self.slots.pop(rank)
+        self._answers = deque(answer for answer in self._answers if answer.call.rank != rank)
         if slot.actor is not None:
             ray.wait([slot.actor.close.remote()], timeout=CLOSE_SECONDS)
             ray.kill(slot.actor)
@@ -163,7 +164,21 @@ class ActorPool:
     @property
     def calls(self) -> list[Call]:
         """What was asked and is not answered."""
-        return [call for call in self._calls.values() if call.method != 'launch' and call.is_wanted]
+        return [
+            call
+            for slot in self.slots.values()
+            for call in slot.calls
+            if call.method != 'launch' and call.is_wanted
+        ]
+
+    @property
+    def _is_asked(self) -> bool:
+        return any(slot.calls for slot in self.slots.values())
+
+    @property
+    def load(self) -> Counter[int]:
+        """How many of its requests each actor has still to do, or has done while nobody has taken the answer."""
+        return Counter(call.rank for call in [*self.calls, *(answer.call for answer in self._answers)])
 
     @property
     def under_way(self) -> int:
@@ -173,18 +188,18 @@ class ActorPool:
     def abandon(self) -> None:
         """Forgets what is under way: whatever comes of it, nobody is told."""
         self._answers.clear()
-        for call in self._calls.values():
-            call.is_wanted = call.method == 'launch'
+        for call in self.calls:
+            call.is_wanted = False
 
     def ask(self, rank: int, method: str, *args: Any, size: int = 0) -> Call:
         """Asks an actor for something, without waiting for it."""
         call = Call(next(self._numbers), rank, method, args, self._cfg['collect_timeout'], size)
         slot = self.slots[rank]
-        self._calls[call.number] = call
-        if slot.actor is None:
-            slot.waiting.append(call)
-        else:
+        slot.calls.append(call)
+        if slot.actor is not None:
             self._send(slot, call)
+        if len(slot.calls) == 1:
+            slot.begin_next()
         return call
 
     def wait(self, on_tick: Callable[[], None] | None = None) -> Answer:
@@ -195,7 +210,7 @@ class ActorPool:
             Exception: What was raised in an actor.
         """
         while not self._answers:
-            assert self._calls, 'nothing was asked'
+            assert self._is_asked, 'nothing was asked'
             self._look()
             if on_tick is not None:
                 on_tick()
@@ -203,7 +218,7 @@ class ActorPool:
 
     def poll(self) -> Answer | None:
         """Returns an answer if one is there, without waiting for it; it raises what ``wait`` raises."""
-        if self._calls and not self._answers:
+        if self._is_asked and not self._answers:
             self._look(0.0)
         return self._answers.popleft() if self._answers else None
 
@@ -244,7 +259,8 @@ class ActorPool:
             return
         self._closed = True
         actors = [slot.actor for slot in self.slots.values() if slot.actor is not None]
-        self._calls.clear()
+        for slot in self.slots.values():
+            slot.calls.clear()
         if ray.is_initialized():
             if actors and not self._broken:
                 refs = [actor.close.remote() for actor in actors]
@@ -261,33 +277,32 @@ class ActorPool:
         for slot in self.slots.values():
             if slot.actor is None and now >= slot.due:
                 self._create(slot)
-        sent = [call for call in self._calls.values() if call.ref is not None]
+        sent = [call for slot in self.slots.values() if slot.actor is not None for call in slot.calls]
         if not sent:
             time.sleep(seconds / 10)
             return
         refs = [call.ref for call in sent]
-        ready, _ = ray.wait(refs, num_returns=len(refs), timeout=0)
-        if not ready:
-            ready, _ = ray.wait(refs, num_returns=1, timeout=seconds)
-        if (
-            ready
-        ):  # Ray tells them in any order, and would pass one actor over for as long as another one is ready
-            self._take(next(call for call in sent if call.ref in ready))
+        ray.wait(refs, num_returns=1, timeout=seconds)
         now = time.monotonic()
-        for call in sent:
-            if call.number in self._calls and now > call.deadline:
-                self._lose(self.slots[call.rank], f'no answer to {call.method} within {call.seconds:g} s')
+        there, _ = ray.wait(refs, num_returns=len(refs), timeout=0, fetch_local=False)
+        ready = set(there)  # in any order; what was asked first is taken first
+        for call in sorted(sent, key=attrgetter('number')):
+            if call.ref in ready and call in self.slots[call.rank].calls:
+                self._take(call)
+        for slot in self.slots.values():
+            if slot.actor is not None and now > slot.deadline:
+                call = slot.calls[0]
+                self._lose(slot, f'no answer to {call.method} within {call.seconds:g} s')
 
     def _create(self, slot: Slot) -> None:
         options = {**slot.options, 'max_restarts': 0, 'max_task_retries': 0}
         path = [os.path.abspath(place) for place in sys.path]  # actors start in another folder
         slot.actor = self._remote.options(**options).remote(*self._given, slot.rank, slot.incarnation, path)
         seconds = self._cfg['start_timeout']
-        launch = Call(next(self._numbers), slot.rank, 'launch', (), seconds)
-        self._calls[launch.number] = launch
-        waiting, slot.waiting = slot.waiting, []
-        for call in (launch, *waiting):
+        slot.calls.insert(0, Call(next(self._numbers), slot.rank, 'launch', (), seconds))
+        for call in slot.calls:
             self._send(slot, call)
+        slot.begin_next()
 
     def _send(self, slot: Slot, call: Call) -> None:
         method = getattr(slot.actor, call.method)
@@ -295,19 +310,19 @@ class ActorPool:
             call.ref, call.data = method.options(num_returns=2).remote(*call.args)
         else:
             call.ref = method.remote(*call.args)
-        starting = self._cfg['start_timeout'] if slot.facts is None and call.method != 'launch' else 0.0
-        call.deadline = time.monotonic() + call.seconds + starting
 
     def _take(self, call: Call) -> None:
         slot = self.slots[call.rank]
+        value: Any = None
         try:
             value = ray.get(call.ref, timeout=call.seconds)
         except RayTaskError as error:
-            raise ActorFailedError(str(error), where=f'Ray actor {call.rank}') from error
+            value = Failure(b'', _cause(error), str(error))
         except RayError as error:
             self._lose(slot, _cause(error))
             return
-        del self._calls[call.number]
+        slot.calls.remove(call)
+        slot.begin_next()
         if not call.is_wanted:
             return
         if isinstance(value, Failure):
@@ -324,10 +339,10 @@ class ActorPool:
         if slot.actor is not None:
             ray.kill(slot.actor)
         was_ready, slot.actor, slot.facts = slot.facts is not None, None, None
-        for call in [call for call in self._calls.values() if call.rank == slot.rank]:
-            del self._calls[call.number]
-            if call.method != 'launch' and call.is_wanted:
-                self._answers.append(Answer(call, lost=cause))
+        calls, slot.calls, slot.deadline = slot.calls, [], float('inf')
+        self._answers += [
+            Answer(call, lost=cause) for call in calls if call.method != 'launch' and call.is_wanted
+        ]
         name = f'Ray actor {slot.rank}'
         self._count_loss(f'{name} {"was lost" if was_ready else "did not start"}: {cause}')
         if len(self._losses) == 1:
