@@ -301,7 +301,7 @@ class RayCollector(RaySerialCollector):
             self._known(rank)
         if len(set(ranks)) == len(self._pool.ranks):
             raise ConfigError('one actor has to remain', where='ranks', got=list(ranks))
-        while any(call.rank in ranks for call in self._pool.calls):
+        while not self._pool.load.keys().isdisjoint(ranks):
             self._take(self._pool.wait(self._on_tick))
         for rank in set(ranks):
             self._pool.remove(rank)

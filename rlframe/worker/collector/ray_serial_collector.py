@@ -311,11 +311,13 @@ class RaySerialCollector(SerialCollector):
         needed = missing if self._at_random else float('inf')
         if self._budget is not None:
             needed = min(needed, self._budget - self.delivered - self._waiting)
-        for turn in range(1, limit + 1):
+        load, under_way = self._pool.load, self._pool.under_way
+        for turn in range(limit):
             for rank in self._pool.ranks:
-                calls = [call for call in self._pool.calls if call.rank == rank]
-                if len(calls) < turn and self._pool.under_way < needed:
+                if load[rank] <= turn and under_way < needed:
                     self._ask(rank, size)
+                    load[rank] += 1
+                    under_way += size
 
     def _is_too_old(self, ready: Ready) -> bool:
         limit = self._cfg.max_staleness
