@@ -286,10 +286,10 @@ class RayCollector(RaySerialCollector):
         if self._sync and self._frames is not None:
             units = self._env_num * (len(self._pool.ranks) + num_envs)
             check_divisible(self._frames, units, 'the envs of all collectors')
-        first = max(self._pool.ranks, default=-1) + 1
-        if create_env_fn is not None or collector_kwargs is not None:
-            self._pool.make.join(first, create_env_fn, collector_kwargs)
-        return self._pool.add(num_envs, remote_configs)
+        make = self._pool.make.joined(self._pool.next_rank, create_env_fn, collector_kwargs)
+        ranks = self._pool.add(num_envs, remote_configs, make)
+        self._to_reset.update(ranks)  # they know nothing of how to act at present
+        return ranks
 
     def remove_collectors(self, ranks: Sequence[int]) -> None:
         """Ends actors; what they were asked for is waited for and kept.

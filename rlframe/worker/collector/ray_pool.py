@@ -71,6 +71,8 @@ class ActorPool:
         """Makes the parts in an actor; it may be changed until they start."""
         self.slots: dict[int, Slot] = {}
         """The places, by rank."""
+        self.next_rank: int = cfg['num_collectors']
+        """Of the next actor that is added: no rank is given twice, as seeds and versions of weights go by it."""
         self.restarts = 0
         """Actors that took the place of a lost one."""
         self._answers: deque[Answer] = deque()
@@ -101,21 +103,30 @@ class ActorPool:
         self.make = self.make if make is None else make
         self._start(self._first)
 
-    def add(self, count: int, remote_config: Mapping[str, Any] | None = None) -> list[int]:
-        """Starts further actors, waits until they are ready and returns their ranks.
+    def add(self, count: int, remote_config: Mapping[str, Any] | None = None, make: Any = None) -> list[int]:
+        """Starts further actors, waits until they are ready and returns their ranks; if one cannot start, there are none.
 
         Args:
             count: How many.
             remote_config: Resources of each; as the options say where not given.
+            make: Makes the parts in them, and from now on in all; what made the first ones where not given.
 
         Raises:
             ResourceError: If the cluster has not what they need; with the numbers.
+            Exception: What ``start`` raises.
         """
-        first = max(self.slots, default=-1) + 1
-        options = self._options(range(first, first + count))
+        options = self._options(range(self.next_rank, self.next_rank + count))
         options = {rank: {**own, **(remote_config or {})} for rank, own in options.items()}
         self._reserve(options)
-        self._start(options)
+        self.next_rank += count
+        before, self.make = self.make, self.make if make is None else make
+        try:
+            self._start(options)
+        except BaseException:
+            self.make = before
+            for rank in options:
+                self.remove(rank)
+            raise
         return list(options)
 
     def _options(self, ranks: Iterable[int]) -> dict[int, dict[str, Any]]:
@@ -126,10 +137,10 @@ class ActorPool:
         self._session.require(demands, self._section or 'num_collectors')
 
     def _start(self, options: Mapping[int, Mapping[str, Any]]) -> None:
+        self.slots |= {rank: Slot(rank, own) for rank, own in options.items()}
         components = to_bytes(components_of_script(), 'components', TO_A_MODULE)
         self._given = ray.put(to_bytes(self.make, 'make')), ray.put(components)
-        for rank, own in options.items():
-            self.slots[rank] = Slot(rank, own)
+        for rank in options:
             self._create(self.slots[rank])
         while any(self.slots[rank].facts is None for rank in options):
             self._look()
@@ -252,6 +263,20 @@ class ActorPool:
         except RayError as error:
             self._count_loss(f'the data of Ray actor {answer.call.rank} were lost: {_cause(error)}')
             return None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns which seeds actors have had."""
+        return {
+            'next_rank': self.next_rank,
+            'incarnations': {str(rank): slot.incarnation for rank, slot in self.slots.items()},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Lets actors to come have other seeds than those that were there when ``state_dict()`` was called."""
+        self.next_rank = max(self.next_rank, state.get('next_rank', 0))
+        for rank, incarnation in state.get('incarnations', {}).items():
+            if slot := self.slots.get(int(rank)):
+                slot.incarnation = max(slot.incarnation, incarnation)
 
     def close(self) -> None:
         """Ends all actors, and Ray if it was started here; may be called twice."""
