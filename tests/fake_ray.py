@@ -59,7 +59,7 @@ class Actor:
         return (ref, Ref(self.ray.data(self, args[0]), self.free_at)) if name == 'collect' else ref
 
     def answer(self, name: str, args: tuple[Any, ...]) -> Any:
-        if name == 'launch':
+        if name == 'launch' and name not in self.ray.answers:
             return Facts(1, 1, 1000 * self.incarnation + self.rank, 'here')
         if name != 'collect':
             return self.ray.answers.get(name)
@@ -79,7 +79,7 @@ class FakeRay:
         self.seconds: dict[Any, float] = {}
         """What a method takes, by its name, or by rank and name."""
         self.answers: dict[str, Any] = {}
-        """Of methods other than ``launch`` and ``collect``."""
+        """Of methods other than ``collect``."""
         self.actors: list[Actor] = []
         """All that were ever made."""
         self.nodes_have: list[dict[str, float]] = [{'CPU': 8.0}]

@@ -79,7 +79,6 @@ class RayCollector(RaySerialCollector):
     """
 
     _frames: int | None = None
-    _random_frames = -1
     _postproc: Postproc | None = None
     _split = False
     _devices: tuple[Any, list[Any], Any, list[Any]] = (None, [None], None, [None])
@@ -302,7 +301,7 @@ class RayCollector(RaySerialCollector):
         if len(set(ranks)) == len(self._pool.ranks):
             raise ConfigError('one actor has to remain', where='ranks', got=list(ranks))
         while not self._pool.load.keys().isdisjoint(ranks):
-            self._take(self._pool.wait(self._on_tick))
+            self._take(self._wait())
         for rank in set(ranks):
             self._pool.remove(rank)
             self._headers.pop(rank, None)
