@@ -13,7 +13,7 @@ import numpy as np
 from rlframe.data import Batch
 from rlframe.utils import ray_session
 from rlframe.utils.field import defaults_of
-from rlframe.worker.collector import ray_calls, ray_pool, ray_publisher
+from rlframe.worker.collector import ray_calls, ray_losses, ray_pool, ray_publisher
 from rlframe.worker.collector.ray_actor import Facts, Header, Request
 from rlframe.worker.collector.ray_options import RAY_OPTIONS
 from rlframe.worker.collector.ray_pool import ActorPool
@@ -167,7 +167,7 @@ def fake_ray() -> Iterator[FakeRay]:
     with contextlib.ExitStack() as stack:
         for module in (ray_pool, ray_publisher, ray_session):
             stack.enter_context(mock.patch.object(module, 'ray', ray))
-        for module in (ray_pool, ray_calls, ray_session):
+        for module in (ray_pool, ray_calls, ray_losses, ray_session):
             stack.enter_context(mock.patch.object(module, 'time', ray))
         stack.enter_context(mock.patch.object(ray_session._Reserved, 'total', Counter()))
         session = lambda *given: ray_session.RaySession(False, 'fake')  # noqa: E731

@@ -63,6 +63,8 @@ class Slot:
         self.facts: Facts | None = None
         """What the actor said when it was ready; None before."""
         self.backoff = FIRST_BACKOFF
+        self.late_starts = 0
+        """How often in a row an actor took too long to start here."""
         self.calls: list[Call] = []
         """What it was asked and has not answered, in the order in which it does it; it is sent when there is an actor."""
         self.deadline = float('inf')

@@ -5,19 +5,16 @@ from __future__ import annotations
 import itertools
 import logging
 import os
-import re
 import sys
-import textwrap
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
 from typing import Any
 
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from rlframe.errors import ActorLostError
 from rlframe.utils.ray_session import actor_resources, connect
 from rlframe.utils.serialize import to_bytes
 from rlframe.worker.collector.ray_actor import (
@@ -29,6 +26,7 @@ from rlframe.worker.collector.ray_actor import (
     raise_failure,
 )
 from rlframe.worker.collector.ray_calls import FIRST_BACKOFF, LONGEST_BACKOFF, Answer, Call, Slot
+from rlframe.worker.collector.ray_losses import Losses, cause_of
 from rlframe.worker.collector.ray_options import remote_config_of
 
 SECTION = 'policy.collect.collector'
@@ -37,9 +35,6 @@ logger = logging.getLogger('rlframe.ray')
 
 TICK = 0.5
 """Seconds between two looks at the deadlines."""
-COLOUR = r'\x1b\[[0-9;]*m'
-LONGEST_CAUSE = 400
-"""Characters of a line that tells why an actor was lost; Ray adds advice for every case."""
 TO_A_MODULE = 'Put the class that is registered into a module of its own, and name that in import_names.'
 """What to do about a class of the program itself that cannot be handed to actors."""
 CLOSE_SECONDS = 5.0
@@ -76,10 +71,10 @@ class ActorPool:
         self.restarts = 0
         """Actors that took the place of a lost one."""
         self._answers: deque[Answer] = deque()
-        self._losses: deque[tuple[float, str]] = deque()
+        self._losses = Losses(cfg, section)
         self._numbers = itertools.count()
         self._given: tuple[Any, ...] = ()  # references to ``make`` and what it may need, as bytes
-        self._broken = self._closed = False
+        self._closed = False
         self._session = connect(cfg['ray_init_config'], self._key('ray_init_config'))
         self._remote: Any = ray.remote(kind)
         self._first = self._options(range(cfg['num_collectors']))
@@ -169,8 +164,8 @@ class ActorPool:
 
     @property
     def is_broken(self) -> bool:
-        """Whether too many actors were lost to go on."""
-        return self._broken
+        """Whether too many actors were lost to go on, or one can never start."""
+        return self._losses.is_over
 
     @property
     def calls(self) -> list[Call]:
@@ -217,7 +212,8 @@ class ActorPool:
         """Waits for the next answer to anything that was asked; what was asked first where several are there.
 
         Raises:
-            ActorLostError: If more actors were lost than the options allow; with all causes.
+            ActorLostError: If more actors were lost than the options allow, with all causes; or if one never starts.
+            ResourceError: If one cannot start, because the cluster has not any more what all of them need.
             Exception: What was raised in an actor.
         """
         while not self._answers:
@@ -243,7 +239,7 @@ class ActorPool:
             args: For each rank, with what.
             if_broken: The answer of all, where too many actors were lost to go on.
         """
-        if self._broken:
+        if self.is_broken:
             return dict.fromkeys(args, if_broken)
         for rank, given in args.items():
             self.ask(rank, method, *given)
@@ -261,7 +257,7 @@ class ActorPool:
         try:
             return ray.get(answer.data, timeout=answer.call.seconds)
         except RayError as error:
-            self._count_loss(f'the data of Ray actor {answer.call.rank} were lost: {_cause(error)}')
+            self._losses.count(f'the data of Ray actor {answer.call.rank} were lost: {cause_of(error)}')
             return None
 
     def state_dict(self) -> dict[str, Any]:
@@ -287,7 +283,7 @@ class ActorPool:
         for slot in self.slots.values():
             slot.calls.clear()
         if ray.is_initialized():
-            if actors and not self._broken:
+            if actors and not self.is_broken:
                 refs = [actor.close.remote() for actor in actors]
                 ray.wait(refs, num_returns=len(refs), timeout=CLOSE_SECONDS)
             for actor in actors:
@@ -316,8 +312,7 @@ class ActorPool:
                 self._take(call)
         for slot in self.slots.values():
             if slot.actor is not None and now > slot.deadline:
-                call = slot.calls[0]
-                self._lose(slot, f'no answer to {call.method} within {call.seconds:g} s')
+                self._give_up(slot)
 
     def _create(self, slot: Slot) -> None:
         options = {**slot.options, 'max_restarts': 0, 'max_task_retries': 0}
@@ -342,9 +337,9 @@ class ActorPool:
         try:
             value = ray.get(call.ref, timeout=call.seconds)
         except RayTaskError as error:
-            value = Failure(b'', _cause(error), str(error))
+            value = Failure(b'', cause_of(error), str(error))
         except RayError as error:
-            self._lose(slot, _cause(error))
+            self._lose(slot, cause_of(error))
             return
         slot.calls.remove(call)
         slot.begin_next()
@@ -353,11 +348,22 @@ class ActorPool:
         if isinstance(value, Failure):
             raise_failure(value, f'Ray actor {call.rank}')
         if call.method == 'launch':
-            slot.facts = value
+            slot.facts, slot.late_starts = value, 0
         else:
             self._answers.append(Answer(call, value, call.data))
 
     # losses
+
+    def _give_up(self, slot: Slot) -> None:
+        """Counts an actor that does not answer in time as lost; one that can never start ends the run."""
+        call = slot.calls[0]
+        if call.method == 'launch':
+            slot.late_starts += 1
+            with self._losses.ending():
+                demands = [actor_resources(other.options) for other in self.slots.values()]
+                self._session.check_room(actor_resources(slot.options), demands, self._key('remote_configs'))
+                self._losses.check_starts(slot.rank, slot.late_starts)
+        self._lose(slot, f'no answer to {call.method} within {call.seconds:g} s')
 
     def _lose(self, slot: Slot, cause: str) -> None:
         """Counts an actor as lost, with everything that it was asked; another one is started a little later."""
@@ -369,7 +375,7 @@ class ActorPool:
             Answer(call, lost=cause) for call in calls if call.method != 'launch' and call.is_wanted
         ]
         name = f'Ray actor {slot.rank}'
-        self._count_loss(f'{name} {"was lost" if was_ready else "did not start"}: {cause}')
+        self._losses.count(f'{name} {"was lost" if was_ready else "did not start"}: {cause}')
         if len(self._losses) == 1:
             slot.backoff = FIRST_BACKOFF
         slot.incarnation += 1
@@ -377,29 +383,3 @@ class ActorPool:
         self.restarts += 1
         logger.warning('%s was lost (%s); another one starts in %g s', name, cause, slot.backoff)
         slot.backoff = min(2 * slot.backoff, LONGEST_BACKOFF)
-
-    def _count_loss(self, text: str) -> None:
-        now = time.monotonic()
-        self._losses.append((now, text))
-        while now - self._losses[0][0] > self._cfg['restart_window']:
-            self._losses.popleft()
-        if len(self._losses) > self._cfg['max_actor_restarts']:
-            self._broken = True
-            raise _too_many(self._cfg, self._key('max_actor_restarts'), [text for _, text in self._losses])
-
-
-def _cause(error: Exception) -> str:
-    """Returns what happened and why: the first and the last line of what Ray says, between which are names and tracebacks."""
-    lines = [line.strip() for line in re.sub(COLOUR, '', str(error)).splitlines() if line.strip()]
-    told = dict.fromkeys([*lines[:1], *lines[-1:]])
-    return ' '.join([f'{type(error).__name__}:', *(textwrap.shorten(line, LONGEST_CAUSE) for line in told)])
-
-
-def _too_many(cfg: Mapping[str, Any], where: str, causes: Sequence[str]) -> ActorLostError:
-    limit, window = cfg['max_actor_restarts'], cfg['restart_window']
-    listed = '\n'.join(f'  {cause}' for cause in causes)
-    return ActorLostError(
-        f'{len(causes)} actors were lost within {window:g} s, {limit} may be replaced:\n{listed}\n',
-        where=where,
-        remedy='Is there enough memory? Do the envs answer? The log files of the Ray session say more.',
-    )

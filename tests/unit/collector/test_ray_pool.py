@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from fake_ray import NEVER, FakeRay, fake_ray, make_pool
 
+from rlframe.errors import ActorLostError, ResourceError
+from rlframe.utils.ray_session import actor_resources
 from rlframe.worker.collector.ray_actor import Request, failure_of
 from rlframe.worker.collector.ray_pool import ActorPool
 
@@ -113,3 +115,70 @@ def test_an_exception_is_raised_once_and_the_other_answers_stay(ray: FakeRay) ->
     with pytest.raises(ZeroDivisionError):
         pool.wait()
     assert pool.wait().call.rank == 1 and pool.load == {}
+
+
+NEEDED = r'actors need 3 x \{CPU: 2\}; free: CPU \d+ of'
+
+
+@pytest.mark.parametrize(
+    'left',
+    [
+        [{'CPU': 5.0}],  # too little in all
+        [{'CPU': 3.0}, {'CPU': 3.0}],  # as much as all need, but not in one place
+        [{'CPU': 1.0}] * 6,
+        [{'GPU': 1.0}],
+    ],
+)
+def test_an_actor_that_no_node_can_hold_any_more_ends_the_run_with_the_numbers(
+    ray: FakeRay, left: list[dict[str, float]]
+) -> None:
+    pool = started(num_collectors=3, collect_timeout=10.0, remote_configs={'num_cpus': 2})
+    ray.nodes_have = left
+    ray.seconds = {(1, 'collect'): NEVER, (1, 'launch'): NEVER}
+    collect(pool, 1)
+    assert pool.wait().lost
+    collect(pool, 1)
+    with pytest.raises(ResourceError, match=NEEDED):
+        pool.wait()
+    assert pool.is_broken and pool.restarts == 1 and ray.now < 140
+
+
+def test_actors_of_other_pools_need_their_room_too(ray: FakeRay) -> None:
+    ray.nodes_have = [{'CPU': 2.0}]
+    other, pool = started(), started(collect_timeout=10.0)
+    ray.nodes_have = [{'CPU': 1.0}]
+    ray.seconds = {'collect': NEVER, 'launch': NEVER}
+    collect(pool, 0)
+    assert pool.wait().lost
+    collect(pool, 0)
+    with pytest.raises(ResourceError, match=r'actors need 1 x \{CPU: 1\}; free: CPU \d of 1 on 1 node'):
+        pool.wait()
+    assert not other.is_broken
+
+
+def test_the_third_start_in_a_row_that_takes_too_long_ends_the_run(ray: FakeRay) -> None:
+    pool = started(collect_timeout=10.0, max_actor_restarts=9)
+
+    def lose(times: int) -> None:
+        for _ in range(times):
+            collect(pool, 0)
+            assert pool.wait().lost
+
+    ray.seconds = {'collect': NEVER, 'launch': NEVER}
+    lose(3)  # a request, two starts
+    del ray.seconds['launch']
+    lose(1)
+    ray.seconds['launch'] = NEVER
+    lose(2)
+    assert not pool.is_broken and pool.restarts == 6
+    with pytest.raises(ActorLostError, match=r'actor 0 did not start within 120 s, 3 times in a row'):
+        lose(1)
+    assert pool.is_broken
+
+
+def test_a_kind_of_accelerator_is_a_resource_as_ray_counts_it(ray: FakeRay) -> None:
+    given = {'num_gpus': 1, 'accelerator_type': 'A100'}
+    assert actor_resources(given) == {'CPU': 1.0, 'GPU': 1.0, 'accelerator_type:A100': 0.001}
+    ray.nodes_have = [{'CPU': 8.0, 'GPU': 2.0, 'accelerator_type:T4': 1.0}]
+    with pytest.raises(ResourceError, match='accelerator_type:A100 0 of 0'):
+        make_pool(remote_configs=given)
