@@ -110,6 +110,7 @@ class ActorPool:
             ResourceError: If the cluster has not what they need; with the numbers.
             Exception: What ``start`` raises.
         """
+        self.check_open()
         options = self._options(range(self.next_rank, self.next_rank + count))
         options = {rank: {**own, **(remote_config or {})} for rank, own in options.items()}
         self._reserve(options)
@@ -199,6 +200,7 @@ class ActorPool:
 
     def ask(self, rank: int, method: str, *args: Any, size: int = 0) -> Call:
         """Asks an actor for something, without waiting for it."""
+        self.check_open()
         call = Call(next(self._numbers), rank, method, args, self._cfg['collect_timeout'], size)
         slot = self.slots[rank]
         slot.calls.append(call)
@@ -241,6 +243,7 @@ class ActorPool:
         """
         if self.is_broken:
             return dict.fromkeys(args, if_broken)
+        self.check_open()
         for rank, given in args.items():
             self.ask(rank, method, *given)
         values: dict[int, Any] = {}
@@ -274,12 +277,18 @@ class ActorPool:
             if slot := self.slots.get(int(rank)):
                 slot.incarnation = max(slot.incarnation, incarnation)
 
+    def check_open(self) -> None:
+        """Raises ``ValueError`` after ``close``: whatever touches Ray then would start another one."""
+        if self._closed:
+            raise ValueError('the Ray actors of this collector or evaluator were ended')
+
     def close(self) -> None:
         """Ends all actors, and Ray if it was started here; may be called twice."""
         if self._closed:
             return
         self._closed = True
         actors = [slot.actor for slot in self.slots.values() if slot.actor is not None]
+        self._answers.clear()
         for slot in self.slots.values():
             slot.calls.clear()
         if ray.is_initialized():

@@ -157,6 +157,7 @@ class RaySerialCollector(SerialCollector):
         for name in TARGETS:
             per_collect_target = options.pop(name, per_collect_target)
         target = self._number(per_collect_target)
+        self._pool.check_open()
         self._options, self.versions = options, []
         with Stopwatch(self):
             self._publisher.begin()
@@ -290,9 +291,8 @@ class RaySerialCollector(SerialCollector):
         in_order = [taken[rank] for rank in sorted(taken)]
         for answer, data in in_order:
             self._count(answer, data)
-        return self._delivered(
-            [Ready(answer.value.version, data, answer.call.size) for answer, data in in_order]
-        )
+        parts = [Ready(answer.value.version, data, answer.call.size) for answer, data in in_order]
+        return self._delivered(parts)
 
     # first ready, first served
 
@@ -396,4 +396,5 @@ class RaySerialCollector(SerialCollector):
 
     def close(self) -> None:
         """Ends the actors; may be called twice."""
+        self.lost += self._pool.under_way
         self._pool.close()

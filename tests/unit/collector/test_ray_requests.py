@@ -211,3 +211,46 @@ def test_random_frames_are_shared_by_all_actors_and_no_more_than_are_missing(ray
     few = collector_of(4, frames=40, init_random_frames=10)
     few.next()
     assert [few._pool.slots[rank].actor.requests[0].target for rank in range(4)] == [10] * 4
+
+
+@pytest.mark.parametrize('is_sync', [True, False])
+def test_after_total_frames_there_is_no_next_batch(ray: FakeRay, is_sync: bool) -> None:
+    c = collector_of(1, total_frames=12, sync=is_sync)
+    batches = iter(c)
+    assert [len(next(batches)) for _ in range(2)] == [6, 6]
+    with pytest.raises(StopIteration):
+        next(batches)
+    with pytest.raises(ValueError, match='all of the total_frames=12 were delivered'):
+        c.next()
+    assert list(c) == []
+    assert len(c.collect(4)) == 4 and is_conserved(c), 'who asks for more by number gets it'
+
+
+def test_after_shutdown_nothing_touches_ray_and_everything_is_counted(ray: FakeRay) -> None:
+    c = collector_of(2, max_in_flight=2)
+    c.next()
+    ray.now += 100
+    c.next()
+    state = c.state_dict()
+    c.next()
+    c.shutdown()
+    ray.is_ended = True
+    c.shutdown()
+    c.close()
+    assert c.lost > 0 and is_conserved(c) and c._pool.under_way == 0
+    for use in (
+        c.next,
+        c.update_policy_weights_,
+        c.add_collectors,
+        c.reset_env,
+        c.settle,
+        c.state_dict,
+        lambda: c.collect(3),
+        lambda: next(iter(c)),
+        lambda: c.set_seed(1),
+        lambda: c.remove_collectors([0]),
+        lambda: c.load_state_dict(state),
+    ):
+        with pytest.raises(ValueError, match='were ended'):
+            use()
+    assert [actor.rank for actor in c.remote_collectors()] == [0, 1] and is_conserved(c)
