@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -107,6 +108,30 @@ class RaySession:
         self._reserved.update(needed)
         _Reserved.total.update(needed)
 
+    def check_room(self, demand: Resources, demands: Sequence[Resources], where: str) -> None:
+        """Makes sure that the cluster, as it is now, can hold an actor beside all else that is set aside.
+
+        Args:
+            demand: What the actor needs.
+            demands: What it and the other actors of this session need.
+            where: Config key that asks for it.
+
+        Raises:
+            ResourceError: If it cannot, however long one waits; with the numbers.
+        """
+        rooms = _rooms()
+        total = _total(rooms)
+        lacking = [
+            name
+            for name, size in demand.items()
+            if _Reserved.total[name] > total[name] + 1e-6
+            or not any(_times([room], {name: size}) for room in rooms)
+        ]
+        like_it = [other for other in demands if all(other.get(name, 0.0) >= demand[name] for name in demand)]
+        if lacking or len(like_it) > _times(rooms, demand):
+            free = {name: max(0.0, size) for name, size in ray.available_resources().items()}
+            raise _too_little(demands, lacking or [*demand], free, where, '')
+
     def release(self, demands: Sequence[Resources]) -> None:
         """Gives back what was set aside for actors that are no more."""
         self._reserved.subtract(_total(demands))
@@ -188,6 +213,8 @@ def actor_resources(options: Mapping[str, Any]) -> dict[str, float]:
         'GPU': options.get('num_gpus', 0),
         'memory': options.get('memory', 0),
     }
+    if options.get('accelerator_type'):
+        found[f'accelerator_type:{options["accelerator_type"]}'] = 0.001  # so does Ray write it
     return {name: float(size) for name, size in {**found, **options.get('resources', {})}.items() if size}
 
 
@@ -304,6 +331,20 @@ def _free() -> dict[str, float]:
         limit = free.copy()
     limit.subtract(_Reserved.total)
     return {name: min(size, limit[name]) for name, size in free.items()}
+
+
+def _rooms() -> list[Resources]:
+    """Returns what each place has that an actor may be put in: a node, or a part of the trial of Ray Tune that this is."""
+    group = ray.util.get_current_placement_group()
+    if group is not None:
+        return list(group.bundle_specs)
+    return [node['Resources'] for node in ray.nodes() if node['Alive']]
+
+
+def _times(rooms: Sequence[Resources], demand: Resources) -> int:
+    """Returns how many actors with this demand would have room if nothing else were there."""
+    each = (min(room.get(name, 0.0) / size for name, size in demand.items()) for room in rooms)
+    return sum(int(count + 1e-6) for count in each) if demand else sys.maxsize
 
 
 def _lacking(demands: Sequence[Resources], needed: Resources, free: Resources) -> list[str]:

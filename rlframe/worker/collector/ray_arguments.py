@@ -204,12 +204,15 @@ class MakeFromPython:
         }
         return ENV_REGISTRY.build({'type': 'gym'}, section)
 
-    def join(self, first: int, create_env_fn: Any, collector_kwargs: Any) -> None:
-        """Notes what is different for actors from a rank on."""
-        for values, new in ((self.env_fns, create_env_fn), (self._collector, collector_kwargs)):
-            if new is not None:
-                values += [values[-1]] * (first - len(values))
-                values.append({**values[-1], **new} if isinstance(new, Mapping) else new)
+    def joined(self, first: int, create_env_fn: Any, collector_kwargs: Any) -> MakeFromPython:
+        """Returns what makes the same, but for actors from a rank on what is given here."""
+        other = copy.copy(self)
+        if create_env_fn is not None:
+            other.env_fns = _from(first, self.env_fns, create_env_fn)
+        if collector_kwargs is not None:
+            kwargs = {**self._collector[-1], **collector_kwargs}
+            other._collector = _from(first, self._collector, kwargs)
+        return other
 
     def face(self, policy: Any) -> Any:
         """Returns the collect face of what the constructor was given."""
@@ -255,6 +258,11 @@ class MakeFromPython:
         cfg.device, cfg.cuda = str(_own(self.devices, rank) or 'cpu'), None
         fields = ('collect',) if self._explores else ('collect', 'eval')
         return self._kind(cfg, self.spec, copy.deepcopy(self._model), fields, seed=seed, rank=own)
+
+
+def _from(first: int, values: list[Any], new: Any) -> list[Any]:
+    """Returns the values of all ranks before one, and another one for that and all that follow."""
+    return [_own(values, rank) for rank in range(first)] + [new]
 
 
 def _own(values: list[Any], rank: int) -> Any:

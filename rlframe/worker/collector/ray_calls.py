@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -30,8 +31,8 @@ class Call:
         self.seconds, self.size = seconds, size
         self.ref: Any = None
         self.data: Any = None
-        self.deadline = float('inf')
         self.is_wanted = True
+        """Whether somebody is to be told what comes of it."""
 
 
 class Answer(NamedTuple):
@@ -62,5 +63,13 @@ class Slot:
         self.facts: Facts | None = None
         """What the actor said when it was ready; None before."""
         self.backoff = FIRST_BACKOFF
-        self.waiting: list[Call] = []
-        """Calls for the actor to come."""
+        self.late_starts = 0
+        """How often in a row an actor took too long to start here."""
+        self.calls: list[Call] = []
+        """What it was asked and has not answered, in the order in which it does it; it is sent when there is an actor."""
+        self.deadline = float('inf')
+        """When the first of them is too late, which is the one that the actor is at."""
+
+    def begin_next(self) -> None:
+        """Notes that the actor is at its next call from now on."""
+        self.deadline = time.monotonic() + self.calls[0].seconds if self.calls else float('inf')

@@ -52,7 +52,8 @@ class RayCollector(RaySerialCollector):
         policy_device: Of the policy in the actors.
         create_env_kwargs: Arguments of ``create_env_fn``; or a list.
         max_frames_per_traj: Env steps after which an episode is truncated; -1: no limit but the env's own.
-        init_random_frames: Frames, counted as they are delivered, during which actions are random; -1: none.
+        init_random_frames: Frames, counted as they are delivered, during which actions are random; -1: none. All actors
+            share them, so without ``sync`` such a batch may be of several.
         reset_at_each_iter: Whether every batch begins with new episodes.
         postproc: Changes each batch before it is handed out.
         split_trajs: Whether a batch is handed out as a list of pieces of episodes.
@@ -79,7 +80,6 @@ class RayCollector(RaySerialCollector):
     """
 
     _frames: int | None = None
-    _random_frames = -1
     _postproc: Postproc | None = None
     _split = False
     _devices: tuple[Any, list[Any], Any, list[Any]] = (None, [None], None, [None])
@@ -187,19 +187,29 @@ class RayCollector(RaySerialCollector):
 
     def iterator(self) -> Iterator[Any]:
         """Yields batches until ``total_frames`` were delivered; the last one may go beyond."""
-        while self.total_frames < 0 or self.delivered < self.total_frames:
+        while not self._is_done:
             yield self.next()
+
+    @property
+    def _is_done(self) -> bool:
+        return 0 <= self.total_frames <= self.delivered
 
     def __iter__(self) -> Iterator[Any]:
         return self.iterator()
 
     def next(self) -> Any:
-        """Returns the next batch."""
+        """Returns the next batch.
+
+        Raises:
+            ValueError: If ``total_frames`` were delivered, or the actors were ended.
+        """
+        if self._is_done:
+            raise ValueError(f'all of the total_frames={self.total_frames} were delivered')
         if (wants_random := self.delivered < self._random_frames) != self._at_random:
             self.reset_policy(self._random if wants_random else self._trained)
         count = self._frames
         if count is not None and self._budget is not None:
-            count = max(min(count, self._budget - self.delivered), 1)
+            count = min(count, self._budget - self.delivered)
         batch = self.collect(count, train_iter=None)
         if self._split:
             return [self._finished(piece) for piece in trajectories(batch)]
@@ -218,7 +228,9 @@ class RayCollector(RaySerialCollector):
 
         Raises:
             ConfigError: If there is no such actor.
+            ValueError: If the actors were ended.
         """
+        self._pool.check_open()
         self._publisher.renew(self._known(worker_rank))
 
     def set_seed(self, seed: int, static_seed: bool = False) -> int:
@@ -286,10 +298,10 @@ class RayCollector(RaySerialCollector):
         if self._sync and self._frames is not None:
             units = self._env_num * (len(self._pool.ranks) + num_envs)
             check_divisible(self._frames, units, 'the envs of all collectors')
-        first = max(self._pool.ranks, default=-1) + 1
-        if create_env_fn is not None or collector_kwargs is not None:
-            self._pool.make.join(first, create_env_fn, collector_kwargs)
-        return self._pool.add(num_envs, remote_configs)
+        make = self._pool.make.joined(self._pool.next_rank, create_env_fn, collector_kwargs)
+        ranks = self._pool.add(num_envs, remote_configs, make)
+        self._to_reset.update(ranks)  # they know nothing of how to act at present
+        return ranks
 
     def remove_collectors(self, ranks: Sequence[int]) -> None:
         """Ends actors; what they were asked for is waited for and kept.
@@ -297,12 +309,13 @@ class RayCollector(RaySerialCollector):
         Raises:
             ConfigError: If there is no such actor, or none would remain.
         """
+        self._pool.check_open()
         for rank in ranks:
             self._known(rank)
         if len(set(ranks)) == len(self._pool.ranks):
             raise ConfigError('one actor has to remain', where='ranks', got=list(ranks))
-        while any(call.rank in ranks for call in self._pool.calls):
-            self._take(self._pool.wait(self._on_tick))
+        while not self._pool.load.keys().isdisjoint(ranks):
+            self._take(self._wait())
         for rank in set(ranks):
             self._pool.remove(rank)
             self._headers.pop(rank, None)
@@ -310,8 +323,7 @@ class RayCollector(RaySerialCollector):
 
     def stop_remote_collectors(self) -> None:
         """Ends all actors; what they were asked for counts as lost."""
-        self.lost += sum(call.size for call in self._pool.calls)
-        self._pool.close()
+        self.close()
 
     def shutdown(self) -> None:
         """Ends all actors, and Ray if it was started here; may be called twice."""

@@ -226,6 +226,7 @@ class RaySerialEvaluator(ISerialEvaluator):
         envstep: int = -1,
         n_episode: int | None = None,
     ) -> None:
+        self._env.check_open()
         while len(self._pending) >= self._cfg.max_pending:
             self._wait_for_one()
         self._pending.append(Pending(self._policy.state_dict(), train_iter, envstep, n_episode, save_ckpt_fn))

@@ -5,18 +5,16 @@ from __future__ import annotations
 import itertools
 import logging
 import os
-import re
 import sys
-import textwrap
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
 from typing import Any
 
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from rlframe.errors import ActorFailedError, ActorLostError
 from rlframe.utils.ray_session import actor_resources, connect
 from rlframe.utils.serialize import to_bytes
 from rlframe.worker.collector.ray_actor import (
@@ -28,6 +26,7 @@ from rlframe.worker.collector.ray_actor import (
     raise_failure,
 )
 from rlframe.worker.collector.ray_calls import FIRST_BACKOFF, LONGEST_BACKOFF, Answer, Call, Slot
+from rlframe.worker.collector.ray_losses import Losses, cause_of
 from rlframe.worker.collector.ray_options import remote_config_of
 
 SECTION = 'policy.collect.collector'
@@ -36,9 +35,6 @@ logger = logging.getLogger('rlframe.ray')
 
 TICK = 0.5
 """Seconds between two looks at the deadlines."""
-COLOUR = r'\x1b\[[0-9;]*m'
-LONGEST_CAUSE = 400
-"""Characters of a line that tells why an actor was lost; Ray adds advice for every case."""
 TO_A_MODULE = 'Put the class that is registered into a module of its own, and name that in import_names.'
 """What to do about a class of the program itself that cannot be handed to actors."""
 CLOSE_SECONDS = 5.0
@@ -70,14 +66,15 @@ class ActorPool:
         """Makes the parts in an actor; it may be changed until they start."""
         self.slots: dict[int, Slot] = {}
         """The places, by rank."""
+        self.next_rank: int = cfg['num_collectors']
+        """Of the next actor that is added: no rank is given twice, as seeds and versions of weights go by it."""
         self.restarts = 0
         """Actors that took the place of a lost one."""
-        self._calls: dict[int, Call] = {}
         self._answers: deque[Answer] = deque()
-        self._losses: deque[tuple[float, str]] = deque()
+        self._losses = Losses(cfg, section)
         self._numbers = itertools.count()
         self._given: tuple[Any, ...] = ()  # references to ``make`` and what it may need, as bytes
-        self._broken = self._closed = False
+        self._closed = False
         self._session = connect(cfg['ray_init_config'], self._key('ray_init_config'))
         self._remote: Any = ray.remote(kind)
         self._first = self._options(range(cfg['num_collectors']))
@@ -101,21 +98,31 @@ class ActorPool:
         self.make = self.make if make is None else make
         self._start(self._first)
 
-    def add(self, count: int, remote_config: Mapping[str, Any] | None = None) -> list[int]:
-        """Starts further actors, waits until they are ready and returns their ranks.
+    def add(self, count: int, remote_config: Mapping[str, Any] | None = None, make: Any = None) -> list[int]:
+        """Starts further actors, waits until they are ready and returns their ranks; if one cannot start, there are none.
 
         Args:
             count: How many.
             remote_config: Resources of each; as the options say where not given.
+            make: Makes the parts in them, and from now on in all; what made the first ones where not given.
 
         Raises:
             ResourceError: If the cluster has not what they need; with the numbers.
+            Exception: What ``start`` raises.
         """
-        first = max(self.slots, default=-1) + 1
-        options = self._options(range(first, first + count))
+        self.check_open()
+        options = self._options(range(self.next_rank, self.next_rank + count))
         options = {rank: {**own, **(remote_config or {})} for rank, own in options.items()}
         self._reserve(options)
-        self._start(options)
+        self.next_rank += count
+        before, self.make = self.make, self.make if make is None else make
+        try:
+            self._start(options)
+        except BaseException:
+            self.make = before
+            for rank in options:
+                self.remove(rank)
+            raise
         return list(options)
 
     def _options(self, ranks: Iterable[int]) -> dict[int, dict[str, Any]]:
@@ -126,17 +133,18 @@ class ActorPool:
         self._session.require(demands, self._section or 'num_collectors')
 
     def _start(self, options: Mapping[int, Mapping[str, Any]]) -> None:
+        self.slots |= {rank: Slot(rank, own) for rank, own in options.items()}
         components = to_bytes(components_of_script(), 'components', TO_A_MODULE)
         self._given = ray.put(to_bytes(self.make, 'make')), ray.put(components)
-        for rank, own in options.items():
-            self.slots[rank] = Slot(rank, own)
+        for rank in options:
             self._create(self.slots[rank])
         while any(self.slots[rank].facts is None for rank in options):
             self._look()
 
     def remove(self, rank: int) -> None:
-        """Closes an actor, which must have nothing to do."""
+        """Closes an actor; nobody is told any more what comes of what it was asked."""
         slot = self.slots.pop(rank)
+        self._answers = deque(answer for answer in self._answers if answer.call.rank != rank)
         if slot.actor is not None:
             ray.wait([slot.actor.close.remote()], timeout=CLOSE_SECONDS)
             ray.kill(slot.actor)
@@ -157,13 +165,27 @@ class ActorPool:
 
     @property
     def is_broken(self) -> bool:
-        """Whether too many actors were lost to go on."""
-        return self._broken
+        """Whether too many actors were lost to go on, or one can never start."""
+        return self._losses.is_over
 
     @property
     def calls(self) -> list[Call]:
         """What was asked and is not answered."""
-        return [call for call in self._calls.values() if call.method != 'launch' and call.is_wanted]
+        return [
+            call
+            for slot in self.slots.values()
+            for call in slot.calls
+            if call.method != 'launch' and call.is_wanted
+        ]
+
+    @property
+    def _is_asked(self) -> bool:
+        return any(slot.calls for slot in self.slots.values())
+
+    @property
+    def load(self) -> Counter[int]:
+        """How many of its requests each actor has still to do, or has done while nobody has taken the answer."""
+        return Counter(call.rank for call in [*self.calls, *(answer.call for answer in self._answers)])
 
     @property
     def under_way(self) -> int:
@@ -173,29 +195,31 @@ class ActorPool:
     def abandon(self) -> None:
         """Forgets what is under way: whatever comes of it, nobody is told."""
         self._answers.clear()
-        for call in self._calls.values():
-            call.is_wanted = call.method == 'launch'
+        for call in self.calls:
+            call.is_wanted = False
 
     def ask(self, rank: int, method: str, *args: Any, size: int = 0) -> Call:
         """Asks an actor for something, without waiting for it."""
+        self.check_open()
         call = Call(next(self._numbers), rank, method, args, self._cfg['collect_timeout'], size)
         slot = self.slots[rank]
-        self._calls[call.number] = call
-        if slot.actor is None:
-            slot.waiting.append(call)
-        else:
+        slot.calls.append(call)
+        if slot.actor is not None:
             self._send(slot, call)
+        if len(slot.calls) == 1:
+            slot.begin_next()
         return call
 
     def wait(self, on_tick: Callable[[], None] | None = None) -> Answer:
         """Waits for the next answer to anything that was asked; what was asked first where several are there.
 
         Raises:
-            ActorLostError: If more actors were lost than the options allow; with all causes.
+            ActorLostError: If more actors were lost than the options allow, with all causes; or if one never starts.
+            ResourceError: If one cannot start, because the cluster has not any more what all of them need.
             Exception: What was raised in an actor.
         """
         while not self._answers:
-            assert self._calls, 'nothing was asked'
+            assert self._is_asked, 'nothing was asked'
             self._look()
             if on_tick is not None:
                 on_tick()
@@ -203,7 +227,7 @@ class ActorPool:
 
     def poll(self) -> Answer | None:
         """Returns an answer if one is there, without waiting for it; it raises what ``wait`` raises."""
-        if self._calls and not self._answers:
+        if self._is_asked and not self._answers:
             self._look(0.0)
         return self._answers.popleft() if self._answers else None
 
@@ -217,8 +241,9 @@ class ActorPool:
             args: For each rank, with what.
             if_broken: The answer of all, where too many actors were lost to go on.
         """
-        if self._broken:
+        if self.is_broken:
             return dict.fromkeys(args, if_broken)
+        self.check_open()
         for rank, given in args.items():
             self.ask(rank, method, *given)
         values: dict[int, Any] = {}
@@ -235,8 +260,27 @@ class ActorPool:
         try:
             return ray.get(answer.data, timeout=answer.call.seconds)
         except RayError as error:
-            self._count_loss(f'the data of Ray actor {answer.call.rank} were lost: {_cause(error)}')
+            self._losses.count(f'the data of Ray actor {answer.call.rank} were lost: {cause_of(error)}')
             return None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns which seeds actors have had."""
+        return {
+            'next_rank': self.next_rank,
+            'incarnations': {str(rank): slot.incarnation for rank, slot in self.slots.items()},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Lets actors to come have other seeds than those that were there when ``state_dict()`` was called."""
+        self.next_rank = max(self.next_rank, state.get('next_rank', 0))
+        for rank, incarnation in state.get('incarnations', {}).items():
+            if slot := self.slots.get(int(rank)):
+                slot.incarnation = max(slot.incarnation, incarnation)
+
+    def check_open(self) -> None:
+        """Raises ``ValueError`` after ``close``: whatever touches Ray then would start another one."""
+        if self._closed:
+            raise ValueError('the Ray actors of this collector or evaluator were ended')
 
     def close(self) -> None:
         """Ends all actors, and Ray if it was started here; may be called twice."""
@@ -244,9 +288,11 @@ class ActorPool:
             return
         self._closed = True
         actors = [slot.actor for slot in self.slots.values() if slot.actor is not None]
-        self._calls.clear()
+        self._answers.clear()
+        for slot in self.slots.values():
+            slot.calls.clear()
         if ray.is_initialized():
-            if actors and not self._broken:
+            if actors and not self.is_broken:
                 refs = [actor.close.remote() for actor in actors]
                 ray.wait(refs, num_returns=len(refs), timeout=CLOSE_SECONDS)
             for actor in actors:
@@ -261,33 +307,31 @@ class ActorPool:
         for slot in self.slots.values():
             if slot.actor is None and now >= slot.due:
                 self._create(slot)
-        sent = [call for call in self._calls.values() if call.ref is not None]
+        sent = [call for slot in self.slots.values() if slot.actor is not None for call in slot.calls]
         if not sent:
             time.sleep(seconds / 10)
             return
         refs = [call.ref for call in sent]
-        ready, _ = ray.wait(refs, num_returns=len(refs), timeout=0)
-        if not ready:
-            ready, _ = ray.wait(refs, num_returns=1, timeout=seconds)
-        if (
-            ready
-        ):  # Ray tells them in any order, and would pass one actor over for as long as another one is ready
-            self._take(next(call for call in sent if call.ref in ready))
+        ray.wait(refs, num_returns=1, timeout=seconds)
         now = time.monotonic()
-        for call in sent:
-            if call.number in self._calls and now > call.deadline:
-                self._lose(self.slots[call.rank], f'no answer to {call.method} within {call.seconds:g} s')
+        there, _ = ray.wait(refs, num_returns=len(refs), timeout=0, fetch_local=False)
+        ready = set(there)  # in any order; what was asked first is taken first
+        for call in sorted(sent, key=attrgetter('number')):
+            if call.ref in ready and call in self.slots[call.rank].calls:
+                self._take(call)
+        for slot in self.slots.values():
+            if slot.actor is not None and now > slot.deadline:
+                self._give_up(slot)
 
     def _create(self, slot: Slot) -> None:
         options = {**slot.options, 'max_restarts': 0, 'max_task_retries': 0}
         path = [os.path.abspath(place) for place in sys.path]  # actors start in another folder
         slot.actor = self._remote.options(**options).remote(*self._given, slot.rank, slot.incarnation, path)
         seconds = self._cfg['start_timeout']
-        launch = Call(next(self._numbers), slot.rank, 'launch', (), seconds)
-        self._calls[launch.number] = launch
-        waiting, slot.waiting = slot.waiting, []
-        for call in (launch, *waiting):
+        slot.calls.insert(0, Call(next(self._numbers), slot.rank, 'launch', (), seconds))
+        for call in slot.calls:
             self._send(slot, call)
+        slot.begin_next()
 
     def _send(self, slot: Slot, call: Call) -> None:
         method = getattr(slot.actor, call.method)
@@ -295,41 +339,52 @@ class ActorPool:
             call.ref, call.data = method.options(num_returns=2).remote(*call.args)
         else:
             call.ref = method.remote(*call.args)
-        starting = self._cfg['start_timeout'] if slot.facts is None and call.method != 'launch' else 0.0
-        call.deadline = time.monotonic() + call.seconds + starting
 
     def _take(self, call: Call) -> None:
         slot = self.slots[call.rank]
+        value: Any = None
         try:
             value = ray.get(call.ref, timeout=call.seconds)
         except RayTaskError as error:
-            raise ActorFailedError(str(error), where=f'Ray actor {call.rank}') from error
+            value = Failure(b'', cause_of(error), str(error))
         except RayError as error:
-            self._lose(slot, _cause(error))
+            self._lose(slot, cause_of(error))
             return
-        del self._calls[call.number]
+        slot.calls.remove(call)
+        slot.begin_next()
         if not call.is_wanted:
             return
         if isinstance(value, Failure):
             raise_failure(value, f'Ray actor {call.rank}')
         if call.method == 'launch':
-            slot.facts = value
+            slot.facts, slot.late_starts = value, 0
         else:
             self._answers.append(Answer(call, value, call.data))
 
     # losses
+
+    def _give_up(self, slot: Slot) -> None:
+        """Counts an actor that does not answer in time as lost; one that can never start ends the run."""
+        call = slot.calls[0]
+        if call.method == 'launch':
+            slot.late_starts += 1
+            with self._losses.ending():
+                demands = [actor_resources(other.options) for other in self.slots.values()]
+                self._session.check_room(actor_resources(slot.options), demands, self._key('remote_configs'))
+                self._losses.check_starts(slot.rank, slot.late_starts)
+        self._lose(slot, f'no answer to {call.method} within {call.seconds:g} s')
 
     def _lose(self, slot: Slot, cause: str) -> None:
         """Counts an actor as lost, with everything that it was asked; another one is started a little later."""
         if slot.actor is not None:
             ray.kill(slot.actor)
         was_ready, slot.actor, slot.facts = slot.facts is not None, None, None
-        for call in [call for call in self._calls.values() if call.rank == slot.rank]:
-            del self._calls[call.number]
-            if call.method != 'launch' and call.is_wanted:
-                self._answers.append(Answer(call, lost=cause))
+        calls, slot.calls, slot.deadline = slot.calls, [], float('inf')
+        self._answers += [
+            Answer(call, lost=cause) for call in calls if call.method != 'launch' and call.is_wanted
+        ]
         name = f'Ray actor {slot.rank}'
-        self._count_loss(f'{name} {"was lost" if was_ready else "did not start"}: {cause}')
+        self._losses.count(f'{name} {"was lost" if was_ready else "did not start"}: {cause}')
         if len(self._losses) == 1:
             slot.backoff = FIRST_BACKOFF
         slot.incarnation += 1
@@ -337,29 +392,3 @@ class ActorPool:
         self.restarts += 1
         logger.warning('%s was lost (%s); another one starts in %g s', name, cause, slot.backoff)
         slot.backoff = min(2 * slot.backoff, LONGEST_BACKOFF)
-
-    def _count_loss(self, text: str) -> None:
-        now = time.monotonic()
-        self._losses.append((now, text))
-        while now - self._losses[0][0] > self._cfg['restart_window']:
-            self._losses.popleft()
-        if len(self._losses) > self._cfg['max_actor_restarts']:
-            self._broken = True
-            raise _too_many(self._cfg, self._key('max_actor_restarts'), [text for _, text in self._losses])
-
-
-def _cause(error: Exception) -> str:
-    """Returns what happened and why: the first and the last line of what Ray says, between which are names and tracebacks."""
-    lines = [line.strip() for line in re.sub(COLOUR, '', str(error)).splitlines() if line.strip()]
-    told = dict.fromkeys([*lines[:1], *lines[-1:]])
-    return ' '.join([f'{type(error).__name__}:', *(textwrap.shorten(line, LONGEST_CAUSE) for line in told)])
-
-
-def _too_many(cfg: Mapping[str, Any], where: str, causes: Sequence[str]) -> ActorLostError:
-    limit, window = cfg['max_actor_restarts'], cfg['restart_window']
-    listed = '\n'.join(f'  {cause}' for cause in causes)
-    return ActorLostError(
-        f'{len(causes)} actors were lost within {window:g} s, {limit} may be replaced:\n{listed}\n',
-        where=where,
-        remedy='Is there enough memory? Do the envs answer? The log files of the Ray session say more.',
-    )

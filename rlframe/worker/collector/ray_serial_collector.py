@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -19,7 +19,7 @@ from rlframe.worker.collector.ray_actor import Header, Request, acting_of
 from rlframe.worker.collector.ray_calls import Answer, Call
 from rlframe.worker.collector.ray_pool import ActorPool
 from rlframe.worker.collector.ray_publisher import Publisher
-from rlframe.worker.collector.ray_shares import Ready, merged, shares, writable
+from rlframe.worker.collector.ray_shares import Ready, ReadyQueue, merged, shares, writable
 from rlframe.worker.collector.serial_collector import SampleSerialCollector
 
 TARGETS = ('n_sample', 'n_episode')
@@ -36,6 +36,8 @@ class RaySerialCollector(SerialCollector):
     Weights go into the object store once per version, and a reference to the newest rides with each request. Actors that die
     or do not answer in time are replaced: what they were asked for counts as ``lost``, and is asked for again.
     """
+
+    _random_frames = -1  # to be delivered before the policy acts
 
     @classmethod
     def from_config(
@@ -74,12 +76,10 @@ class RaySerialCollector(SerialCollector):
         self._kind, self._pool, self._log, self._players = kind, pool, EpisodeLog(0), PlayerLog()
         self._sync: bool = cfg['sync']
         self._publisher = Publisher(policy, cfg['update_after_each_batch'], cfg['max_weight_update_interval'])
-        self._ready: deque[Ready] = deque()
+        self._ready = ReadyQueue()
         self._headers: dict[int, tuple[int, Header]] = {}  # the last of each rank, with its incarnation
         self._to_reset: set[int] = set()
-        self._request_size: int | None = (
-            None  # of each request without sync; None: a share of what is missing
-        )
+        self._request_size: int | None = None  # without sync; None: a share of what is missing
         self._budget: int | None = None  # what may be delivered in all; None: anything
         self._reset_always = False
         self._staleness: list[int] = []  # of what was returned since the last record
@@ -102,7 +102,7 @@ class RaySerialCollector(SerialCollector):
         if _env is not None:
             raise ConfigError('the envs of Ray actors are made in its actors', where='reset_env')
         self._drain()
-        self._ask_all('reset_env', {rank: () for rank in self._pool.ranks})
+        self._pool.ask_all('reset_env', {rank: () for rank in self._pool.ranks})
 
     def reset_policy(self, _policy: Any = None) -> None:
         """Takes over the face that is trained, or that face acting at random, or resets the present one."""
@@ -118,18 +118,13 @@ class RaySerialCollector(SerialCollector):
     @property
     def carried(self) -> int:
         """Env steps that wait for the next call, in actors and here."""
-        return sum(ready.steps for ready in self._ready) + sum(
-            header.carried for _, header in self._headers.values()
-        )
+        in_actors = sum(header.carried for _, header in self._headers.values())
+        return in_actors + sum(ready.steps for ready in self._ready)
 
     @property
     def in_flight(self) -> int:
         """Training samples (or episodes) that actors are at, or that wait here to be returned."""
-        return self._pool.under_way + self._waiting
-
-    @property
-    def _waiting(self) -> int:
-        return sum(ready.size for ready in self._ready)
+        return self._pool.under_way + self._ready.size
 
     def status(self) -> str:
         stale = self._staleness[-WINDOW:]
@@ -162,15 +157,12 @@ class RaySerialCollector(SerialCollector):
         for name in TARGETS:
             per_collect_target = options.pop(name, per_collect_target)
         target = self._number(per_collect_target)
+        self._pool.check_open()
         self._options, self.versions = options, []
         with Stopwatch(self):
             self._publisher.begin()
             self._train_iter = self._publisher.version if train_iter is None else train_iter
-            try:
-                collected = self._collect_sync(target) if self._sync else self._collect_async(target)
-            except Exception:
-                self.lost = self.requested - self.delivered - self.stale - self.in_flight
-                raise
+            collected = self._collect_sync(target) if self._sync else self._collect_async(target)
         if not options.get('random_collect') or options.get('record_random_collect', True):
             self._report(self._train_iter)
         return writable(collected) if self._attribute('on_policy', False) else collected
@@ -216,17 +208,29 @@ class RaySerialCollector(SerialCollector):
             self._reset_always,
             self._acting(rank),
         )
+        call = self._pool.ask(rank, 'collect', request, weights, size=size)
         self.requested += size
-        return self._pool.ask(rank, 'collect', request, weights, size=size)
+        return call
+
+    def _wait(self) -> Answer:
+        """Waits for the next answer; what an exception takes the place of is lost."""
+        before = self._pool.under_way
+        try:
+            return self._pool.wait(self._on_tick)
+        except BaseException:
+            self.lost += before - self._pool.under_way
+            raise
 
     def _fetch(self, answer: Answer) -> Any:
         """Returns the data of an answer; None where they were lost."""
         rank, size = answer.call.rank, answer.call.size
+        self.lost += size
         data = None if answer.lost else self._pool.get(answer)
         if data is None:
-            self.lost += size
             self._to_reset.add(rank)  # whoever takes its place knows neither episodes nor how to act
             self._logger.warning('%d training samples or episodes were lost with Ray actor %d', size, rank)
+        else:
+            self.lost -= size
         return data
 
     def _count(self, answer: Answer, data: Any) -> None:
@@ -254,11 +258,12 @@ class RaySerialCollector(SerialCollector):
         self._count(answer, data)
         self._ready.append(Ready(answer.value.version, data, answer.call.size))
 
-    def _deliver(self, ready: Ready) -> Any:
-        self.delivered += ready.size
-        self.versions.append(ready.version)
-        self._staleness.append(self._publisher.version - ready.version)
-        return ready.data
+    def _delivered(self, parts: Sequence[Ready]) -> Any:
+        """Counts what is returned now, and joins it."""
+        self.delivered += sum(ready.size for ready in parts)
+        self.versions = [ready.version for ready in parts]
+        self._staleness += [self._publisher.version - ready.version for ready in parts]
+        return merged([ready.data for ready in parts])
 
     def _on_tick(self) -> None:
         if self.on_step is not None:
@@ -272,59 +277,56 @@ class RaySerialCollector(SerialCollector):
         for rank, size in divided.items():
             self._ask(rank, size)
         taken: dict[int, tuple[Answer, Any]] = {}
-        while len(taken) < len(divided):
-            answer = self._pool.wait(self._on_tick)
-            data = self._fetch(answer)
-            if data is None:
-                self._ask(answer.call.rank, answer.call.size)
-            else:
-                taken[answer.call.rank] = answer, data
+        try:
+            while len(taken) < len(divided):
+                answer = self._wait()
+                data = self._fetch(answer)
+                if data is None:
+                    self._ask(answer.call.rank, answer.call.size)
+                else:
+                    taken[answer.call.rank] = answer, data
+        except BaseException:
+            self.lost += sum(answer.call.size for answer, _ in taken.values())
+            raise
         in_order = [taken[rank] for rank in sorted(taken)]
         for answer, data in in_order:
             self._count(answer, data)
         parts = [Ready(answer.value.version, data, answer.call.size) for answer, data in in_order]
-        return merged([self._deliver(ready) for ready in parts])
+        return self._delivered(parts)
 
     # first ready, first served
 
     def _collect_async(self, target: int) -> Any:
-        parts: list[Any] = []
-        missing, size = target, self._request_size or -(-target // len(self._pool.ranks))
-        while missing > 0:
-            self._keep_busy(size, missing)
-            while not self._ready:
-                self._take(self._pool.wait(self._on_tick))
-                self._keep_busy(size, missing - self._waiting)
-            ready = self._ready.popleft()
-            if self._is_too_old(ready):
-                self.stale += ready.size
-                continue
-            ready, later = ready.cut(missing)
-            self._ready.extendleft(later)
-            missing -= ready.size
-            parts.append(self._deliver(ready))
-        return merged(parts)
+        self._keep_busy(target)
+        while self._ready.size < target:
+            self._take(self._wait())
+            self._keep_busy(target)
+        return self._delivered(self._ready.take(target))
 
-    def _keep_busy(self, size: int, missing: int) -> None:
-        """Gives each actor as many requests as it may have, but no more than what is of use."""
-        limit = self._cfg.max_in_flight
-        needed = missing if self._at_random else float('inf')
+    def _keep_busy(self, target: int) -> None:
+        """Throws away what is too old, and gives each actor as many requests as it may have, but no more than are of use."""
+        if self._cfg.max_staleness is not None:
+            self.stale += self._ready.drop_older(self._publisher.version - self._cfg.max_staleness)
+        waiting, ranks, needed = self._ready.size, self._pool.ranks, sys.maxsize
+        missing, there = target - waiting, self.delivered + waiting
+        size = self._request_size or -(-target // len(ranks))
         if self._budget is not None:
-            needed = min(needed, self._budget - self.delivered - self._waiting)
-        for turn in range(1, limit + 1):
-            for rank in self._pool.ranks:
-                calls = [call for call in self._pool.calls if call.rank == rank]
-                if len(calls) < turn and self._pool.under_way < needed:
-                    self._ask(rank, size)
-
-    def _is_too_old(self, ready: Ready) -> bool:
-        limit = self._cfg.max_staleness
-        return limit is not None and self._publisher.version - ready.version > limit
+            needed = max(missing, self._budget - there)
+        if self._at_random:
+            needed = min(needed, max(missing, self._random_frames - there))
+            size = min(size, -(-needed // len(ranks)))
+        load, left = self._pool.load, needed - self._pool.under_way
+        for turn in range(self._cfg.max_in_flight):
+            for rank in ranks:
+                if load[rank] <= turn and left > 0:
+                    self._ask(rank, min(size, left))
+                    load[rank] += 1
+                    left -= size
 
     def _drain(self) -> None:
         """Waits for everything that is under way, and keeps it for the next call."""
         while self._pool.under_way:
-            self._take(self._pool.wait(self._on_tick))
+            self._take(self._wait())
 
     # records and checkpoints
 
@@ -342,12 +344,9 @@ class RaySerialCollector(SerialCollector):
     def take_episodes(self) -> FloatArray:
         return self._log.take_recent()
 
-    def _ask_all(self, method: str, args: Mapping[int, tuple[Any, ...]]) -> dict[int, Any]:
-        return self._pool.ask_all(method, args)
-
     def settle(self) -> None:
         self._drain()
-        states = self._ask_all('settle', {rank: (self._acting(rank),) for rank in self._pool.ranks})
+        states = self._pool.ask_all('settle', {rank: (self._acting(rank),) for rank in self._pool.ranks})
         for rank, state in states.items():
             self._take_acting(rank, state)
 
@@ -355,16 +354,17 @@ class RaySerialCollector(SerialCollector):
         """Returns everything that the next ``collect`` depends on: the state of each actor, what waits here, counts."""
         if not self._pool.is_broken:
             self._drain()
-        newest = self._publisher.version
         return {
-            'actors': list(self._ask_all('state', {rank: () for rank in self._pool.ranks}).values()),
+            'actors': list(self._pool.ask_all('state', {rank: () for rank in self._pool.ranks}).values()),
+            'pool': self._pool.state_dict(),
+            'ranks': self._pool.ranks,
             'to_reset': sorted(self._to_reset),
-            'ready': [ready.state_dict(newest) for ready in self._ready],
+            'ready': self._ready.state_dict(self._publisher.version),
             'log': self._log.state_dict(),
             'players': self._players.state(),
             'last_print_iter': self._last_print_iter,
             'discarded': self.discarded,
-            'counts': [self.requested, self.delivered, self.lost, self.stale],
+            'counts': [self.requested, self.delivered, self.lost + self._pool.under_way, self.stale],
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -382,11 +382,12 @@ class RaySerialCollector(SerialCollector):
         self._drain()
         known = {rank: (own,) for rank, own in zip(ranks, saved, strict=True) if own is not None}
         self._publisher.forget()
-        newest = self._publisher.version
-        for rank, acting in self._ask_all('load', known).items():
+        for rank, acting in self._pool.ask_all('load', known).items():
             self._take_acting(rank, acting)
-        self._to_reset = {*state['to_reset'], *(set(ranks) - set(known))}
-        self._ready = deque(Ready.from_state_dict(item, newest) for item in state['ready'])
+        self._pool.load_state_dict(state.get('pool', {}))
+        here = dict(zip(state.get('ranks', ranks), ranks, strict=True))
+        self._to_reset = {*(here[rank] for rank in state['to_reset']), *(set(ranks) - set(known))}
+        self._ready.load_state_dict(state['ready'], self._publisher.version)
         self._headers = {}
         self._log.load_state_dict(state['log'])
         self._players.load_state(state['players'])
@@ -395,4 +396,5 @@ class RaySerialCollector(SerialCollector):
 
     def close(self) -> None:
         """Ends the actors; may be called twice."""
+        self.lost += self._pool.under_way
         self._pool.close()

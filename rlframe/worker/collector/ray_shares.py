@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -83,6 +84,45 @@ class Ready(NamedTuple):
         """Returns what has had this state."""
         data, infos = _from_tree(state['data']), state['infos']
         return cls(newest - state['behind'], data if infos is None else (data, infos), state['size'])
+
+
+class ReadyQueue(deque[Ready]):
+    """What waits to be returned, in the order of arrival."""
+
+    @property
+    def size(self) -> int:
+        """What was asked for, in training samples or episodes."""
+        return sum(ready.size for ready in self)
+
+    def drop_older(self, version: int) -> int:
+        """Throws away what older weights than these acted in, and returns its size."""
+        before, kept = self.size, [ready for ready in self if ready.version >= version]
+        self.clear()
+        self.extend(kept)
+        return before - self.size
+
+    def take(self, count: int) -> list[Ready]:
+        """Returns the first ``count`` of it, or a little more where that cannot be divided; it has to be there."""
+        taken = []
+        while count > 0:
+            ready, later = self.popleft().cut(count)
+            self.extendleft(later)
+            count -= ready.size
+            taken.append(ready)
+        return taken
+
+    def state_dict(self, newest: int) -> list[dict[str, Any]]:
+        """Returns it as what a checkpoint can hold.
+
+        Args:
+            newest: Version of the newest weights.
+        """
+        return [ready.state_dict(newest) for ready in self]
+
+    def load_state_dict(self, state: Sequence[Mapping[str, Any]], newest: int) -> None:
+        """Continues from ``state_dict()``."""
+        self.clear()
+        self.extend(Ready.from_state_dict(item, newest) for item in state)
 
 
 def merged(parts: Sequence[Any]) -> Any:
