@@ -41,6 +41,28 @@ def per_actor(value: Any, count: int, name: str) -> list[Any]:
     return list(value)
 
 
+def check_data_is_usable(policy: Any, sync: bool, storing: Sequence[Any]) -> None:
+    """Makes sure that a policy can learn from what comes, and that it comes to one place.
+
+    Raises:
+        ConfigError: If not.
+    """
+    if not sync and hasattr(policy, 'collect_mode') and policy.get_attribute('cfg').get('on_policy'):
+        raise ConfigError(
+            'an on-policy policy learns from fresh data only, and without sync actors collect while the weights change',
+            where='sync',
+            got=sync,
+            expected='True',
+        )
+    if len({str(device) for device in storing}) > 1:
+        raise ConfigError(
+            'the batches of all collectors come to one place',
+            where='storing_device',
+            got=list(storing),
+            expected='one device',
+        )
+
+
 def number_of_actors(create_env_fn: Any, num_collectors: int | None) -> int:
     """Returns how many actors there are to be.
 

@@ -13,6 +13,7 @@ from rlframe.worker.collector.ray_arguments import (
     MODES,
     MakeFromPython,
     Postproc,
+    check_data_is_usable,
     check_devices,
     check_divisible,
     number_of_actors,
@@ -46,7 +47,8 @@ class RayCollector(RaySerialCollector):
         policy: A policy of rlframe, a module or function from observations to actions; None acts at random.
         frames_per_batch: Frames of a batch: with ``sync`` over all collectors, else of one.
         total_frames: Frames after which the iteration ends; -1: never.
-        device: Of the policy in the actors, and of the batches; 'cpu' where not given; or a list with one for each.
+        device: Of the policy in the actors, and of the batches; 'cpu' where not given; or a list with one for each, of the
+            policies only.
         storing_device: Of the batches, which then hold tensors; numpy arrays where neither it nor ``device`` is given.
         env_device: Of the envs, which are on the CPU.
         policy_device: Of the policy in the actors.
@@ -131,6 +133,8 @@ class RayCollector(RaySerialCollector):
         )
         check_devices(policy_devices, resources, 'policy_device')
         check_devices(per_actor(env_device, count, 'env_device'), [{}] * count, 'env_device')
+        storing = per_actor(storing_device, count, 'storing_device')
+        check_data_is_usable(policy, sync, storing)
         own = {name: options.pop(name) for name in list(options) if name in RAY_OPTIONS}
         if options:
             raise ConfigError(f'{next(iter(options))} is not a known argument', where=next(iter(options)))
@@ -152,7 +156,7 @@ class RayCollector(RaySerialCollector):
         for section in collectors:
             kind.resolve_config(section)
         cfg = kind.resolve_config({**collectors[0], **backend})
-        self._devices = device, per_actor(storing_device, count, 'storing_device'), env_device, policy_devices
+        self._devices = device, storing, env_device, policy_devices
         self._env_num, self._frames, self.total_frames = (
             num_workers_per_collector,
             frames_per_batch,

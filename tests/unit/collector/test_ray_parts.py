@@ -15,9 +15,13 @@ from runs import differences
 
 from rlframe.config import compile_config
 from rlframe.data import Batch
+from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.errors import ActorFailedError, ConfigError
+from rlframe.policy.dqn import DQNPolicy
+from rlframe.policy.ppo import PPOPolicy
 from rlframe.utils.checkpoint.tree import Encoder, decode, to_json
 from rlframe.worker.collector.ray_actor import failure_of, raise_failure
+from rlframe.worker.collector.ray_collector import RayCollector
 from rlframe.worker.collector.ray_shares import Ready, merged, shares, writable
 from rlframe.worker.collector.ray_weights import flatten, is_same, on_cpu, unflatten
 
@@ -229,3 +233,12 @@ def test_what_needs_the_policy_that_is_trained_stays_in_its_process() -> None:
 def test_what_is_on_the_cpu_or_no_module_is_handed_on_as_it_is() -> None:
     network = torch.nn.Linear(2, 2)
     assert on_cpu(network) is network and on_cpu(len) is len and on_cpu(None) is None
+
+
+def test_async_batches_are_no_data_for_an_on_policy_policy_and_come_to_one_place() -> None:
+    spec = GymEnvFactory({'env_id': 'CartPole-v1'}).spec
+    given: dict[str, Any] = {'frames_per_batch': 8, 'num_collectors': 2}
+    with pytest.raises(ConfigError, match='fresh data only'):
+        RayCollector('CartPole-v1', PPOPolicy({}, spec), **given)
+    with pytest.raises(ConfigError, match='come to one place'):
+        RayCollector('CartPole-v1', DQNPolicy({}, spec), storing_device=['cpu', 'cuda:0'], **given)
