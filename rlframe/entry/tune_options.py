@@ -40,7 +40,8 @@ def add_tune(verbs: Verbs, common: argparse.ArgumentParser) -> None:
         '--interval',
         type=count,
         metavar='N',
-        help='evaluations between two decisions of pbt and pb2, and before the first one of median (default: 4)',
+        help='evaluations between two decisions of pbt and pb2, and before the first one of median, and of asha without a'
+        ' budget (default: 4)',
     )
     parser.add_argument(
         '--algorithm', choices=SEARCHES, default='random', help='how to draw (default: random)'

@@ -39,7 +39,8 @@ def make_scheduler(
         name: One of ``SCHEDULERS``.
         cfg: The config that the trials have in common.
         space: What is searched over, by dotted keys.
-        interval: Evaluations between two decisions of PBT and PB2, and before the first one of the median rule.
+        interval: Evaluations between two decisions of PBT and PB2, and before the first one of the median rule and, without a
+            budget in env steps, of ASHA.
 
     Raises:
         ConfigError: If there is none of this name, or this experiment has not what it needs.
@@ -55,25 +56,27 @@ def make_scheduler(
     return MAKERS[name](cfg, space, 4 if interval is None else interval)
 
 
-def _budget(cfg: ResolvedConfig, name: str) -> int:
-    budget: int = cfg.max_env_step
-    if budget >= 10**10:
-        raise ConfigError(
-            f'{name} compares trials after parts of a budget, and this config has none',
-            where='max_env_step',
-            remedy='Give --env-step, or max_env_step in the config.',
-        )
-    return budget
-
-
 def _asha(cfg: ResolvedConfig, space: Mapping[str, Any], interval: int) -> Any:
-    budget = _budget(cfg, 'asha')
-    first = max(1, budget // PARTS)
-    return ASHAScheduler(time_attr=TIME, max_t=budget, grace_period=first, reduction_factor=REDUCTION)
+    """Compares after parts of the budget in env steps; without one, after evaluations, of which 27 intervals are the budget."""
+    in_steps = cfg.max_env_step < 10**10
+    budget, first = (
+        (cfg.max_env_step, cfg.max_env_step // PARTS) if in_steps else (interval * PARTS, interval)
+    )
+    return ASHAScheduler(
+        time_attr=TIME if in_steps else 'training_iteration',
+        max_t=budget,
+        grace_period=max(1, first),
+        reduction_factor=REDUCTION,
+    )
 
 
 def _hyperband(cfg: ResolvedConfig, space: Mapping[str, Any], interval: int) -> Any:
-    _budget(cfg, 'hyperband')
+    if cfg.max_env_step >= 10**10:
+        raise ConfigError(
+            'hyperband compares trials after parts of a budget, and this config has none',
+            where='max_env_step',
+            remedy='Give --env-step, or max_env_step in the config.',
+        )
     return HyperBandScheduler(time_attr=BUDGET_PARTS, max_t=PARTS, reduction_factor=REDUCTION)
 
 

@@ -13,11 +13,12 @@ from ray import tune
 from ray.tune.search.sample import Categorical, Float, Integer
 from runs import CASES, ROOT
 
+from rlframe.config import compile_config, read_config
 from rlframe.entry.__main__ import main
 from rlframe.errors import ConfigError, ExperimentDirError, ExperimentExistsError, MissingDependencyError
 from rlframe.tune import make_tuner, parse_domain, restore_tuner
 from rlframe.tune.names import SCHEDULERS
-from rlframe.tune.schedulers import MAKERS
+from rlframe.tune.schedulers import MAKERS, make_scheduler
 from rlframe.tune.space import described, ends
 
 CONFIG = str(ROOT / CASES['dqn naive'][1])
@@ -174,11 +175,6 @@ REFUSED: dict[str, tuple[Space, dict[str, Any], str]] = {
     'checkpoint_frequency': (RATE, {'checkpoint_frequency': 0}, 'checkpoint_frequency.*>= 1'),
     'unknown scheduler': (RATE, {'scheduler': 'ahsa'}, "'ahsa'.*Did you mean 'asha'"),
     'unknown search': (RATE, {'search': 'optunna'}, "'optunna'.*Did you mean 'optuna'"),
-    'no budget for asha': (
-        RATE,
-        {'scheduler': 'asha', 'max_env_step': None},
-        r'max_env_step: asha.*--env-step',
-    ),
     'no budget for hyperband': (
         RATE,
         {'scheduler': 'hyperband', 'max_env_step': None},
@@ -288,7 +284,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], str]] = {
     'unknown metric': (('-c', CONFIG, '-n', '2', '--metric', 'reward'), "'reward'"),
     'unknown scheduler': (('-c', CONFIG, '-n', '2', '--scheduler', 'ahsa'), 'asha'),
     'unknown override': (('-c', CONFIG, '-n', '2', 'policy.learn.lr=1'), 'learning_rate'),
-    'no budget': (('-c', CONFIG, '-n', '2', '--scheduler', 'asha'), '--env-step'),
+    'no budget': (('-c', CONFIG, '-n', '2', '--scheduler', 'hyperband'), '--env-step'),
     'storage that is not there': (('-c', CONFIG, '-n', '2', '--storage', 'nowhere'), 'no such folder'),
     'no samples': (('-c', CONFIG, '-n', '0'), '--num-samples'),
     'resume with a config': (('-c', CONFIG, '--resume', 'x'), '--resume'),
@@ -325,3 +321,12 @@ def test_bad_command_line_ends_with_2_and_writes_nothing(
 
 def test_command_line_knows_what_there_is() -> None:
     assert tuple(MAKERS) == SCHEDULERS
+
+
+def test_asha_without_a_budget_compares_after_evaluations() -> None:
+    cfg = compile_config(*read_config(CONFIG))
+    without = make_scheduler('asha', cfg, {})
+    assert (without._time_attr, without._max_t) == ('training_iteration', 4 * 27)
+    cfg.max_env_step = 2700
+    within = make_scheduler('asha', cfg, {})
+    assert (within._time_attr, within._max_t) == ('timesteps_total', 2700)
