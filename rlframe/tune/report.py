@@ -91,7 +91,7 @@ def write_report(results: Any) -> Report:
     search = json.loads((folder / SEARCH).read_text(encoding='utf-8'))
     metric, sign = search['metric'], -1.0 if search['mode'] == 'max' else 1.0
     rows = [_row(result, metric, sign) for result in results]
-    rows.sort(key=lambda row: math.inf if math.isnan(row.score) else sign * row.score)
+    rows.sort(key=lambda row: (math.inf if math.isnan(row.score) else sign * row.score, row.env_steps))
     report = Report(folder, metric, tuple(rows), ())
     _write_table(folder / TABLE, rows, metric)
     notes = []
