@@ -8,6 +8,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from fault_envs import wait_until
 from ray_envs import TellingEnv
 from ray_runs import columns
 from runs import differences
@@ -115,19 +116,23 @@ def test_actors_come_and_go_while_frames_are_conserved() -> None:
     for is_sync in (True, False):
         with RayCollector(TellingEnv, frames_per_batch=6, sync=is_sync, num_collectors=1) as collector:
             seen: set[float] = set()
-            for turn in range(12):
-                if turn == 3:
-                    assert collector.add_collectors(num_envs=1) == [1]
-                if turn == 8:
-                    collector.remove_collectors([0])
-                    seen = set()
+
+            def take(collector: RayCollector = collector, seen: set[float] = seen) -> int:
+                """Takes a batch and returns how many actors were seen since ``seen`` was empty."""
                 batch = collector.next()
                 assert len(batch) == 6
                 seen |= set(np.asarray(batch['obs'])[:, 0])
                 c = collector
                 assert c.requested == c.delivered + c.lost + c.stale + c.in_flight
-                if turn == 7:
-                    assert len(seen) == 2
+                return len(seen)
+
+            assert [take() for _ in range(3)] == [1, 1, 1]
+            assert collector.add_collectors(num_envs=1) == [1]
+            assert wait_until(lambda: take() == 2, 30), 'both deliver'
+            collector.remove_collectors([0])
+            seen.clear()
+            for _ in range(4):
+                take()
             assert [actor.rank for actor in collector.remote_collectors()] == [1]
             assert collector.remote_collectors()[0].pid in seen
             with pytest.raises(ConfigError, match='one actor has to remain'):
