@@ -20,7 +20,7 @@ from rlframe.config import changeable
 from rlframe.errors import ConfigError, MissingDependencyError
 from rlframe.registry import nearest
 from rlframe.tune.names import SCHEDULERS
-from rlframe.tune.space import ends, is_searched
+from rlframe.tune.space import ends, searched_options
 from rlframe.tune.trial import BUDGET_PARTS, PARTS
 from rlframe.utils.resolved_config import ResolvedConfig
 
@@ -59,13 +59,11 @@ def make_scheduler(
 def _asha(cfg: ResolvedConfig, space: Mapping[str, Any], interval: int) -> Any:
     """Compares after parts of the budget in env steps; without one, after evaluations, of which 27 intervals are the budget."""
     in_steps = cfg.max_env_step < 10**10
-    budget, first = (
-        (cfg.max_env_step, cfg.max_env_step // PARTS) if in_steps else (interval * PARTS, interval)
-    )
+    budget = cfg.max_env_step if in_steps else interval * PARTS
     return ASHAScheduler(
         time_attr=TIME if in_steps else 'training_iteration',
         max_t=budget,
-        grace_period=max(1, first),
+        grace_period=max(1, budget // PARTS),
         reduction_factor=REDUCTION,
     )
 
@@ -155,7 +153,7 @@ def _in_step(scheduler: Any) -> Any:
 
 def _perturbable(cfg: ResolvedConfig, space: Mapping[str, Any], name: str) -> dict[str, Any]:
     """Returns what is searched over, where all of it may change while a run goes on."""
-    searched = {key: domain for key, domain in space.items() if is_searched(domain)}
+    searched = searched_options(space)
     if not searched:
         raise ConfigError(f'{name} needs an option to change', where='param_space')
     for key, domain in searched.items():

@@ -124,10 +124,10 @@ def check_space(base: TrialBase, space: Mapping[str, Any]) -> list[ResolvedConfi
     Raises:
         ConfigError: If a key is unknown, or a value that may be drawn is impossible.
     """
-    fixed = fixed_options(space)
+    searched = searched_options(space)
+    fixed = {key: value for key, value in space.items() if key not in searched}
     found = [_compiled(base, fixed, 'param_space')]
     known = changeable(found[0])
-    searched = {key: domain for key, domain in space.items() if is_searched(domain)}
     for key, domain in searched.items():
         if not ends(domain) and key not in known:
             raise ConfigError(f'{key} is not a known key.{nearest(key, known)}', where='param_space')
@@ -139,9 +139,9 @@ def check_space(base: TrialBase, space: Mapping[str, Any]) -> list[ResolvedConfi
     return found
 
 
-def fixed_options(space: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the options of a space that are the same in all trials."""
-    return {key: value for key, value in space.items() if not is_searched(value)}
+def searched_options(space: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the options of a space that differ between trials, with their domains."""
+    return {key: domain for key, domain in space.items() if is_searched(domain)}
 
 
 def _with_end(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import json
 import math
@@ -34,7 +35,7 @@ from rlframe.tune.loggers import loggers
 from rlframe.tune.names import METRIC, SEARCHES
 from rlframe.tune.resources import ResourceCheck, bundles_of, check_fits
 from rlframe.tune.schedulers import make_scheduler
-from rlframe.tune.space import check_space, fixed_options, flat_space, is_searched
+from rlframe.tune.space import check_space, flat_space, is_searched
 from rlframe.tune.trainable import RLTrainable
 from rlframe.tune.trial import KEPT_BY_TUNE, SEARCH, TrialBase
 from rlframe.utils.ray_session import connect
@@ -122,12 +123,14 @@ def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
     pair = read_config(config) if isinstance(config, str | Path) else config
     budgets = {'max_env_step': max_env_step, 'max_train_iter': max_train_iter}
     common = parse_overrides(overrides) | {key: value for key, value in budgets.items() if value is not None}
-    compile_config(*pair, overrides=common)
+    compile_config(*pair, overrides=common)  # so that only what the space brings is laid to the space
     space = flat_space(param_space)
-    common |= _absolute_paths(compile_config(*pair, overrides={**common, **fixed_options(space)}))
     base = TrialBase(pair[0], pair[1], common, tuple(str(Path(entry).absolute()) for entry in sys.path))
     possible = check_space(base, space)
     cfg = possible[0]
+    paths = _absolute_paths(cfg)
+    base = dataclasses.replace(base, options=common | paths)
+    space |= {key: paths[key] for key in space.keys() & paths.keys()}
     _check_numbers(
         num_samples=(num_samples, 1),
         checkpoint_frequency=(checkpoint_frequency, 1),

@@ -345,6 +345,14 @@ def test_ray_of_the_user_is_used_and_stays(tmp_path: Path) -> None:
     assert ray.is_initialized() and ray.get_runtime_context().get_job_id() == job
 
 
+def test_path_in_a_space_is_that_of_the_driver_whatever_the_folder_of_the_trial(tmp_path: Path) -> None:
+    (tmp_path / 'first').mkdir()
+    with SerialPipeline(compile_trial(trial_config()), tmp_path / 'first') as pipeline:
+        pipeline.save_checkpoint(tmp_path / 'old')
+    results = search(tmp_path, {'policy.init_from': '../old'}, max_env_step=200)
+    assert results.num_errors == 0
+
+
 def test_trials_can_be_stopped_by_a_score_and_compared_by_rollouts(tmp_path: Path) -> None:
     results = search(
         tmp_path,
