@@ -86,11 +86,9 @@ def drop_replaced_defaults(tree: Tree, before: Tree) -> None:
         names = [section.get('type', part.default) for section in sections]
         if names[0] == names[1] or not all(name in registry.names() for name in names):
             continue
-        was, now = (registry.get(name) for name in names)
-        if hasattr(was, 'config_fields') and hasattr(
-            now, 'config_fields'
-        ):  # else anything may be the user's choice
-            _drop_defaults(sections[1], sections[0], was.config_fields(), now.config_fields())
+        kinds: list[Any] = [registry.get(name) for name in names]
+        if all(hasattr(kind, 'config_fields') for kind in kinds):  # else all may be the user's choice
+            _drop_defaults(sections[1], sections[0], *(kind.config_fields() for kind in kinds))
 
 
 def _drop_defaults(section: Any, before: Mapping[str, Any], was: Options, now: Options) -> None:

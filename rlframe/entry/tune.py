@@ -152,6 +152,7 @@ def _interruptible() -> Iterator[list[int]]:
 def _last_lines(report: Report, interrupted: bool) -> str:
     """Says how the search ended, what was best, and how to use it."""
     from rlframe.tune.report import CONFIG, POLICY
+    from rlframe.tune.trial import short_value
 
     folder, best, written = short_path(report.folder), report.best, report.written
     lines = [f'{row.name} failed: {row.error}' for row in report.errors]
@@ -159,9 +160,9 @@ def _last_lines(report: Report, interrupted: bool) -> str:
     state = 'interrupted and saved' if interrupted else 'done' if best is not None else 'no trial has a score'
     reached = ''
     if best is not None:
-        options = ', '.join(f'{key}={_short(value)}' for key, value in best.options.items())
+        options = ', '.join(f'{key}={short_value(value)}' for key, value in best.options.items())
         lines.append(f'best of {len(report.rows)} trials: {best.name}: {options or "no options of its own"}')
-        reached = f': {report.metric} {_short(best.score)} after {best.env_steps:,} env steps'
+        reached = f': {report.metric} {short_value(best.score)} after {best.env_steps:,} env steps'
     lines.append(f'{state}{reached}. Results: {folder} ({", ".join(written)})')
     if interrupted:
         lines.append(f'go on: python -m rlframe.entry tune --resume {folder}')
@@ -170,7 +171,3 @@ def _last_lines(report: Report, interrupted: bool) -> str:
     if POLICY in written:
         lines.append(f"use it: rlframe.load('{folder}/{POLICY}').act(obs)")
     return '\n'.join(lines)
-
-
-def _short(value: Any) -> str:
-    return f'{value:.4g}' if isinstance(value, float) else str(value)

@@ -35,6 +35,7 @@ def bundles_of(cfg: ResolvedConfig, learner: Mapping[str, float] | None = None) 
 
 
 def _on_cuda(cfg: ResolvedConfig) -> bool:
+    """Whether the policy is to be on CUDA, also where this machine, which only hands trials out, has none."""
     import torch
 
     if cfg.policy.cuda is not None:

@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from rlframe.tune.trial import trial_options
+from rlframe.tune.trial import short_value, trial_options
 
 LIVE_SECONDS, PLAIN_SECONDS = 0.5, 10.0
 """Seconds between two drawings of the table, and between two plain lines where there is no terminal."""
@@ -87,7 +87,7 @@ class TrialTable(Callback):  # type: ignore[misc]  # Ray is untyped
         scored = [trial for trial in trials if not math.isnan(self._best(trial))]
         if scored:
             best = min(scored, key=self._order)
-            options = ', '.join(f'{k.rpartition(".")[2]}={_short(v)}' for k, v in _own(best).items())
+            options = ', '.join(f'{k.rpartition(".")[2]}={short_value(v)}' for k, v in _own(best).items())
             parts.append(f'best {self._best(best):.1f} ({best.trial_id}: {options})')
         parts.append(f'{monotonic() - self._begin:.0f} s')
         return ' | '.join(parts)
@@ -100,7 +100,7 @@ class TrialTable(Callback):  # type: ignore[misc]  # Ray is untyped
             last = trial.last_result or {}
             counts = [f'{last.get(name) or 0:,}' for name in ('training_iteration', 'timesteps_total')]
             scores = [last.get(self._metric, math.nan), self._best(trial)]
-            options = [_short(_own(trial).get(key, '')) for key in keys]
+            options = [short_value(_own(trial).get(key, '')) for key in keys]
             state = WORDS.get(trial.status, trial.status.lower())
             shown = ['' if math.isnan(score) else f'{score:.1f}' for score in scores]
             table.add_row(trial.trial_id, state, *options, *counts, *shown)
@@ -128,7 +128,3 @@ WORDS = {
 
 def _own(trial: Any) -> dict[str, Any]:
     return trial_options(trial.config)
-
-
-def _short(value: Any) -> str:
-    return f'{value:.4g}' if isinstance(value, float) else str(value)

@@ -65,7 +65,6 @@ class RLTrainable(Trainable):  # type: ignore[misc]  # Ray is untyped
                 raise
             failure = failure_of(error)
         raise_failure(failure, f'trial {self.trial_id}')
-        raise AssertionError('an exception was raised')
 
     def log_result(self, result: dict[str, Any]) -> None:
         """Makes sure that what the run itself wrote of its metrics is on disk when its result is."""

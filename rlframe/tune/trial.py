@@ -161,9 +161,8 @@ class Trial:
         pipeline = self.pipeline
         progress, best, evaluations = pipeline.progress, pipeline.evaluator.best, pipeline.evaluations
         envstep, episodes = progress.envstep, progress.episodes
-        wanted = evaluations + (
-            2 if progress.train_iter == 0 else 1
-        )  # the first one is of an untrained policy
+        is_untrained = progress.train_iter == 0  # so the first evaluation says nothing
+        wanted = evaluations + (2 if is_untrained else 1)
 
         def is_scored(pipeline: SerialPipeline) -> bool:
             if pipeline.evaluations < wanted:
@@ -247,6 +246,11 @@ def _owner(folder: Path) -> str | None:
         return str(json.loads(path.read_text(encoding='utf-8'))['trial_id']) if path.is_file() else None
     except (ValueError, KeyError, TypeError) as error:
         raise CheckpointCorruptError(f'not what a trial writes: {error}', where=str(path)) from error
+
+
+def short_value(value: Any) -> str:
+    """Returns an option's value, or a score, as it is shown."""
+    return f'{value:.4g}' if isinstance(value, float) else str(value)
 
 
 def _plain(value: Any) -> Any:

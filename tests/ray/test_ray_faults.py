@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
-from ray_runs import descendants, is_alive
+from ray_runs import descendants, is_alive, output_of
 from runs import DQN, ROOT, records, train
 
 pytestmark = pytest.mark.ray
@@ -21,17 +18,7 @@ OWN = {'num_cpus': 2, 'object_store_memory': SMALLEST_STORE, 'log_to_driver': Fa
 
 def run_script(code: str) -> str:
     """Runs a program in a process of its own, because a process has one Ray, and returns what it prints."""
-    path = os.pathsep.join([str(ROOT), str(ROOT / 'tests'), str(Path(__file__).parent)])
-    done = subprocess.run(
-        [sys.executable, '-c', code],
-        env={**os.environ, 'PYTHONPATH': path},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return output_of(Path.cwd(), '-c', code, path=[ROOT / 'tests', Path(__file__).parent], seconds=240)
 
 
 STORE = f"""

@@ -2,31 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from runs import ROOT
+from ray_runs import output_of
 
 pytestmark = pytest.mark.ray
 PROGRAM = Path(__file__).with_name('own_program.py')
-
-
-def output_of(cwd: Path, *words: str) -> str:
-    """Runs a program in a folder and returns what it prints."""
-    done = subprocess.run(
-        [sys.executable, *words],
-        cwd=cwd,
-        env={**os.environ, 'PYTHONPATH': str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def test_components_that_only_the_program_itself_registers_are_known_in_actors(tmp_path: Path) -> None:

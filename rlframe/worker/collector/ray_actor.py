@@ -7,7 +7,7 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from rlframe.data.batch import Batch
 from rlframe.data.timestep import FloatArray
@@ -304,7 +304,7 @@ def failure_of(error: Exception) -> Failure:
     return Failure(data if is_whole else b'', text, trace)
 
 
-def raise_failure(failure: Failure, who: str) -> None:
+def raise_failure(failure: Failure, who: str) -> NoReturn:
     """Raises the exception that happened in an actor, with the traceback that it had there.
 
     Raises:

@@ -224,7 +224,7 @@ class RaySerialCollector(SerialCollector):
     def _fetch(self, answer: Answer) -> Any:
         """Returns the data of an answer; None where they were lost."""
         rank, size = answer.call.rank, answer.call.size
-        self.lost += size
+        self.lost += size  # until it is here
         data = None if answer.lost else self._pool.get(answer)
         if data is None:
             self._to_reset.add(rank)  # whoever takes its place knows neither episodes nor how to act
