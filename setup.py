@@ -27,6 +27,7 @@ EXTRAS = {
     'test': [
         'pytest',
         'pytest-cov',
+        'pytest-timeout',
         'hypothesis',
         'ruff',
         'mypy',

@@ -130,7 +130,9 @@ def _in_step(scheduler: Any) -> Any:
     """Returns PBT or PB2 whose trials wait for each other at every decision, but for none that has ended.
 
     Without waiting, a trial that is quick takes over the same state again and again while the trial that it comes from
-    waits for a process. With it, Ray waits for ever if the last one that others wait for fails or is done.
+    waits for a process. With it, Ray waits for ever if the last one that others wait for fails or is done, and a trial that is
+    still being saved when it takes over from another one would end after its next checkpoint, as if it were done (ray 2.60,
+    issue 57906).
     """
 
     class InStep(scheduler):  # type: ignore[misc]  # a base that is a value
@@ -147,6 +149,10 @@ def _in_step(scheduler: Any) -> Any:
                 self._next_perturbation_sync += self._perturbation_interval
                 chosen = super().choose_trial_to_run(tune_controller)
             return chosen
+
+        def _exploit(self, tune_controller: Any, trial: Any, trial_to_clone: Any) -> None:
+            trial.temporary_state.saving_to = None  # what it goes on with is the other one's state
+            super()._exploit(tune_controller, trial, trial_to_clone)
 
     return InStep
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ import rlframe
 from rlframe.errors import ResourceError
 from rlframe.pipeline import SerialPipeline
 from rlframe.tune import write_report
+from rlframe.tune.schedulers import make_scheduler
 from rlframe.tune.trial import Trial, compile_trial
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
@@ -101,7 +103,7 @@ def test_pbt_clones_train_with_their_own_rates_and_the_moments_of_the_donor(
 ) -> None:
     results = search(
         tmp_path,
-        {RATE: tune.choice([0.001, 0.002, 0.004, 0.008])},
+        {RATE: tune.uniform(0.001, 0.01)},
         SCORED,
         scheduler='pbt',
         interval=2,
@@ -147,6 +149,45 @@ def test_pbt_goes_on_without_a_trial_that_failed(tmp_path: Path) -> None:
     ended = sorted((result.metrics or {}).get('timesteps_total', 0) >= 900 for result in results)
     assert ended == [False, True, True, True]
     assert (Path(results.experiment_path) / 'pbt_global.txt').read_text().count('\n') >= 2
+
+
+class SlowToSave(tune.Trainable):
+    """The worse one of two trials takes long to be saved, and meanwhile the better one comes to the decision too."""
+
+    def setup(self, config: dict[str, Any]) -> None:
+        self.is_worse = config[RATE] == 0.001
+
+    def step(self) -> dict[str, Any]:
+        time.sleep(0 if self.is_worse else 0.4)
+        return {'eval/mean_reward': float(not self.is_worse), 'done': self.iteration == 3}
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        time.sleep(2 if self.is_worse and self.iteration == 2 else 0)
+        Path(checkpoint_dir, 'any').touch()
+
+    def load_checkpoint(self, checkpoint: Any) -> None: ...
+
+
+@pytest.mark.filterwarnings('ignore:Consider boosting PBT')
+def test_trial_that_is_being_saved_when_it_takes_over_goes_on_to_its_end(tmp_path: Path) -> None:
+    space = {RATE: tune.grid_search([0.001, 0.002])}
+    cfg = compile_trial(trial_config())
+    tuner = tune.Tuner(
+        SlowToSave,
+        param_space=space,
+        tune_config=tune.TuneConfig(
+            metric='eval/mean_reward', mode='max', scheduler=make_scheduler('pbt', cfg, space, 2)
+        ),
+        run_config=tune.RunConfig(
+            storage_path=str(tmp_path),
+            name='slow',
+            verbose=0,
+            checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=1),
+        ),
+    )
+    results = tuner.fit()
+    assert [result.metrics['training_iteration'] for result in results] == [4, 4]
+    assert (tmp_path / 'slow' / 'pbt_global.txt').is_file()
 
 
 @pytest.mark.filterwarnings('ignore:The optimal value found for dimension', 'ignore:scipy.optimize')
