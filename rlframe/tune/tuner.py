@@ -7,6 +7,7 @@ import importlib.util
 import json
 import math
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -82,7 +83,7 @@ def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
     resources: Mapping[str, float] | None = None,
     max_failures: int = 0,
     checkpoint_frequency: int = 1,
-    reuse_actors: bool = True,
+    reuse_actors: bool | None = None,
     callbacks: Sequence[Any] = (),
     ray_init_config: Mapping[str, Any] | None = None,
 ) -> Tuner:
@@ -112,7 +113,8 @@ def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
         resources: What the process that learns takes: ``{'CPU': 1}``, and a GPU for a policy on CUDA.
         max_failures: How often a trial is begun again from its last checkpoint after an error; -1: always.
         checkpoint_frequency: Evaluations between two checkpoints of a trial.
-        reuse_actors: Whether a process that a trial leaves is used for the next one.
+        reuse_actors: Whether a process that a trial leaves is used for the next one. Where not given: with all schedulers but PBT
+            and PB2, whose paused trials it can cost CPUs of the cluster (ray 2.60, issue 64693).
         callbacks: Callbacks of ``ray.tune``.
         ray_init_config: Arguments of ``ray.init``, where Ray is started here.
 
@@ -145,6 +147,10 @@ def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
     for key, what in ((metric, 'metric'), *((key, 'stop') for key in stop or ())):
         _check_key(key, what, cfg)
     ends_early = make_scheduler(scheduler, cfg, space, interval) if isinstance(scheduler, str) else scheduler
+    clones = isinstance(ends_early, PopulationBasedTraining)
+    if reuse_actors is None:
+        reuse_actors = not clones
+        warnings.filterwarnings('ignore', 'Consider boosting PBT')  # by what it is not safe with
     if isinstance(search, str):
         search = _make_search(search, space, seed, max_concurrent_trials)
         max_concurrent_trials = 0
@@ -184,7 +190,7 @@ def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
             failure_config=FailureConfig(max_failures=max_failures),
             sync_config=SyncConfig(sync_artifacts=True),
             checkpoint_config=CheckpointConfig(
-                num_to_keep=None if isinstance(ends_early, PopulationBasedTraining) else KEPT,
+                num_to_keep=None if clones else KEPT,
                 checkpoint_score_attribute=metric,
                 checkpoint_score_order=mode,
                 checkpoint_frequency=checkpoint_frequency,

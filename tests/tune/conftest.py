@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from runs import ROOT
-from tune_runs import ENVIRONMENT, ray_results
+from tune_runs import CPUS, ENVIRONMENT, has_free_cpus, ray_results
 
-CPUS = 2
 TESTS = ROOT / 'tests', ROOT / 'tests' / 'tune'
 """Folders that the processes of Ray find the classes of tests in."""
 
@@ -47,8 +45,4 @@ def ray_of_file() -> Iterator[None]:
 @pytest.fixture
 def two_cpus(ray_of_file: None) -> None:
     """The Ray of the file, once the processes of the test before have given their CPUs back."""
-    import ray
-
-    until = time.monotonic() + 30
-    while ray.available_resources().get('CPU', 0) < CPUS and time.monotonic() < until:
-        time.sleep(0.05)
+    assert has_free_cpus(), 'a test before lost some'

@@ -19,6 +19,7 @@ from tune_runs import (
     assert_same_state,
     children,
     comparable,
+    has_free_cpus,
     ray_results,
     run_records,
     saved_state,
@@ -39,7 +40,7 @@ FAULT = 'env.kwargs.fault'
 
 @pytest.fixture(autouse=True)
 def nothing_is_left(two_cpus: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Every search leaves the working directory and Ray's own folder for results as they were, and no thread."""
+    """Every search leaves the working directory, Ray's own folder for results and all CPUs as they were, and no thread."""
     cwd = tmp_path / 'cwd'
     cwd.mkdir()
     monkeypatch.chdir(cwd)
@@ -47,6 +48,7 @@ def nothing_is_left(two_cpus: None, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     yield
     assert list(cwd.iterdir()) == [] and ray_results() == before
     assert threading.active_count() <= threads + 1, [thread.name for thread in threading.enumerate()]
+    assert has_free_cpus(), ray.available_resources()
 
 
 def rows(result: Any) -> list[dict[str, Any]]:
@@ -96,11 +98,7 @@ def test_asha_stops_the_worst_early_and_says_what_was_best(tmp_path: Path) -> No
     assert rlframe.load(report.folder / 'best_policy').act(np.zeros(2, np.float32)) in (0, 1)
 
 
-@pytest.mark.filterwarnings('ignore:Consider boosting PBT')
-@pytest.mark.parametrize('reuse_actors', [True, False])
-def test_pbt_clones_train_with_their_own_rates_and_the_moments_of_the_donor(
-    reuse_actors: bool, tmp_path: Path
-) -> None:
+def test_pbt_clones_train_with_their_own_rates_and_the_moments_of_the_donor(tmp_path: Path) -> None:
     results = search(
         tmp_path,
         {RATE: tune.uniform(0.001, 0.01)},
@@ -110,7 +108,6 @@ def test_pbt_clones_train_with_their_own_rates_and_the_moments_of_the_donor(
         num_samples=2,
         seed=1,
         max_env_step=900,
-        reuse_actors=reuse_actors,
     )
     assert results.num_errors == 0
     exploits = (Path(results.experiment_path) / 'pbt_global.txt').read_text().splitlines()

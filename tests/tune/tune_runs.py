@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import ray
 from runs import CASES, ROOT, differences, records
 
 from rlframe.config.tree import parse_value
@@ -16,6 +18,8 @@ from rlframe.tune import make_tuner
 from rlframe.tune.trial import CHECKPOINT
 from rlframe.utils.checkpoint import load_checkpoint
 
+CPUS = 2
+"""Of the Ray that the tests of a file share."""
 RATE = 'policy.learn.learning_rate'
 SCORED = {'env.env_id': 'tune_envs:ScoredEnv', 'env.kwargs.score': 1.0}
 """Options: an env whose return is told."""
@@ -121,6 +125,14 @@ def ray_results() -> set[Path]:
     """Returns what lies in the folder that Ray writes to where nothing else is said."""
     folder = Path.home() / 'ray_results'
     return set(folder.iterdir()) if folder.is_dir() else set()
+
+
+def has_free_cpus(seconds: float = 30) -> bool:
+    """Returns whether all CPUs of the Ray of the test are free, or become so meanwhile."""
+    until = time.monotonic() + seconds
+    while not (free := ray.available_resources().get('CPU', 0) >= CPUS) and time.monotonic() < until:
+        time.sleep(0.05)
+    return free
 
 
 def children() -> set[int]:
