@@ -18,6 +18,7 @@ from fakes import config_pair
 from fault_envs import wait_until
 from ray_envs import RankError
 from ray_runs import BATTLES, RAY, columns, config_of, is_alive
+from runs import differences
 
 from rlframe import build
 from rlframe.config import compile_config
@@ -127,6 +128,23 @@ def test_without_updates_after_each_batch_old_weights_act_until_the_interval() -
             collector.collect(8, train_iter=turn)
             seen += collector.versions
         assert seen == [1, 1, 1, 2, 2, 2, 3, 3]
+
+
+def test_saved_collector_goes_on_acting_with_the_weights_that_its_actors_had() -> None:
+    options = {'num_collectors': 2, 'update_after_each_batch': False, 'max_weight_update_interval': 5}
+    with collecting(collector=options) as (collector, policy):
+        collector.collect(8, train_iter=0)
+        learn(policy, 1)
+        collector.collect(8, train_iter=1)
+        state = collector.state_dict()
+        rounds = []
+        for _ in range(2):
+            rounds.append([])
+            for turn in range(4):
+                rounds[-1].append((columns(collector.collect(8, train_iter=turn)), collector.versions))
+            collector.load_state_dict(state)
+    assert [versions for _, versions in rounds[1]] == [[1, 1], [1, 1], [1, 1], [2, 2]]
+    assert differences(*rounds) == []
 
 
 def test_async_returns_exactly_what_is_asked_for_and_keeps_count() -> None:

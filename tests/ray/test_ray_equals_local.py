@@ -35,10 +35,20 @@ def test_one_actor_ends_with_the_bits_of_the_run_in_process(case: str, tmp_path:
     assert differences(local, remote) == []
 
 
+RARELY = ('collector.update_after_each_batch=false', 'collector.max_weight_update_interval=7')
+
+
 @pytest.mark.parametrize(
-    ('case', 'actors'), [('dqn naive', 1), pytest.param('ppo', 2, marks=pytest.mark.slow)]
+    ('case', 'actors', 'more'),
+    [
+        ('dqn naive', 1, ()),
+        pytest.param('dqn naive', 2, RARELY, marks=pytest.mark.slow),
+        pytest.param('ppo', 2, (), marks=pytest.mark.slow),
+    ],
 )
-def test_killed_and_resumed_run_ends_with_the_same_bits(case: str, actors: int, tmp_path: Path) -> None:
+def test_killed_and_resumed_run_ends_with_the_same_bits(
+    case: str, actors: int, more: tuple[str, ...], tmp_path: Path
+) -> None:
     config = "collector.ray_init_config={'num_cpus': 2, 'object_store_memory': 2e8, 'log_to_driver': False}"
-    words = (*CASES[case], *RAY, f'collector.num_collectors={actors}', config, *LENGTH, every(51))
+    words = (*CASES[case], *RAY, f'collector.num_collectors={actors}', config, *more, *LENGTH, every(51))
     assert_same_end(*killed_and_straight(tmp_path, *words))

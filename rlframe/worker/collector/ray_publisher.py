@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import ray
 
 from rlframe.worker.collector.ray_pool import ActorPool
-from rlframe.worker.collector.ray_weights import flatten, is_same
+from rlframe.worker.collector.ray_weights import flatten, is_same, unflatten
 
 
 class Publisher:
@@ -52,7 +52,7 @@ class Publisher:
         if is_due:
             self.publish()
         if there != incarnation or ((is_due or self._always) and version != self.version):
-            self._at[rank] = (incarnation, self.version, 1)
+            self._at[rank] = (incarnation, self.version, 1 + (batches if version == self.version else 0))
             return self.version, self._ref
         self._at[rank] = (incarnation, version, batches + 1)
         return version, None
@@ -63,6 +63,29 @@ class Publisher:
         for rank in ranks:
             self._at.pop(rank, None)
 
-    def forget(self) -> None:
-        """Takes nothing for granted of what actors have."""
+    def state_dict(self) -> dict[str, Any]:
+        """Returns what actors will go on acting with: nothing where each request brings the newest weights anyway.
+
+        Of the versions that actors have, the newest one is kept.
+        """
+        if self._always or self._ref is None:
+            return {}
+        batches = {
+            str(rank): count for rank, (_, version, count) in self._at.items() if version == self.version
+        }
+        return {'version': self.version, 'weights': unflatten(self._newest), 'batches': batches}
+
+    def load_state_dict(self, state: Mapping[str, Any], ranks: Mapping[int, int]) -> None:
+        """Continues from ``state_dict()``; every actor is given its weights once more.
+
+        Args:
+            state: What that returned.
+            ranks: The ranks there, and what they are here.
+        """
         self._at = {}
+        if state:
+            self.version, self._ref = state['version'], ray.put(flatten(state['weights']))
+            self._newest = ray.get(self._ref)
+            self._at = {
+                ranks[int(rank)]: (-1, self.version, count) for rank, count in state['batches'].items()
+            }

@@ -291,8 +291,7 @@ class RaySerialCollector(SerialCollector):
         in_order = [taken[rank] for rank in sorted(taken)]
         for answer, data in in_order:
             self._count(answer, data)
-        parts = [Ready(answer.value.version, data, answer.call.size) for answer, data in in_order]
-        return self._delivered(parts)
+        return self._delivered([Ready(a.value.version, data, a.call.size) for a, data in in_order])
 
     # first ready, first served
 
@@ -359,6 +358,7 @@ class RaySerialCollector(SerialCollector):
             'pool': self._pool.state_dict(),
             'ranks': self._pool.ranks,
             'to_reset': sorted(self._to_reset),
+            'publisher': self._publisher.state_dict(),
             'ready': self._ready.state_dict(self._publisher.version),
             'log': self._log.state_dict(),
             'players': self._players.state(),
@@ -381,11 +381,11 @@ class RaySerialCollector(SerialCollector):
             )
         self._drain()
         known = {rank: (own,) for rank, own in zip(ranks, saved, strict=True) if own is not None}
-        self._publisher.forget()
+        here = dict(zip(state.get('ranks', ranks), ranks, strict=True))
+        self._publisher.load_state_dict(state.get('publisher', {}), here)
         for rank, acting in self._pool.ask_all('load', known).items():
             self._take_acting(rank, acting)
         self._pool.load_state_dict(state.get('pool', {}))
-        here = dict(zip(state.get('ranks', ranks), ranks, strict=True))
         self._to_reset = {*(here[rank] for rank in state['to_reset']), *(set(ranks) - set(known))}
         self._ready.load_state_dict(state['ready'], self._publisher.version)
         self._headers = {}
