@@ -15,7 +15,7 @@ from rlframe.registry import ENV_MANAGER_REGISTRY, ENV_REGISTRY, SERIAL_COLLECTO
 from rlframe.utils.lazy import LazyModule
 from rlframe.utils.progress import Progress
 from rlframe.utils.seed import component_rng, incarnation_seed, set_seed
-from rlframe.worker.collector.ray_actor import Parts
+from rlframe.worker.collector.ray_actor import Parts, reseed
 from rlframe.worker.collector.ray_weights import on_cpu
 
 torch = LazyModule('torch')
@@ -111,23 +111,53 @@ def check_devices(devices: Sequence[Any], remote_configs: Sequence[Mapping[str, 
             )
 
 
+class RandomActions:
+    """Draws actions from a space; its generator is all that acting with it changes.
+
+    Args:
+        space: Space of one action.
+        rng: Generator that each drawing is seeded by.
+    """
+
+    def __init__(self, space: Any, rng: np.random.Generator) -> None:
+        self._space, self._rng = space, rng
+
+    def __call__(self, count: int) -> Array:
+        """Returns actions, [count, ...]."""
+        self._space.seed(int(self._rng.integers(2**31)))
+        return np.stack([self._space.sample() for _ in range(count)])
+
+    def state(self) -> dict[str, Any]:
+        """Returns the state of the generator."""
+        return {'rng': self._rng.bit_generator.state}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Continues from ``state()``."""
+        self._rng.bit_generator.state = state['rng']
+
+    def statistics(self) -> dict[str, Any]:
+        """Has none."""
+        return {}
+
+
 class PlainFace:
     """The collect face of what is no policy of rlframe: a module or function from observations to actions, or nothing.
 
     Args:
         act: Maps observations [n, ...], as tensors where it is a module, to actions [n, ...]; None acts at random.
         spec: Spaces of the env.
+        rng: Generator of random actions.
     """
 
-    def __init__(self, act: Any, spec: EnvSpec) -> None:
-        self._act, self._spec = act, spec
+    def __init__(self, act: Any, spec: EnvSpec, rng: np.random.Generator) -> None:
+        self._act, self._random = act, RandomActions(spec.action_space, rng)
         first = next(iter(act.parameters()), None) if hasattr(act, 'parameters') else None
         self._device = None if first is None else first.device
 
     def forward(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         """Returns the actions."""
         if self._act is None:
-            action = np.stack([self._spec.action_space.sample() for _ in env_id])
+            action = self._random(len(env_id))
         elif hasattr(self._act, 'state_dict'):
             with torch.inference_mode():
                 action = self._act(torch.as_tensor(obs, device=self._device)).cpu().numpy()
@@ -147,8 +177,10 @@ class PlainFace:
         }
 
     def get_attribute(self, name: str) -> Any:
-        """Knows nothing."""
-        raise AttributeError(name)
+        """Returns ``acting`` where actions are random, of which the generator is all that acting changes."""
+        if name != 'acting' or self._act is not None:
+            raise AttributeError(name)
+        return self._random
 
     def reset(self, env_id: IntArray | None) -> None:
         """Has nothing to forget."""
@@ -161,10 +193,6 @@ class PlainFace:
         """Takes the weights of a module."""
         if state:
             self._act.load_state_dict(state['model'])
-
-    def seed(self, seed: int) -> None:
-        """Seeds random actions."""
-        self._spec.action_space.seed(seed)
 
 
 class RandomForward:
@@ -239,7 +267,7 @@ class MakeFromPython:
     def face(self, policy: Any) -> Any:
         """Returns the collect face of what the constructor was given."""
         if not hasattr(policy, 'collect_mode'):
-            return PlainFace(policy, self.spec)
+            return PlainFace(policy, self.spec, component_rng(self._seed, 'policy'))
         return (
             policy.collect_mode
             if self._explores
@@ -248,11 +276,12 @@ class MakeFromPython:
 
     def at_random(self, face: Any, seed: int, rank: int) -> Any:
         """Returns a face that acts at random and records the same."""
-        if isinstance(face, PlainFace):
-            plain: Any = PlainFace(None, self.spec)
-            plain.forward = RandomForward(PlainFace(None, self.spec))
-            return plain
-        return face.get_attribute('at_random')(component_rng(seed, 'random_collect', rank))
+        rng = component_rng(seed, 'random_collect', rank)
+        if not isinstance(face, PlainFace):
+            return face.get_attribute('at_random')(rng)
+        plain: Any = PlainFace(None, self.spec, rng)
+        plain.forward = RandomForward(PlainFace(None, self.spec, rng))
+        return plain
 
     def __call__(self, rank: int, incarnation: int) -> Parts:
         """Makes envs, policy and collector."""
@@ -263,7 +292,7 @@ class MakeFromPython:
         own = rank if section.get('sync', True) else rank + 1
         face, progress = self.face(self._policy(seed, own, rank)), Progress()
         if isinstance(face, PlainFace):
-            face.seed(seed + rank)
+            reseed(face, seed, own)
         manager: Any = ENV_MANAGER_REGISTRY.get('base')
         env = manager.from_factory(self.factory(rank), self._env_num)
         collector = SERIAL_COLLECTOR_REGISTRY.build(
