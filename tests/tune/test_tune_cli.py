@@ -89,8 +89,10 @@ def rows(trial: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (trial / 'result.json').read_text().splitlines()]
 
 
-def until_it_runs(process: subprocess.Popen[str], folder: Path) -> None:
-    """Waits until both trials have checkpoints that a snapshot of the search knows of."""
+def until_it_runs(
+    process: subprocess.Popen[str], folder: Path, is_far_enough: Callable[[], bool] = lambda: True
+) -> None:
+    """Waits until both trials have checkpoints that a snapshot of the search knows of, and it is far enough."""
     limit = time.monotonic() + 120
 
     def is_known() -> bool:
@@ -98,10 +100,20 @@ def until_it_runs(process: subprocess.Popen[str], folder: Path) -> None:
         checkpoints = [path.stat().st_mtime for path in folder.glob('trial_*/checkpoint_000001')]
         return len(checkpoints) == 2 and bool(snapshots) and max(snapshots) > max(checkpoints) + 0.5
 
-    while not is_known():
+    while not (is_known() and is_far_enough()):
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < limit, 'the search does not get going'
         time.sleep(0.05)
+
+
+def kill(process: subprocess.Popen[str], home: Path) -> None:
+    """Kills a search, and waits for the end of everything that it started."""
+    process.kill()
+    process.communicate()
+    until = time.monotonic() + 30
+    while processes_of(home):
+        assert time.monotonic() < until, 'processes of a killed search end'
+        time.sleep(0.1)
 
 
 def assert_whole(folder: Path, options: dict[str, Any], tmp_path: Path) -> None:
@@ -176,12 +188,7 @@ def test_killed_search_goes_on_elsewhere_with_the_same_bits(start: Start, home: 
     cwd.mkdir(), elsewhere.mkdir()
     process = start(cwd, *SEARCH, '--env-step', str(BUDGET), '--name', 'mine', *SLOW)
     until_it_runs(process, cwd / 'mine')
-    process.kill()
-    process.communicate()
-    until = time.monotonic() + 30
-    while processes_of(home):
-        assert time.monotonic() < until, 'processes of a killed search end'
-        time.sleep(0.1)
+    kill(process, home)
     seen = {trial.name: len(rows(trial)) for trial in trials(cwd / 'mine')}
     shutil.move(cwd / 'mine', tmp_path / 'moved')
     os.rmdir(cwd)
@@ -192,6 +199,23 @@ def test_killed_search_goes_on_elsewhere_with_the_same_bits(start: Start, home: 
         assert rows(trial)[-1]['iterations_since_restore'] < rows(trial)[-1]['training_iteration'], since
     options = {'env.env_id': 'tune_envs:ScoredEnv', 'max_env_step': BUDGET}
     assert_whole(tmp_path / 'moved', options, tmp_path / 'straight')
+
+
+def test_killed_population_goes_on_to_its_end(start: Start, home: Path, tmp_path: Path) -> None:
+    space = ('--search', 'policy.learn.learning_rate=loguniform(0.001,0.01)', '--num-samples', '2')
+    pbt = ('--scheduler', 'pbt', '--interval', '4', '--seed', '0', '--name', 'mine')
+    process = start(tmp_path, 'tune', *DQN, *space, *pbt, '--env-step', '1700', *SLOW)
+    folder = tmp_path / 'mine'
+    taken_over = folder / 'pbt_global.txt'
+    until_it_runs(process, folder, lambda: taken_over.is_file())
+    kill(process, home)
+    before = len(taken_over.read_text().splitlines())
+    out, err = finish(start(tmp_path, 'tune', '--resume', 'mine'))
+    assert 'done: eval/mean_reward' in out and 'Traceback' not in err
+    assert len(taken_over.read_text().splitlines()) > before, 'the population goes on as one'
+    for trial in trials(folder):
+        last = rows(trial)[-1]
+        assert last['done'] and last['timesteps_total'] == last['envstep'] >= 1700
 
 
 def test_search_in_which_every_trial_fails_ends_with_1_and_says_why(start: Start, tmp_path: Path) -> None:
