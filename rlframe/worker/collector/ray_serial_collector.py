@@ -381,11 +381,11 @@ class RaySerialCollector(SerialCollector):
             )
         self._drain()
         known = {rank: (own,) for rank, own in zip(ranks, saved, strict=True) if own is not None}
-        here = dict(zip(state.get('ranks', ranks), ranks, strict=True))
-        self._publisher.load_state_dict(state.get('publisher', {}), here)
         for rank, acting in self._pool.ask_all('load', known).items():
             self._take_acting(rank, acting)
         self._pool.load_state_dict(state.get('pool', {}))
+        here = dict(zip(state.get('ranks', ranks), ranks, strict=True))
+        self._publisher.load_state_dict(state.get('publisher', {}), here)
         self._to_reset = {*(here[rank] for rank in state['to_reset']), *(set(ranks) - set(known))}
         self._ready.load_state_dict(state['ready'], self._publisher.version)
         self._headers = {}
