@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import tempfile
+from pathlib import Path
 
 import pytest
 import torch
 
 torch.set_num_threads(1)
+
+CONFIG_HOME = tempfile.mkdtemp(prefix='rlframe-tests-')
+"""Stands for the user's configuration folder, also in the processes that tests start."""
+os.environ['XDG_CONFIG_HOME'] = CONFIG_HOME
+os.environ.pop('RLFRAME_TRUST_KEY', None)
 
 LONG = (
     r'\[.*(async|Patient)',
@@ -20,6 +29,24 @@ LONG = (
     r'test_stall\.py',
 )
 """Tests that start many processes or train for seconds, by their names; each has quicker sisters, which are not slow."""
+
+
+@pytest.fixture(scope='session')
+def small_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a short run of this user, with an export; tests take copies of it."""
+    from foreign import make_small_run
+
+    before = Path.cwd()
+    os.chdir(tmp_path_factory.mktemp('small_run'))
+    try:
+        return make_small_run()
+    finally:
+        os.chdir(before)
+
+
+def pytest_unconfigure() -> None:
+    """Deletes what stands for the user's configuration folder."""
+    shutil.rmtree(CONFIG_HOME, ignore_errors=True)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -23,6 +23,8 @@ else:
 
 ACTION_MASK = 'action_mask'
 """Field of an observation that tells which actions are allowed."""
+SUPPORTED = 'Box, Discrete, MultiDiscrete, MultiBinary, and Dict (with strings as keys) and Tuple of these'
+"""Spaces that observations may have."""
 BAD_OBS = (TypeError, ValueError, LookupError)
 """What packing raises where an observation is not of its space."""
 Casting = Literal['same_kind', 'unsafe']
@@ -55,10 +57,42 @@ def obs_dtype(space: gymnasium.Space[Any], path: str = 'obs') -> tuple[np.dtype[
         raise IncompatibleError(
             f'{path} has the space {space!r}, which is not supported',
             where='env.env_id',
-            remedy='Supported: Box, Discrete, MultiDiscrete, MultiBinary, and Dict (with strings as keys) and Tuple of these.'
-            " A wrapper can make one of it, such as env.wrappers=['FlattenObservation'].",
+            remedy=f'Supported: {SUPPORTED}.{_wrapper_for(space)}',
         )
-    return struct_dtype({name: obs_dtype(part, field_path(path, name)) for name, part in parts.items()}), ()
+    try:
+        return struct_dtype(
+            {name: obs_dtype(part, field_path(path, name)) for name, part in parts.items()}
+        ), ()
+    except IncompatibleError as error:
+        if path == 'obs' and (remedy := _filter_for(space)):
+            error.remedy = f'Supported: {SUPPORTED}. {remedy}'
+        raise
+
+
+def _wrapper_for(space: gymnasium.Space[Any]) -> str:
+    """Returns advice on a wrapper that converts a space to a Box, or an empty string."""
+    flat: Any
+    try:
+        flat = gymnasium.spaces.flatten_space(space)
+    except (NotImplementedError, ValueError, TypeError):
+        flat = space
+    is_box = isinstance(flat, gymnasium.spaces.Box)
+    return " env.wrappers=['FlattenObservation'] makes a Box of it." if is_box else ''
+
+
+def _filter_for(space: gymnasium.Space[Any]) -> str:
+    """Returns advice on a wrapper that keeps the supported parts of a Dict, or an empty string."""
+    kept = []
+    for name, part in fields_of(space).items():
+        try:
+            obs_dtype(part, name)
+        except IncompatibleError:
+            continue
+        kept.append(name)
+    if not kept or not isinstance(space, gymnasium.spaces.Dict):
+        return ''
+    wrapper = f"dict(type='gymnasium.wrappers:FilterObservation', filter_keys={kept})"
+    return f'To keep the supported parts: env.wrappers=[{wrapper}].'
 
 
 def zero_obs(space: gymnasium.Space[Any], *leading: int) -> Array:

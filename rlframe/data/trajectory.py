@@ -13,6 +13,7 @@ import numpy as np
 
 from rlframe.data.batch import Batch
 from rlframe.data.timestep import Array, BoolArray, IntArray
+from rlframe.utils.checkpoint.schema import FLAG, array, check_state, dict_of, part, rows
 
 Columns = dict[str, Array]
 
@@ -99,7 +100,12 @@ class NStepWindow:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continues from ``state_dict()``."""
-        for name in ('start', 'count', 'reward', 'discount'):
+        own = {name: getattr(self, f'_{name}') for name in ('start', 'count', 'reward', 'discount')}
+        kinds = {
+            name: array('iu' if value.dtype.kind in 'iu' else 'f', value.shape) for name, value in own.items()
+        }
+        check_state(state, {**kinds, 'columns': dict_of(rows(len(self._count)))})
+        for name in own:
             getattr(self, f'_{name}')[:] = state[name]
         self._columns = {name: column.copy() for name, column in state['columns'].items()}
 
@@ -164,6 +170,8 @@ class SequenceCutter:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continues from ``state_dict()``."""
+        env_num = self._env_num
+        check_state(state, {'count': array('iu', (env_num,)), 'columns': dict_of(rows(env_num))})
         self._count[:] = state['count']
         self._columns = {name: column.copy() for name, column in state['columns'].items()}
 
@@ -225,6 +233,18 @@ class TrajectoryRecorder:
         self._owner[self._size : end] = env_id
         self.in_order = self.in_order and env_id.tobytes() == self._in_env_order
         self._size = end
+
+    def add_column(self, name: str, value: Any) -> None:
+        """Gives all rows that are held, or finished and not taken yet, one more column; no effect where they have it.
+
+        Args:
+            name: Of the column.
+            value: Its value in these rows, a NumPy scalar.
+        """
+        for stage in (self._window, self._cutter):
+            if stage is not None:
+                _fill(stage._columns, name, value, 2)
+        _fill(self._columns, name, value, 1 if self._cutter is None else 2)
 
     def _grow(self, capacity: int, rows: Columns) -> None:
         for name, column in rows.items():
@@ -335,12 +355,21 @@ class TrajectoryRecorder:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continues from ``state_dict()``."""
+        check_state(state, {'owner': array('iu', (None,)), 'in_order': FLAG})
+        check_state(state, {'columns': dict_of(rows(len(state['owner'])))})
         self._owner, self.in_order = state['owner'].copy(), state['in_order']
         self._size = len(self._owner)
         self._columns = {name: column.copy() for name, column in state['columns'].items()}
         for name, stage in (('window', self._window), ('cutter', self._cutter)):
             if stage is not None:
-                stage.load_state_dict(state[name])
+                with part(name):
+                    stage.load_state_dict(state[name])
+
+
+def _fill(columns: Columns, name: str, value: Any, axes: int) -> None:
+    """Adds a column of one value to columns that share their first ``axes`` axes; none to no columns."""
+    if columns and name not in columns:
+        columns[name] = np.full(next(iter(columns.values())).shape[:axes], value)
 
 
 def _copy_state(state: dict[str, Any], columns: Columns) -> dict[str, Any]:

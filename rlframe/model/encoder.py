@@ -28,6 +28,8 @@ NATURE_LAYERS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
 """Convolutions for images of at least ``NATURE_SIZE``. Source: Mnih et al. (2015), Methods."""
 NATURE_SIZE = 36
 """Least height and width that ``NATURE_LAYERS`` leave something of."""
+MOST_CHANNELS = 4
+"""Channel counts of images: grayscale, RGB, RGBA."""
 SMALL_LAYERS = ((16, 3, 1),)
 """Convolutions for smaller images. Source: Young & Tian, MinAtar (2019), section 3."""
 
@@ -161,7 +163,8 @@ def make_reader(
         image_layout: ``'hwc'`` or ``'chw'``, or ``'auto'``: channels are the smaller one of the first and the last axis.
 
     Raises:
-        IncompatibleError: If ``conv_layers`` are given where there is no image to read, or one that is too small.
+        IncompatibleError: If ``conv_layers`` are given where there is no image to read, or one that is too small, or if
+            ``image_layout`` takes the channels of a picture for one of its sides.
     """
     if conv_layers and not _has_image(space):
         raise IncompatibleError(
@@ -181,6 +184,8 @@ def make_reader(
         if _has_image(part):
             is_hwc = _is_hwc(part.shape or (), image_layout)
             layers = _default_layers(part.shape or (), is_hwc) if conv_layers is None else conv_layers
+            if layers or conv_layers is None:
+                _check_layout(part.shape or (), is_hwc, path)
             return ImageEncoder(part, layers, is_hwc, activation, path) if layers else Flatten(part)
         return Flatten(part)
 
@@ -196,6 +201,26 @@ def _has_image(space: gymnasium.Space[Any]) -> bool:
 
 def _is_hwc(shape: tuple[int, ...], layout: str) -> bool:
     return shape[-1] <= shape[-3] if layout == 'auto' else layout == 'hwc'
+
+
+def _check_layout(shape: tuple[int, ...], is_hwc: bool, path: str) -> None:
+    """Checks that the layout does not read the channels of an image as height or width.
+
+    Raises:
+        IncompatibleError: If the image would be a few pixels high or wide with more channels than that, but not in the
+            other layout.
+    """
+    if is_hwc == _is_hwc(shape, 'auto'):
+        return
+    channels, height, width = _chw(shape[-3:], is_hwc)
+    if height == width or min(height, width) > MOST_CHANNELS or channels <= MOST_CHANNELS:
+        return
+    raise IncompatibleError(
+        f'{path} of shape {list(shape)} would be read as {channels} channels of {height}x{width}',
+        where='policy.model.image_layout',
+        got='hwc' if is_hwc else 'chw',
+        expected=f"'{'chw' if is_hwc else 'hwc'}' or 'auto'",
+    )
 
 
 def _chw(shape: tuple[int, ...], is_hwc: bool) -> tuple[int, int, int]:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlframe.policy.normalize import Normalizer
+from rlframe.utils.checkpoint.schema import GENERATOR, check_state
 from rlframe.utils.lazy import LazyModule
 
 torch = LazyModule('torch')
@@ -40,6 +41,7 @@ class ActingState:
 
     def _load_acting_state(self, state: Mapping[str, Any]) -> None:
         """Continues from ``_acting_state()``."""
+        check_state(state, {'rng': GENERATOR})
         self._normalizer.load_state_dict(state)
         self._rng.bit_generator.state = state['rng']
 

@@ -14,6 +14,7 @@ from rlframe.policy.actions import ActionMap
 from rlframe.policy.base_policy import Policy
 from rlframe.policy.guard import NAN_POLICY
 from rlframe.policy.optim import OPTIMIZER, Optimizer
+from rlframe.utils.checkpoint.schema import DICT, check_state, part
 from rlframe.utils.field import Field
 
 
@@ -62,4 +63,6 @@ class ActorPolicy(Policy):
 
     def _load_state_dict_learn(self, state: Mapping[str, Any]) -> None:
         super()._load_state_dict_learn(state)
-        self._optimizer.load_state_dict(state['optimizer'])
+        check_state(state, {'optimizer': DICT})
+        with part('optimizer'):
+            self._optimizer.load_state_dict(state['optimizer'])

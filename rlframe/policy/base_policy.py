@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from easydict import EasyDict
@@ -15,9 +16,12 @@ from rlframe.errors import CheckpointMismatchError, ConfigError
 from rlframe.policy.acting import ActingState
 from rlframe.policy.compatibility import check_fit, check_sizes
 from rlframe.policy.device import check_device, resolve_device
+from rlframe.policy.faces import CollectMode, CommandMode, EvalMode, LearnMode, Metrics, by_env
+from rlframe.policy.model_options import INIT_FROM
 from rlframe.policy.normalize import NORMALIZE_OBS, NORMALIZE_REWARD, Normalizer
+from rlframe.policy.tensors import to_tensor
 from rlframe.registry import MODEL_REGISTRY, POLICY_REGISTRY
-from rlframe.utils.checkpoint import compare_states
+from rlframe.utils.checkpoint import NETWORK, compare_states, part_of
 from rlframe.utils.field import Configurable, Field
 from rlframe.utils.lazy import LazyModule
 from rlframe.utils.seed import component_rng
@@ -27,59 +31,6 @@ if TYPE_CHECKING:
     from torch import nn
 else:
     torch = LazyModule('torch')
-
-Metrics = dict[str, Any]
-"""Names to floats or 0-d tensors; tensors are read only when they are shown, so that no update waits for a device."""
-Reset = Callable[[IntArray | None], None]
-GetAttribute = Callable[[str], Any]
-SetAttribute = Callable[[str, Any], None]
-StateDict = Callable[[], dict[str, Any]]
-LoadStateDict = Callable[[Mapping[str, Any]], None]
-
-
-class LearnMode(NamedTuple):
-    """What a learner sees of a policy."""
-
-    forward: Callable[..., Metrics | Iterable[Callable[[], Metrics]]]
-    reset: Reset
-    info: Callable[[], str]
-    monitor_vars: Callable[[], list[str]]
-    get_attribute: GetAttribute
-    set_attribute: SetAttribute
-    state_dict: StateDict
-    load_state_dict: LoadStateDict
-
-
-class CollectMode(NamedTuple):
-    """What a collector sees of a policy."""
-
-    forward: Callable[..., Batch]
-    process_transition: Callable[[Array, Batch, TimeStep], dict[str, Array]]
-    get_train_sample: Callable[[Batch], Batch]
-    reset: Reset
-    get_attribute: GetAttribute
-    set_attribute: SetAttribute
-    state_dict: StateDict
-    load_state_dict: LoadStateDict
-
-
-class EvalMode(NamedTuple):
-    """What an evaluator sees of a policy."""
-
-    forward: Callable[..., Batch]
-    reset: Reset
-    get_attribute: GetAttribute
-    set_attribute: SetAttribute
-    state_dict: StateDict
-    load_state_dict: LoadStateDict
-
-
-class CommandMode(NamedTuple):
-    """What a commander sees of a policy."""
-
-    get_setting_learn: Callable[[Mapping[str, Any]], dict[str, Any]]
-    get_setting_collect: Callable[[Mapping[str, Any]], dict[str, Any]]
-    get_setting_eval: Callable[[Mapping[str, Any]], dict[str, Any]]
 
 
 class Policy(Configurable, ActingState):
@@ -111,9 +62,7 @@ class Policy(Configurable, ActingState):
             check=check_device,
             may_change=True,
         ),
-        init_from=Field(
-            None, str, '', '', 'checkpoint or run folder whose weights to begin with', may_change=True
-        ),
+        init_from=INIT_FROM,
         random_collect_size=Field(
             0,
             int,
@@ -124,8 +73,8 @@ class Policy(Configurable, ActingState):
         normalize_obs=NORMALIZE_OBS,
         normalize_reward=NORMALIZE_REWARD,
         model=dict(
-            type=Field(None, str, '', '', "registered model; None: the policy's own"),
-            import_names=Field([], list, '', '', 'modules that register it'),
+            type=Field(None, str, '', '', "registered model; None: the policy's own", reaches='code'),
+            import_names=Field([], list, '', '', 'modules that register it', reaches='code'),
             obs_shape=Field(
                 None, (int, list, tuple), '', '', 'shape of an observation; None: read from the env'
             ),
@@ -307,7 +256,8 @@ class Policy(Configurable, ActingState):
             self._state_dict_model,
             self._load_model,
         )
-        return self._normalizer.collect_mode(mode)
+        mode = self._normalizer.collect_mode(mode)
+        return mode._replace(forward=by_env(mode.forward, self._spec))
 
     @property
     def eval_mode(self) -> EvalMode:
@@ -320,7 +270,8 @@ class Policy(Configurable, ActingState):
             self._state_dict_model,
             self._load_model,
         )
-        return self._normalizer.eval_mode(mode)
+        mode = self._normalizer.eval_mode(mode)
+        return mode._replace(forward=by_env(mode.forward, self._spec))
 
     @property
     def command_mode(self) -> CommandMode:
@@ -350,8 +301,14 @@ class Policy(Configurable, ActingState):
 
     def _create_model(self) -> nn.Module:
         cfg = self._cfg.model
-        kind = {'type': cfg.type or self.default_model(), 'import_names': cfg.import_names}
-        return MODEL_REGISTRY.build(kind, **self.model_kwargs())
+        name, given = cfg.type or self.default_model(), self.model_kwargs()
+        kind: Any = MODEL_REGISTRY.get_cls({'type': name, 'import_names': cfg.import_names})
+        try:
+            inspect.signature(kind).bind(**given)
+        except TypeError as error:
+            message = f'{type(self).__name__} cannot use the network {name!r}: {error}'
+            raise ConfigError(message, where='policy.model.type') from error
+        return kind(**given)
 
     def _state_dict_model(self) -> dict[str, Any]:
         return {'model': self._model.state_dict(), **self._normalizer.state_dict()}
@@ -362,7 +319,7 @@ class Policy(Configurable, ActingState):
         Raises:
             CheckpointMismatchError: If a layer is missing or has another shape; both shapes are named.
         """
-        saved = state['model']
+        saved = part_of(state, 'model', NETWORK)
         if differing := compare_states(saved, self._model.state_dict(), 'model.'):
             raise CheckpointMismatchError(
                 'the weights are of another network: ' + '; '.join(differing), where='policy.model'
@@ -371,19 +328,8 @@ class Policy(Configurable, ActingState):
         self._model.load_state_dict(saved)
 
     def _tensor(self, column: Any) -> Any:
-        """Wraps a column on the CPU, or copies it to the device; one with fields becomes a dict of tensors."""
-        if isinstance(column, np.ndarray):
-            try:
-                tensor = torch.from_numpy(column)
-            except TypeError:
-                if column.dtype.names is None:
-                    raise
-                return {name: self._tensor(column[name]) for name in column.dtype.names}
-        elif isinstance(column, Batch):
-            return {name: self._tensor(part) for name, part in column.items()}
-        else:
-            tensor = torch.as_tensor(column)
-        return tensor if self._on_cpu else tensor.to(self._device, non_blocking=True)
+        """Returns a column as a tensor on the device; one with fields becomes a dict of tensors."""
+        return to_tensor(column, None if self._on_cpu else self._device)
 
     def __repr__(self) -> str:
         size = sum(parameter.numel() for parameter in self._model.parameters())

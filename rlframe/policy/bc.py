@@ -11,9 +11,9 @@ from rlframe.data.batch import Batch
 from rlframe.data.timestep import Array, IntArray
 from rlframe.errors import ConfigError
 from rlframe.policy.actor import ActorPolicy
-from rlframe.policy.base_policy import Metrics
+from rlframe.policy.faces import Metrics
 from rlframe.policy.masks import IMPOSSIBLE, mask_of, masked
-from rlframe.policy.model_options import IMAGE_OPTIONS
+from rlframe.policy.model_options import IMAGE_OPTIONS, check_widths
 from rlframe.policy.schedule import check_positive_schedule
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import Field
@@ -39,7 +39,9 @@ class BCPolicy(ActorPolicy):
     config = dict(
         on_policy=True,
         model=dict(
-            encoder_hidden_size_list=Field([64, 64], list, '', 'units', 'widths of the hidden layers'),
+            encoder_hidden_size_list=Field(
+                [64, 64], list, '', 'units', 'widths of the hidden layers', check=check_widths
+            ),
             activation=Field('relu', str, '', '', 'nonlinearity', choices=('relu', 'tanh', 'gelu', 'silu')),
             **IMAGE_OPTIONS,
         ),

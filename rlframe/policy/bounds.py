@@ -34,7 +34,8 @@ class ActionBounds:
                 f'{spec.name} has no finite bounds for action dimension {list(at)}:'
                 f' from {space.low[at]} to {space.high[at]}',
                 where='policy.type',
-                remedy='Wrap the env in gymnasium.wrappers.RescaleAction, or give its action space finite bounds.',
+                remedy='Give its action space finite bounds, in the env or by a wrapper that changes the action_space'
+                ' (env.wrappers); gymnasium.wrappers.RescaleAction needs finite bounds itself.',
             )
 
     def to_env(self, action: Array) -> Array:

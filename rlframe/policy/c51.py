@@ -8,8 +8,8 @@ from easydict import EasyDict
 
 from rlframe.data.batch import Batch
 from rlframe.errors import ConfigError
-from rlframe.policy.base_policy import Metrics
 from rlframe.policy.dqn import DQNPolicy
+from rlframe.policy.faces import Metrics
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule

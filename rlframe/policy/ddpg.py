@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rlframe.policy.base_policy import Metrics
+from rlframe.policy.faces import Metrics
 from rlframe.policy.qac import QACPolicy
 from rlframe.policy.schedule import check_schedule, value_at
 from rlframe.registry import POLICY_REGISTRY

@@ -12,13 +12,15 @@ from easydict import EasyDict
 from rlframe.data.batch import Batch
 from rlframe.data.timestep import Array, IntArray, TimeStep
 from rlframe.errors import ConfigError
-from rlframe.policy.base_policy import Metrics, smallest_int
+from rlframe.policy.base_policy import smallest_int
+from rlframe.policy.faces import Metrics
 from rlframe.policy.masks import mask_of, masked, random_allowed
-from rlframe.policy.model_options import IMAGE_OPTIONS
+from rlframe.policy.model_options import IMAGE_OPTIONS, check_widths
 from rlframe.policy.optim import Optimizer
 from rlframe.policy.schedule import check_positive_schedule, check_schedule, value_at
 from rlframe.policy.td import TDPolicy
 from rlframe.registry import POLICY_REGISTRY
+from rlframe.utils.checkpoint.schema import DICT, check_state, part
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule
 
@@ -43,7 +45,9 @@ class DQNPolicy(TDPolicy):
         ),
         discount_factor=0.97,
         model=dict(
-            encoder_hidden_size_list=Field([128, 128, 64], list, '', 'units', 'widths of the hidden layers'),
+            encoder_hidden_size_list=Field(
+                [128, 128, 64], list, '', 'units', 'widths of the hidden layers', check=check_widths
+            ),
             activation=Field('relu', str, '', '', 'nonlinearity', choices=('relu', 'tanh', 'gelu', 'silu')),
             **IMAGE_OPTIONS,
             dueling=Field(True, bool, '', '', 'whether value and advantage have heads of their own'),
@@ -248,4 +252,6 @@ class DQNPolicy(TDPolicy):
 
     def _load_state_dict_learn(self, state: Mapping[str, Any]) -> None:
         super()._load_state_dict_learn(state)
-        self._optimizer.load_state_dict(state['optimizer'])
+        check_state(state, {'optimizer': DICT})
+        with part('optimizer'):
+            self._optimizer.load_state_dict(state['optimizer'])

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlframe.data.timestep import FloatArray, IntArray
+from rlframe.utils.checkpoint.schema import array, check_state
 
 
 class EpisodeStates:
@@ -34,7 +35,11 @@ class EpisodeStates:
 
     def reset(self, env_id: IntArray | None = None) -> None:
         """Lets these envs, or all, begin an episode."""
-        self._states[slice(None) if env_id is None else env_id[env_id < len(self._states)]] = 0.0
+        known: Any = slice(None)
+        if env_id is not None:
+            env_id = np.asarray(env_id)
+            known = env_id[env_id < len(self._states)]
+        self._states[known] = 0.0
 
     def state_dict(self) -> dict[str, Any]:
         """Returns a copy of all states."""
@@ -42,4 +47,5 @@ class EpisodeStates:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from ``state_dict()``."""
+        check_state(state, {'states': array('f', (None, *self._states.shape[1:]))})
         self._states = np.array(state['states'], np.float32)

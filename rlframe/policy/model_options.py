@@ -1,10 +1,16 @@
-"""Options of the ``model`` section that all networks share which may read images."""
+"""Options that all policies share: initial weights, and how networks read images."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from rlframe.utils.field import Field
+
+
+def check_widths(value: Any) -> str:
+    """Returns what was expected if layer widths are invalid, else an empty string."""
+    is_good = all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in value)
+    return '' if is_good else 'a list of ints > 0'
 
 
 def check_conv_layers(value: Any) -> str:
@@ -17,6 +23,17 @@ def check_conv_layers(value: Any) -> str:
     )
     return '' if is_good else 'a list of [channels, kernel size, stride], whole numbers above 0'
 
+
+INIT_FROM = Field(
+    None,
+    str,
+    '',
+    '',
+    'checkpoint or run folder to take the initial weights from',
+    may_change=True,
+    reaches='file',
+)
+"""The option ``init_from`` of a policy."""
 
 IMAGE_OPTIONS: dict[str, Any] = dict(
     conv_layers=Field(

@@ -48,7 +48,10 @@ class ExplorationNoise:
 
     def reset(self, env_id: IntArray | None = None) -> None:
         """Begins anew for these envs, or for all."""
-        known = slice(None) if env_id is None else env_id[env_id < len(self._kept)]
+        known: Any = slice(None)
+        if env_id is not None:
+            env_id = np.asarray(env_id)
+            known = env_id[env_id < len(self._kept)]
         self._kept[known] = 0.0
 
     def state_dict(self) -> dict[str, Any]:

@@ -17,11 +17,12 @@ from rlframe.data.timestep import Array, BoolArray, EnvSpec, FloatArray, IntArra
 from rlframe.errors import CheckpointMismatchError, IncompatibleError
 from rlframe.policy.moments import RunningMoments
 from rlframe.utils.checkpoint import compare_states
+from rlframe.utils.checkpoint.schema import array, check_state, dict_of
 from rlframe.utils.field import Field
 from rlframe.utils.struct_array import struct_dtype
 
 if TYPE_CHECKING:
-    from rlframe.policy.base_policy import CollectMode, EvalMode, LearnMode
+    from rlframe.policy.faces import CollectMode, EvalMode, LearnMode
 
 NORMALIZE_OBS = Field(
     False, bool, '', '', 'whether networks see observations minus their mean, over their standard deviation'
@@ -174,7 +175,11 @@ class RewardNormalizer:
 
     def forget(self, env_id: IntArray | None) -> None:
         """Lets the returns of these envs, or of all, begin anew."""
-        self._return[slice(None) if env_id is None else env_id[env_id < len(self._return)]] = 0.0
+        known: Any = slice(None)
+        if env_id is not None:
+            env_id = np.asarray(env_id)
+            known = env_id[env_id < len(self._return)]
+        self._return[known] = 0.0
 
     def __call__(self, reward: FloatArray) -> FloatArray:
         """Scales rewards, of any shape, to float32."""
@@ -322,6 +327,7 @@ class Normalizer:
         Raises:
             CheckpointMismatchError: If there are statistics of something else than what is normalised here.
         """
+        check_state(state, {'normalizer?': dict_of(array('iuf'))})
         saved = dict(state.get('normalizer', {}))
         running = saved.pop('running', None)
         if differing := compare_states(saved, self.state_dict().get('normalizer', {})):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rlframe.errors import NonFiniteError
 from rlframe.policy.guard import READ_EVERY, FiniteGuard
 from rlframe.policy.schedule import value_at
+from rlframe.utils.checkpoint.schema import check_state, tensor_like
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule
 
@@ -179,6 +180,9 @@ class Optimizer:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from ``state_dict()``; the learning rate stays that of the config."""
+        own = zip(self._names, self._mean, self._square, self._steps, strict=True)
+        kinds = {n: dict(zip(('mean', 'square', 'steps'), map(tensor_like, t), strict=True)) for n, *t in own}
+        check_state(state, kinds)
         for name, mean, square, steps in zip(self._names, self._mean, self._square, self._steps, strict=True):
             mean.copy_(state[name]['mean'])
             square.copy_(state[name]['square'])

@@ -12,9 +12,9 @@ from rlframe.data.batch import Batch
 from rlframe.data.returns import gae
 from rlframe.data.timestep import Array, FloatArray, IntArray, TimeStep
 from rlframe.policy.actor import ActorPolicy
-from rlframe.policy.base_policy import Metrics
+from rlframe.policy.faces import Metrics
 from rlframe.policy.masks import IMPOSSIBLE, mask_of, masked
-from rlframe.policy.model_options import IMAGE_OPTIONS
+from rlframe.policy.model_options import IMAGE_OPTIONS, check_widths
 from rlframe.policy.moments import RunningMoments
 from rlframe.policy.schedule import check_positive_schedule, check_schedule, value_at
 from rlframe.policy.tensors import take
@@ -45,7 +45,12 @@ class PPOPolicy(ActorPolicy):
         on_policy=True,
         model=dict(
             encoder_hidden_size_list=Field(
-                [64, 64], list, '', 'units', 'widths of the hidden layers of actor and critic'
+                [64, 64],
+                list,
+                '',
+                'units',
+                'widths of the hidden layers of actor and critic',
+                check=check_widths,
             ),
             activation=Field('tanh', str, '', '', 'nonlinearity', choices=('relu', 'tanh', 'gelu', 'silu')),
             **IMAGE_OPTIONS,

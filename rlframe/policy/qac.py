@@ -11,13 +11,14 @@ from easydict import EasyDict
 
 from rlframe.data.batch import Batch
 from rlframe.data.timestep import Array, EnvSpec, IntArray, TimeStep
-from rlframe.policy.base_policy import CollectMode, Metrics
 from rlframe.policy.bounds import ActionBounds
-from rlframe.policy.model_options import IMAGE_OPTIONS
+from rlframe.policy.faces import CollectMode, Metrics
+from rlframe.policy.model_options import IMAGE_OPTIONS, check_widths
 from rlframe.policy.noise import ExplorationNoise
 from rlframe.policy.optim import Optimizer
 from rlframe.policy.schedule import check_positive_schedule
 from rlframe.policy.td import TDPolicy
+from rlframe.utils.checkpoint.schema import DICT, array, check_state, part
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule
 
@@ -44,7 +45,12 @@ class QACPolicy(TDPolicy):
     config = dict(
         model=dict(
             encoder_hidden_size_list=Field(
-                [256, 256], list, '', 'units', 'widths of the hidden layers of actor and critics'
+                [256, 256],
+                list,
+                '',
+                'units',
+                'widths of the hidden layers of actor and critics',
+                check=check_widths,
             ),
             activation=Field('relu', str, '', '', 'nonlinearity', choices=('relu', 'tanh', 'gelu', 'silu')),
             twin_critic=Field(
@@ -235,8 +241,10 @@ class QACPolicy(TDPolicy):
 
     def _load_state_dict_learn(self, state: Mapping[str, Any]) -> None:
         super()._load_state_dict_learn(state)
+        check_state(state, {'optimizers': dict.fromkeys(self._optimizers, DICT)})
         for name, optimizer in self._optimizers.items():
-            optimizer.load_state_dict(state['optimizers'][name])
+            with part(f'optimizers.{name}'):
+                optimizer.load_state_dict(state['optimizers'][name])
 
     def _acting_state(self) -> dict[str, Any]:
         noise = {} if self._noise is None else {'noise': self._noise.state_dict()}
@@ -245,4 +253,5 @@ class QACPolicy(TDPolicy):
     def _load_acting_state(self, state: Mapping[str, Any]) -> None:
         super()._load_acting_state(state)
         if self._noise is not None:
+            check_state(state, {'noise': {'last': array('f', (None, None)), 'kept': array('f')}})
             self._noise.load_state_dict(state['noise'])

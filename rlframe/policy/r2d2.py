@@ -10,9 +10,9 @@ from easydict import EasyDict
 
 from rlframe.data.batch import Batch
 from rlframe.data.timestep import Array, FloatArray, IntArray, TimeStep
-from rlframe.policy.base_policy import CollectMode, EvalMode, Metrics
 from rlframe.policy.dqn import DQNPolicy
 from rlframe.policy.episode_states import EpisodeStates
+from rlframe.policy.faces import CollectMode, EvalMode, Metrics
 from rlframe.policy.masks import mask_of, masked
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import Field

@@ -10,7 +10,7 @@ import numpy as np
 from rlframe.data.batch import Batch
 from rlframe.data.observation import has_mask, mask_parts
 from rlframe.data.timestep import Array, EnvSpec, IntArray
-from rlframe.policy.base_policy import CollectMode, EvalMode
+from rlframe.policy.faces import CollectMode, EvalMode, by_env
 from rlframe.policy.masks import mask_of, random_allowed
 from rlframe.utils.lazy import LazyModule
 from rlframe.utils.seed import component_rng
@@ -32,7 +32,8 @@ def random_collect_mode(
         rng: Generator of the actions.
         is_recurrent: Whether the policy has to see each step, and to say what it remembers of those before.
     """
-    return mode._replace(forward=RandomForward(_drawing(spec, rng), mode.forward if is_recurrent else None))
+    forward = RandomForward(_drawing(spec, rng), mode.forward if is_recurrent else None, spec)
+    return mode._replace(forward=forward)
 
 
 class RandomForward:
@@ -40,16 +41,23 @@ class RandomForward:
 
     Args:
         draw: Draws actions [n] for observations [n, ...].
-        forward: What has to see each step all the same, and says what it remembers of those before.
+        forward: Called at every step nevertheless, to keep its recurrent state.
+        spec: Spaces of the env.
     """
 
     acts_at_random = True
     """Tells whoever has to act in the same way in another process."""
 
-    def __init__(self, draw: Callable[[Array, int], Array], forward: Callable[..., Batch] | None) -> None:
+    def __init__(
+        self, draw: Callable[[Array, int], Array], forward: Callable[..., Batch] | None, spec: EnvSpec
+    ) -> None:
         self._draw, self._forward = draw, forward
+        self._by_env = by_env(self._act, spec)
 
-    def __call__(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
+    def __call__(self, obs: Any, env_id: IntArray | None = None, **settings: Any) -> Any:
+        return self._by_env(obs, env_id, **settings)
+
+    def _act(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         said = dict(self._forward(obs, env_id).items()) if self._forward is not None else {}
         return Batch.unchecked({**said, 'action': self._draw(obs, len(env_id))}, len(env_id))
 
@@ -79,7 +87,7 @@ def random_opponent(spec: EnvSpec, seed: int, rank: int = 0) -> EvalMode:
 
     def ignore(*given: Any) -> None: ...
 
-    return EvalMode(forward, reset, get_attribute, ignore, dict, ignore)
+    return EvalMode(by_env(forward, spec), reset, get_attribute, ignore, dict, ignore)
 
 
 def _drawing(spec: EnvSpec, rng: np.random.Generator) -> Callable[[Array, int], Array]:

@@ -11,11 +11,13 @@ import numpy as np
 from rlframe.data.batch import Batch
 from rlframe.data.timestep import Array, IntArray, TimeStep
 from rlframe.model.distributions import perturbed
-from rlframe.policy.base_policy import Metrics, Policy, smallest_int
+from rlframe.policy.base_policy import Policy, smallest_int
+from rlframe.policy.faces import Metrics
 from rlframe.policy.masks import IMPOSSIBLE, mask_of, masked
 from rlframe.policy.optim import Optimizer
 from rlframe.policy.qac import QACPolicy, learning_rate
 from rlframe.registry import POLICY_REGISTRY
+from rlframe.utils.checkpoint.schema import check_state, tensor_like
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule
 
@@ -127,6 +129,7 @@ class SACPolicy(QACPolicy):
     def _load_state_dict_learn(self, state: Mapping[str, Any]) -> None:
         super()._load_state_dict_learn(state)
         if self._learns_alpha:
+            check_state(state, {'log_alpha': tensor_like(self._log_alpha)})
             self._log_alpha.detach().copy_(state['log_alpha'])
             self._alpha = self._log_alpha.detach().exp()
 

@@ -42,7 +42,7 @@ def check_schedule(value: Any) -> str:
     numbers = [value.get(name) for name in ('start', 'end', 'decay')]
     fine = (
         set(value) <= {'type', 'start', 'end', 'decay'}
-        and value.get('type', 'linear') in SCHEDULES
+        and value.get('type', 'linear') in [*SCHEDULES]  # which takes any value
         and all(isinstance(n, int | float) and not isinstance(n, bool) and math.isfinite(n) for n in numbers)
         and value['decay'] > 0
     )

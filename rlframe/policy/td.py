@@ -9,8 +9,10 @@ from easydict import EasyDict
 
 from rlframe.data.batch import Batch
 from rlframe.errors import ConfigError
-from rlframe.policy.base_policy import Metrics, Policy
+from rlframe.policy.base_policy import Policy
+from rlframe.policy.faces import Metrics
 from rlframe.policy.guard import NAN_POLICY
+from rlframe.utils.checkpoint.schema import COUNT, NETWORK, check_state, part
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule
 
@@ -92,5 +94,7 @@ class TDPolicy(Policy):
 
     def _load_state_dict_learn(self, state: Mapping[str, Any]) -> None:
         super()._load_state_dict_learn(state)
-        self._target_model.load_state_dict(state['target_model'])
+        check_state(state, {'target_model': NETWORK, 'updates': COUNT})
+        with part('target_model'):
+            self._target_model.load_state_dict(state['target_model'])
         self._updates = state['updates']

@@ -1,8 +1,37 @@
-"""Tensors of observations, which are a dict of tensors where an observation has parts."""
+"""Columns as tensors; an observation with parts is a dict of tensors."""
 
 from __future__ import annotations
 
 from typing import Any
+
+import numpy as np
+
+from rlframe.data.batch import Batch
+from rlframe.utils.arithmetic import aligned
+from rlframe.utils.lazy import LazyModule
+
+torch = LazyModule('torch')
+
+
+def to_tensor(column: Any, device: Any = None) -> Any:
+    """Returns a column as a tensor, or as a dict of tensors if it has fields.
+
+    Args:
+        column: Array, tensor or ``Batch`` with a leading axis.
+        device: Where to copy it; None: it stays on the CPU, and aligned memory is shared.
+    """
+    if isinstance(column, np.ndarray):
+        try:
+            tensor = torch.from_numpy(column)
+        except TypeError:
+            if column.dtype.names is None:
+                raise
+            return {name: to_tensor(column[name], device) for name in column.dtype.names}
+    elif isinstance(column, Batch):
+        return {name: to_tensor(part, device) for name, part in column.items()}
+    else:
+        tensor = torch.as_tensor(column)
+    return aligned(tensor) if device is None else tensor.to(device, non_blocking=True)
 
 
 def take(obs: Any, index: Any) -> Any:

@@ -8,12 +8,15 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
 from fakes import IdentityEnv, TargetEnv
+from moved_memory import moved
 
 from rlframe.data import Batch, EnvSpec
 from rlframe.envs import BaseEnvManager
@@ -61,12 +64,33 @@ def make(name: str) -> Make:
     return build
 
 
-def collected(policy: Policy, rows: int = 64) -> Batch:
+class WideEnv(gymnasium.Env):
+    """Gives observations of 17 numbers that are not round; a wide enough product shows in which order it is summed."""
+
+    observation_space = gymnasium.spaces.Box(-3, 3, (17,), np.float32)
+
+    def __init__(self, action_space: gymnasium.Space) -> None:
+        self.action_space = action_space
+
+    def _next(self) -> np.ndarray:
+        self._left -= 1
+        return self.np_random.uniform(-1, 1, 17).astype(np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._left = 9
+        return self._next(), {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        return self._next(), float(self.np_random.normal()), self._left == 0, False, {}
+
+
+def collected(policy: Policy, rows: int = 64, env: BaseEnvManager | None = None) -> Batch:
     """Returns training samples of the toy env."""
-    env = ENVS[type(policy._spec.action_space).__name__]
+    env = env or BaseEnvManager([ENVS[type(policy._spec.action_space).__name__]] * 4)
     settings = policy.command_mode.get_setting_collect({'envstep': 0})
     cfg = {'mark_episodes': policy.is_recurrent}
-    collector = SampleSerialCollector(cfg, BaseEnvManager([env] * 4), policy.collect_mode)
+    collector = SampleSerialCollector(cfg, env, policy.collect_mode)
     data = collector.collect(rows, policy_kwargs=settings)
     if not policy.is_recurrent:
         return data
@@ -145,6 +169,29 @@ def test_same_seed_same_actions_and_weights_and_state_continues(make: Make) -> N
             assert torch.equal(tensor, twin.collect_mode.state_dict()['model'][key])
 
 
+@pytest.mark.parametrize('offset', [4, 8, 20])
+def test_bits_do_not_depend_on_where_arrays_lie_in_memory(make: Make, name: str, offset: int) -> None:
+    spec = spec_for(name)
+    wide = EnvSpec(gymnasium.spaces.Box(-3, 3, (17,), np.float32), spec.action_space, name='Wide')
+    env = BaseEnvManager([partial(WideEnv, spec.action_space)] * 4)
+    data = collected(make(wide), env=env)
+    obs = np.random.default_rng(0).standard_normal((3, 17), np.float32)
+    small = {'model': {'encoder_hidden_size_list': [8]}}  # sizes that BLAS sums in an order of its own
+    cfg = small if 'encoder_hidden_size_list' in POLICY_REGISTRY.get(name).default_config().model else None
+    ends = []
+    for begin in (0, offset):
+        policy = make(wide, cfg=cfg)
+        train(policy, data.map(lambda column, begin=begin: moved(np.asarray(column), begin)))
+        settings = policy.command_mode.get_setting_collect({'envstep': 0})
+        collects = policy.collect_mode.forward(moved(obs, begin), np.arange(3), **settings)
+        plays = policy.eval_mode.forward(moved(obs, begin), np.arange(3))
+        columns = [np.array(column) for output in (collects, plays) for _, column in output.items()]
+        ends.append([*arrays(flatten(policy.learn_mode.state_dict())), *columns])
+    assert len(ends[0]) > 4
+    for one, other in zip(*ends, strict=True):
+        assert one.tobytes() == other.tobytes()
+
+
 def test_evaluation_draws_nothing(make: Make) -> None:
     policy = make()
     obs = np.stack([policy._spec.observation_space.sample() for _ in range(20)])
@@ -184,4 +231,5 @@ def test_resetting_some_or_all_envs_is_possible(make: Make) -> None:
     for face in (policy.learn_mode, policy.collect_mode, policy.eval_mode):
         face.reset(None)
         face.reset(np.array([1, 0]))
+        face.reset([0])
     assert type(policy).__name__ in policy.learn_mode.info()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rlframe.config import parse_value
 from rlframe.data import Batch
 from rlframe.data.observation import fields_of, obs_dtype, pack, pack_into, pack_rows, zero_obs
 from rlframe.data.trajectory import TrajectoryRecorder
+from rlframe.envs.gym_env import _wrap
 from rlframe.errors import IncompatibleError
 from rlframe.utils.checkpoint import load_checkpoint, save_checkpoint
 from rlframe.utils.checkpoint.tree import Encoder, decode, to_json
@@ -175,7 +178,7 @@ def test_a_batch_moves_fields_to_a_device_as_nested_columns() -> None:
     ],
 )
 def test_spaces_that_are_no_arrays_are_refused_by_name(space: gymnasium.Space, word: str) -> None:
-    with pytest.raises(IncompatibleError, match=f'{word}.*Supported: Box, Discrete.*FlattenObservation'):
+    with pytest.raises(IncompatibleError, match=f'{word}.*Supported: Box, Discrete'):
         obs_dtype(space)
 
 
@@ -202,3 +205,39 @@ def test_what_is_not_of_the_space_is_not_packed(wrong: Any) -> None:
         pack(space, wrong)
     with pytest.raises((TypeError, ValueError, LookupError)):
         pack_rows([right, wrong], zero_obs(space, 2))
+
+
+def test_advice_about_a_space_is_followed_and_works() -> None:
+    text, image = spaces.Text(8), spaces.Box(0, 255, (7, 7, 3), np.uint8)
+    known = spaces.Dict({'mission': text, 'image': image, 'direction': spaces.Discrete(4)})
+    for space in (known, text, spaces.OneOf((spaces.Discrete(2), image)), spaces.Dict({'mission': text})):
+        with pytest.raises(IncompatibleError) as caught:
+            obs_dtype(space)
+        wrappers = re.search(r'env\.wrappers=(\[.*\])', str(caught.value))
+        if wrappers is None:
+            assert space == spaces.Dict({'mission': text})
+            continue
+        env = fitted_env(space)
+        for wrapper in parse_value(wrappers[1]):
+            env = _wrap(env, wrapper)
+        obs_dtype(env.observation_space)
+        assert env.observation_space.contains(env.reset(seed=0)[0])
+
+
+def fitted_env(space: gymnasium.Space) -> gymnasium.Env:
+    class Any_(gymnasium.Env):
+        observation_space, action_space = space, spaces.Discrete(2)
+
+        def reset(self, **kwargs: Any) -> Any:
+            return self.observation_space.sample(), {}
+
+    return Any_()
+
+
+@pytest.mark.parametrize(
+    'space', [spaces.Graph(spaces.Box(0, 1, (2,)), None), spaces.Sequence(spaces.Discrete(2))]
+)
+def test_no_wrapper_is_advised_where_none_helps(space: gymnasium.Space) -> None:
+    with pytest.raises(IncompatibleError) as caught:
+        obs_dtype(space)
+    assert 'wrapper' not in str(caught.value)

@@ -110,7 +110,8 @@ def test_layouts_and_stacks_of_the_same_image_read_the_same() -> None:
         ((2, 9, 1), {}, 18),
         ((10, 10, 4), {'conv_layers': []}, 400),
         ((10, 10, 4), {'conv_layers': [[8, 3, 2], [5, 2, 1]]}, 5 * 3 * 3),
-        ((10, 10, 4), {'image_layout': 'chw'}, 16 * 8 * 2),
+        ((10, 5, 5), {'image_layout': 'chw'}, 16 * 3 * 3),
+        ((10, 10, 4), {'image_layout': 'chw', 'conv_layers': []}, 400),
     ],
 )
 def test_sizes_of_convolutions(shape: tuple[int, ...], options: dict[str, Any], size: int) -> None:
@@ -140,9 +141,9 @@ def test_a_mask_is_not_read() -> None:
             ["Dict('a'", 'height, width, chan'],
         ),
         (
-            spaces.Box(0, 255, (84, 84, 3), np.uint8),
+            spaces.Box(0, 255, (84, 84, 6), np.uint8),
             {'image_layout': 'chw', 'conv_layers': [[8, 8, 4]]},
-            ['obs of shape [84, 84, 3]', '84 channels of 84x3', 'channels x height x width', 'image_layout'],
+            ['obs of shape [84, 84, 6]', '84 channels of 84x6', 'channels x height x width', 'image_layout'],
         ),
         (
             spaces.Dict(eye=spaces.Box(0, 255, (10, 10, 3), np.uint8)),
@@ -165,3 +166,28 @@ def test_a_bad_list_of_convolutions_is_refused(layers: Any) -> None:
     spec = EnvSpec(spaces.Box(0, 1, (10, 10, 1)), spaces.Discrete(2))
     with pytest.raises(ConfigError, match=r'conv_layers.*\[channels, kernel size, stride\]'):
         create_policy({'type': 'dqn', 'model': {'conv_layers': layers}}, spec)
+
+
+@pytest.mark.parametrize(
+    ('shape', 'layout', 'is_good'),
+    [
+        ((84, 84, 3), 'chw', False),
+        ((3, 84, 84), 'hwc', False),
+        ((4, 84, 84, 1), 'chw', False),
+        ((210, 160, 3), 'chw', False),
+        ((84, 84, 3), 'hwc', True),
+        ((3, 84, 84), 'chw', True),
+        ((17, 8, 8), 'chw', True),
+        ((8, 8, 17), 'hwc', True),
+        ((32, 6, 7), 'chw', True),
+    ],
+)
+def test_layout_that_takes_channels_for_a_side_of_the_image_is_refused(
+    shape: tuple[int, ...], layout: str, is_good: bool
+) -> None:
+    space = spaces.Box(0, 255, shape, np.uint8)
+    if is_good:
+        make_reader(space, 'relu', None, layout)
+        return
+    with pytest.raises(IncompatibleError, match=r"policy\.model\.image_layout: obs of shape .*'auto'"):
+        make_reader(space, 'relu', None, layout)

@@ -76,7 +76,7 @@ def test_it_learns_to_do_what_the_data_show(
     )
     _, scored = evaluator.eval()
     assert scored == {'accuracy': 1.0} if name != 'Box' else scored['mse'] < 0.05
-    returns, _ = score(pipeline.folder / 'ckpt' / 'best', 5, allow_import=True)
+    returns, _ = score(pipeline.folder / 'ckpt' / 'best', 5)
     assert np.mean(returns) >= 7.8
 
 

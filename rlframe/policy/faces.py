@@ -1,0 +1,120 @@
+"""The interfaces of a policy for a learner, a collector, an evaluator and a commander."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlframe.data.batch import Batch
+from rlframe.data.observation import pack_rows, zero_obs
+from rlframe.data.timestep import Array, EnvSpec, IntArray, TimeStep
+
+Metrics = dict[str, Any]
+"""Names to floats or 0-d tensors; tensors are read only when they are shown, so that no update waits for a device."""
+Forward = Callable[..., Batch]
+"""Acts on observations [n, ...] in the envs [n]."""
+Reset = Callable[[IntArray | None], None]
+GetAttribute = Callable[[str], Any]
+SetAttribute = Callable[[str, Any], None]
+StateDict = Callable[[], dict[str, Any]]
+LoadStateDict = Callable[[Mapping[str, Any]], None]
+
+
+class LearnMode(NamedTuple):
+    """Interface of a policy for a learner."""
+
+    forward: Callable[..., Metrics | Iterable[Callable[[], Metrics]]]
+    reset: Reset
+    info: Callable[[], str]
+    monitor_vars: Callable[[], list[str]]
+    get_attribute: GetAttribute
+    set_attribute: SetAttribute
+    state_dict: StateDict
+    load_state_dict: LoadStateDict
+
+
+class CollectMode(NamedTuple):
+    """Interface of a policy for a collector."""
+
+    forward: Callable[..., Any]
+    """See ``forward_by_env``."""
+    process_transition: Callable[[Array, Batch, TimeStep], dict[str, Array]]
+    get_train_sample: Callable[[Batch], Batch]
+    reset: Reset
+    get_attribute: GetAttribute
+    set_attribute: SetAttribute
+    state_dict: StateDict
+    load_state_dict: LoadStateDict
+
+
+class EvalMode(NamedTuple):
+    """Interface of a policy for an evaluator."""
+
+    forward: Callable[..., Any]
+    """See ``forward_by_env``."""
+    reset: Reset
+    get_attribute: GetAttribute
+    set_attribute: SetAttribute
+    state_dict: StateDict
+    load_state_dict: LoadStateDict
+
+
+class CommandMode(NamedTuple):
+    """Interface of a policy for a commander."""
+
+    get_setting_learn: Callable[[Mapping[str, Any]], dict[str, Any]]
+    get_setting_collect: Callable[[Mapping[str, Any]], dict[str, Any]]
+    get_setting_eval: Callable[[Mapping[str, Any]], dict[str, Any]]
+
+
+def by_env(forward: Forward, spec: EnvSpec) -> Callable[..., Any]:
+    """Returns a ``forward`` that also takes a dict of observations; see ``forward_by_env``."""
+    return partial(forward_by_env, forward, spec)
+
+
+def forward_by_env(
+    forward: Forward, spec: EnvSpec, /, obs: Any, env_id: IntArray | None = None, **settings: Any
+) -> Any:
+    """Acts on the observations of some envs.
+
+    Args:
+        forward: Acts on rows.
+        spec: Spaces of the env.
+        obs: Observations as rows, [n, ...], or a dict from env id to observation.
+        env_id: Env of each row, [n]; with a dict its keys are these.
+        settings: Further arguments of ``forward``, such as ``eps``.
+
+    Returns:
+        A ``Batch`` with ``action`` [n, ...] and more; for a dict, a dict from env id to a dict with the same keys.
+
+    Raises:
+        TypeError: If rows come without the envs that they are of.
+        ValueError: If an observation is not of the observation space; its env is named.
+    """
+    if env_id is not None:
+        return forward(obs, env_id, **settings)
+    if not isinstance(obs, Mapping):
+        raise TypeError(
+            f'forward takes observations [n, ...] and their env ids [n], or a dict from env id to observation; got'
+            f' {type(obs).__name__} and no env ids'
+        )
+    if not obs:
+        return {}
+    output = forward(_packed(obs, spec), np.array(list(obs), np.int64), **settings)
+    return {env: dict(output[i]) for i, env in enumerate(obs)}
+
+
+def _packed(obs: Mapping[Any, Any], spec: EnvSpec) -> Array:
+    """Returns the observations of a dict as rows, [n, ...]."""
+    rows = zero_obs(spec.observation_space, len(obs))
+    for i, (env, one) in enumerate(obs.items()):
+        try:
+            pack_rows([one], rows[i : i + 1])
+        except (TypeError, ValueError, LookupError) as error:
+            raise ValueError(
+                f'env {env}: the observation is not of the space {spec.observation_space!r}: {error}'
+            ) from error
+    return rows

@@ -1,0 +1,55 @@
+"""Makes floating point results independent of memory addresses, and names what they do depend on."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rlframe.utils.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = LazyModule('torch')
+
+ALIGNMENT = 64
+"""Bytes that torch aligns its own CPU tensors to; numpy's arrays begin at any multiple of 16."""
+
+
+def aligned(tensor: torch.Tensor) -> torch.Tensor:
+    """Copies a CPU tensor of floats if its memory is not aligned like torch's own.
+
+    Matrix products of BLAS libraries depend on the alignment of their operands in the last bit, so a network that reads numpy's
+    memory in place would depend on what the allocator happened to return.
+
+    Args:
+        tensor: Any tensor. Integers and booleans are returned as they are, as their arithmetic is exact.
+
+    Source:
+        Intel oneMKL Developer Guide, "Conditional Numerical Reproducibility": results are reproducible between runs only
+        for aligned arrays, unless a strict mode is set.
+    """
+    if tensor.data_ptr() % ALIGNMENT and tensor.is_floating_point():
+        return tensor.clone()
+    return tensor
+
+
+def arithmetic() -> dict[str, str]:
+    """Names what determines rounding on this machine: the processor type, and the modes that the user set.
+
+    Two machines with the same answer round alike; on a different one, a resumed run is exact up to rounding.
+    """
+    modes = {name: os.environ[name] for name in ('MKL_CBWR', 'ATEN_CPU_CAPABILITY') if name in os.environ}
+    kind = f'{platform.machine()} {_vendor()} {torch.backends.cpu.get_cpu_capability()}'
+    return {'processor': kind, **modes}
+
+
+def _vendor() -> str:
+    try:
+        facts = Path('/proc/cpuinfo').read_text(encoding='utf-8')
+    except OSError:
+        return platform.processor() or platform.system()
+    names = [line.partition(':')[2].strip() for line in facts.splitlines() if line.startswith('vendor_id')]
+    return names[0] if names else platform.system()

@@ -1,0 +1,160 @@
+"""Every registered policy takes what programs written for DI-engine give it: lists of rows, and observations by env.
+
+To check your own: ``RLFRAME_IMPORT=my_module pytest tests/contract/test_policy_rows.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from space_envs import SpaceEnv
+from test_policy import collected, names, spec_for
+
+from rlframe.data import Batch, EnvSpec
+from rlframe.data.observation import pack_rows, zero_obs
+from rlframe.errors import RLFrameError
+from rlframe.policy import Policy, create_policy
+from rlframe.policy.random_policy import random_collect_mode, random_opponent
+from rlframe.registry import POLICY_REGISTRY
+from rlframe.worker import BaseLearner, to_tensor_transitions
+
+NO_HOOKS = dict.fromkeys(('log_show_after_iter', 'save_ckpt_after_iter', 'save_ckpt_after_run'), False)
+KINDS = [('', ''), ('Dict', ''), ('Box', 'obs'), ('Dict', 'obs')]
+"""Observations, and where action masks are."""
+
+
+@pytest.fixture(params=names())
+def name(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def make(name: str, spec: EnvSpec | None = None, **cfg: Any) -> Policy:
+    torch.manual_seed(0)
+    return create_policy({'type': name, 'device': 'cpu', **cfg}, spec or spec_for(name), seed=0)
+
+
+def weights_after(name: str, data: Any, **cfg: Any) -> dict[str, torch.Tensor]:
+    """Returns a policy's weights after one call of ``learner.train``."""
+    policy = make(name, **cfg)
+    collected(policy)  # as the policy that made the data did
+    learner = BaseLearner({'hook': NO_HOOKS}, policy.learn_mode)
+    assert learner.train(data, 100)
+    return policy.collect_mode.state_dict()['model']
+
+
+ROWS: dict[str, Callable[[Batch], Any]] = {
+    'rows': list,
+    'dicts': lambda data: [dict(row) for row in data],
+    'tuple': lambda data: tuple(dict(row) for row in data),
+    'dicts of tensors': lambda data: to_tensor_transitions([dict(row) for row in data], False),
+}
+
+
+@pytest.mark.parametrize('form', ROWS)
+def test_a_list_of_rows_trains_as_the_batch_of_them_does(name: str, form: str) -> None:
+    data = collected(make(name))
+    expected, got = weights_after(name, data), weights_after(name, ROWS[form](data))
+    for key, tensor in expected.items():
+        assert torch.equal(tensor, got[key]), key
+
+
+def test_rows_that_do_not_fit_together_are_named() -> None:
+    learner = BaseLearner({'hook': NO_HOOKS}, make('dqn').learn_mode)
+    with pytest.raises(ValueError, match='row 1 has the columns'):
+        learner.train([{'obs': 1, 'action': 0}, {'obs': 1}])
+
+
+def specs_of(name: str, obs: str, mask: str) -> tuple[EnvSpec, list[Any]]:
+    """Returns the spec of an env that the policy can act in, and five observations as the env gives them."""
+    if not obs and not mask:
+        spec = spec_for(name)
+        space: Any = spec.observation_space
+        space.seed(3)
+        return spec, [space.sample() for _ in range(5)]
+    actions = POLICY_REGISTRY.get(name).supported_actions.split(', ')
+    env = SpaceEnv(obs, actions[0], mask)
+    spec = EnvSpec(env.observation_space, env.action_space, name='Space')
+    seen = [env.reset(seed=3)[0]]
+    return spec, seen + [env._answer()[0] for _ in range(4)]
+
+
+@pytest.fixture(params=KINDS, ids=lambda kind: ' '.join(kind).strip() or 'own')
+def case(request: pytest.FixtureRequest, name: str) -> tuple[str, EnvSpec, list[Any]]:
+    """A policy, the spec of an env and observations of it."""
+    obs, mask = request.param
+    if mask and 'Discrete' not in POLICY_REGISTRY.get(name).supported_actions.split(', ')[0]:
+        pytest.skip('there are no masks for continuous actions')
+    spec, seen = specs_of(name, obs, mask)
+    try:
+        make(name, spec)
+    except RLFrameError as error:
+        pytest.skip(f'{name} cannot act there: {error}')
+    return name, spec, seen
+
+
+def rows_of(spec: EnvSpec, seen: list[Any]) -> np.ndarray:
+    rows = zero_obs(spec.observation_space, len(seen))
+    pack_rows(seen, rows)
+    return rows
+
+
+IDS = [7, 0, 3, 12, 1]
+
+
+@pytest.mark.parametrize('face', ['collect_mode', 'eval_mode'])
+def test_observations_by_env_give_outputs_by_env(case: tuple[str, EnvSpec, list[Any]], face: str) -> None:
+    name, spec, seen = case
+    by_row, by_env = make(name, spec), make(name, spec)
+    settings = by_row.command_mode.get_setting_collect({'envstep': 0}) if face == 'collect_mode' else {}
+    for step in range(4):  # a recurrent policy goes on with what it remembers of each env
+        ids, obs = IDS[step % 2 :], seen[step % 2 :]
+        expected = getattr(by_row, face).forward(rows_of(spec, obs), np.array(ids), **settings)
+        got = getattr(by_env, face).forward(dict(zip(ids, obs, strict=True)), **settings)
+        assert list(got) == ids
+        for i, env in enumerate(ids):
+            assert set(got[env]) == set(expected.keys())
+            assert spec.action_space.contains(got[env]['action'])
+            for column in got[env]:
+                np.testing.assert_array_equal(got[env][column], expected[column][i])
+        if step == 1:
+            for policy in (by_row, by_env):
+                getattr(policy, face).reset([0, 12])
+    forward = getattr(by_env, face).forward
+    assert forward({}, **settings) == {} and list(forward(obs={3: seen[0]}, **settings)) == [3]
+    assert len(forward(obs=rows_of(spec, seen), env_id=np.array(IDS), **settings)) == 5
+
+
+def test_normalised_observations_by_env_give_outputs_by_env(name: str) -> None:
+    cfg = {'normalize_obs': True, 'normalize_reward': True}
+    spec, seen = specs_of(name, '', '')
+    policy = make(name, **cfg)
+    collected(policy)
+    policy.eval_mode.reset(None)
+    expected = policy.eval_mode.forward(rows_of(spec, seen), np.array(IDS))['action']
+    policy.eval_mode.reset(None)
+    got = policy.eval_mode.forward(dict(zip(IDS, seen, strict=True)))
+    for i, env in enumerate(IDS):
+        np.testing.assert_array_equal(got[env]['action'], expected[i])
+
+
+def test_acting_at_random_takes_observations_by_env(case: tuple[str, EnvSpec, list[Any]]) -> None:
+    name, spec, seen = case
+    rng, obs = np.random.default_rng(0), dict(zip(IDS, seen, strict=True))
+    policy = make(name, spec)
+    face = random_collect_mode(policy.collect_mode, spec, rng, policy.is_recurrent)
+    for output in (face.forward(obs), random_opponent(spec, 0).forward(obs)):
+        assert list(output) == IDS
+        assert all(spec.action_space.contains(one['action']) for one in output.values())
+
+
+def test_what_is_no_observation_is_refused_by_the_name_of_its_env() -> None:
+    policy = make('dqn')
+    good = policy._spec.observation_space.sample()
+    with pytest.raises(ValueError, match=r'env 4: the observation is not of the space Box'):
+        policy.eval_mode.forward({1: good, 4: good[:-1]})
+    with pytest.raises(TypeError, match='their env ids'):
+        policy.collect_mode.forward(good[None], eps=0.1)
