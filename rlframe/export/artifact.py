@@ -6,16 +6,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rlframe.errors import CheckpointMismatchError, CheckpointNotFoundError, CheckpointWriteError
+from rlframe.utils import strict_json
 from rlframe.utils.checkpoint.files import (
     MANIFEST,
     publish_folder,
-    read_checked,
+    read_limited,
     refusal,
     staging_folder,
     write_file,
@@ -23,14 +23,16 @@ from rlframe.utils.checkpoint.files import (
 from rlframe.utils.checkpoint.manifest import (
     ARTIFACT,
     UNSEALED,
+    Manifest,
     check_listed,
     check_version,
     read_sealed,
     write_text,
 )
 from rlframe.utils.checkpoint.read import local_path
-from rlframe.utils.checkpoint.tree import BAD_TREE, Encoder, decode, to_json
+from rlframe.utils.checkpoint.tree import BAD_TREE, Encoder, decode, describe, to_json
 from rlframe.utils.lazy import LazyModule
+from rlframe.utils.limits import remedy_of
 
 safetensors = LazyModule('safetensors')
 safetensors_numpy = LazyModule('safetensors.numpy')
@@ -49,7 +51,7 @@ class Artifact(NamedTuple):
     path: Path
     description: dict[str, Any]
     """``policy.json``, with the policy's state, arrays and all, under ``state``."""
-    manifest: dict[str, Any]
+    manifest: Manifest
 
 
 def write_artifact(path: Path, description: Mapping[str, Any], card: str) -> Path:
@@ -155,13 +157,17 @@ def read_artifact(path: str | Path) -> Artifact:
         raise refusal(path / MANIFEST, UNSEALED)
     check_version(path, manifest, FORMAT_VERSION)
     check_listed(path, manifest['files'], PARTS, PARTS.__contains__)
-    contents = {name: read_checked(path / name, facts) for name, facts in manifest['files'].items()}
+    kinds = {DESCRIPTION: 'POLICY', CARD: 'POLICY', WEIGHTS: ''}
+    contents = {
+        name: read_limited(path / name, facts, kinds[name]) for name, facts in manifest['files'].items()
+    }
     try:
         arrays = safetensors_numpy.load(contents[WEIGHTS])
     except (safetensors.SafetensorError, *BAD_TREE) as error:
         raise refusal(path / WEIGHTS, f'this is no file of tensors: {error}') from error
     try:
-        description = dict(decode(json.loads(contents[DESCRIPTION]), arrays))
+        description = dict(decode(strict_json.loads(contents[DESCRIPTION], 'POLICY'), arrays))
     except BAD_TREE as error:
-        raise refusal(path / DESCRIPTION, f'this is not what rlframe wrote: {error}') from error
+        message = f'this is not what rlframe wrote: {describe(error)}'
+        raise refusal(path / DESCRIPTION, message, remedy=remedy_of(error)) from error
     return Artifact(path, description, manifest)

@@ -10,6 +10,7 @@ from rlframe import __version__
 from rlframe.data.observation import ACTION_MASK, has_mask
 from rlframe.export.source import Source
 from rlframe.utils.lazy import LazyModule
+from rlframe.utils.secrets import redacted
 
 torch = LazyModule('torch')
 numpy = LazyModule('numpy')
@@ -79,8 +80,9 @@ def _facts(source: Source) -> list[Row]:
 
 
 def _usage(source: Source, imports_code: bool) -> list[str]:
-    allow = ', allow_import=True' if imports_code else ''
-    lines = ['import rlframe', '', f"policy = rlframe.load('path/of/this/folder'{allow})"]
+    lines = ['import rlframe', '', "policy = rlframe.load('path/of/this/folder')"]
+    if imports_code:
+        lines[-1] = "policy = rlframe.load('path/of/this/folder', trust=True)  # it imports custom code"
     if source.policy.is_recurrent or source.frame_stack > 1:
         lines.append('policy.reset()  # wherever an episode begins')
     given = ', action_mask' if has_mask(source.spec.observation_space) else ''
@@ -93,7 +95,7 @@ def _usage(source: Source, imports_code: bool) -> list[str]:
 def _options(source: Source) -> list[Row]:
     """Returns the options that the run set to something else than the default, but for paths of its own machine."""
     keys = sorted(source.cfg._user_keys - {'exp_name', 'seed', 'policy.init_from'})
-    said = source.manifest['config']['main_config']
+    said = redacted(source.manifest['config']['main_config'])
     return [(f'`{key}`', f'`{value!r}`') for key in keys if (value := _at(said, key)) is not ABSENT]
 
 

@@ -11,11 +11,15 @@ from rlframe import config
 from rlframe.data.observation import has_mask
 from rlframe.data.space_json import space_from_json, space_to_json
 from rlframe.data.timestep import EnvSpec
-from rlframe.errors import CheckpointCorruptError, UnsafeCheckpointError
+from rlframe.errors import CheckpointCorruptError
 from rlframe.export.artifact import DESCRIPTION, Artifact
+from rlframe.registry import MODEL_REGISTRY, POLICY_REGISTRY
+from rlframe.utils.checkpoint.schema import NETWORK, loading, part, part_of
 from rlframe.utils.checkpoint.tree import BAD_TREE
+from rlframe.utils.checkpoint.tree import describe as describe_error
 from rlframe.utils.field import Field, Options
 from rlframe.utils.lazy import LazyModule
+from rlframe.utils.limits import remedy_of
 
 if TYPE_CHECKING:
     import torch
@@ -69,9 +73,26 @@ CHOICES = {
 """What the best action is of what a network says, by the kind of the action space."""
 
 
-def code_in(description: Mapping[str, Any]) -> list[str]:
-    """Returns ``key=value`` of all in a description that names something to import."""
-    return config.named_code({'policy': description['policy']})
+def reaching(description: Mapping[str, Any]) -> list[config.Reaching]:
+    """Returns the values in a description that reach beyond the folder, such as modules to import.
+
+    Only modules of rlframe are imported for this.
+    """
+    said = description['policy']
+    if not isinstance(said['type'], str):
+        raise TypeError('the type of the policy is not a string')
+    options, kind = said['options'], said['type']
+    policy = {**options, 'type': kind, 'import_names': said['import_names']}
+    model = options.get('model')
+    found = list(config.named_modules({'policy': policy}))
+    if config.foreign_type(kind, POLICY_REGISTRY):
+        return [*found, config.Reaching('policy.type', kind, 'code')]
+    if isinstance(model, Mapping) and config.foreign_type(model.get('type'), MODEL_REGISTRY):
+        found.append(config.Reaching('policy.model.type', model['type'], 'code'))
+    cls: Any = POLICY_REGISTRY.get(kind)
+    keys = {each.key for each in found}
+    declared = config.declared_reaching(policy, cls.config_fields(), 'policy.')
+    return [*found, *(each for each in declared if each.key not in keys)]
 
 
 def postprocessing(space: Any, is_masked: bool = False) -> list[dict[str, Any]]:
@@ -107,13 +128,13 @@ class Restored(NamedTuple):
     """Observations that the policy sees at a time."""
 
 
-def restore(artifact: Artifact, device: str | None = None, allow_import: bool = False) -> Restored:
-    """Makes the policy of an artifact, with its weights.
+def restore(artifact: Artifact, device: str | None = None, trust: bool = False) -> Restored:
+    """Creates the policy of an artifact, with its weights.
 
     Args:
         artifact: The artifact.
-        device: Where it is to be; None: the CPU if its config said so, else CUDA where there is one.
-        allow_import: Whether it may import the modules that it names.
+        device: Its device; None: the CPU if its config says so, else CUDA if available.
+        trust: Whether a policy that somebody else exported may import the modules that it names.
 
     Raises:
         UnsafeCheckpointError: If it names modules that may not be imported.
@@ -122,20 +143,18 @@ def restore(artifact: Artifact, device: str | None = None, allow_import: bool = 
     """
     try:
         spec, options, state, frame_stack = _read(artifact.description)
-        code = code_in(artifact.description)
+        found = [] if artifact.manifest.is_own else reaching(artifact.description)
     except BAD_TREE as error:
         raise CheckpointCorruptError(
-            f'this is not what rlframe wrote: {type(error).__name__}: {error}',
+            f'this is not what rlframe wrote: {describe_error(error)}',
             where=str(artifact.path / DESCRIPTION),
+            remedy=remedy_of(error),
         ) from error
-    if code and not allow_import:
-        raise UnsafeCheckpointError(
-            f'it would import code: {", ".join(code)}',
-            where=str(artifact.path),
-            remedy='If you trust it: rlframe.load(path, allow_import=True).',
-        )
-    policy = _created(options if device is None else {**options, 'device': device}, spec)
-    policy.collect_mode.load_state_dict(state)
+    remedy = 'If you trust it: rlframe.load(path, trust=True).'
+    config.refuse_or_tell(found, str(artifact.path), trust, remedy)
+    with loading(artifact.path / DESCRIPTION), part('state'):
+        policy = _created(options if device is None else {**options, 'device': device}, spec, state)
+        policy.collect_mode.load_state_dict(state)
     return Restored(policy, spec, frame_stack)
 
 
@@ -143,16 +162,19 @@ def _read(said: Mapping[str, Any]) -> tuple[EnvSpec, dict[str, Any], dict[str, A
     """Returns the spec, the policy's options and state, and the size of a stack of frames."""
     obs, action = (space_from_json(said[name]) for name in ('observation_space', 'action_space'))
     policy, before, state = said['policy'], said['preprocessing'], dict(said['state'])
-    options = {**policy['options'], 'type': policy['type'], 'import_names': list(policy['import_names'])}
+    options = {**policy['options'], 'type': policy['type'], 'import_names': policy['import_names']}
     statistics = {name: np.asarray(value) for name, value in before['statistics'].items()}
     if statistics:
         state['normalizer'] = statistics
     return EnvSpec(obs, action, name=str(said['env'])), options, state, int(before['frame_stack'])
 
 
-def _created(options: dict[str, Any], spec: EnvSpec) -> Policy:
+def _created(options: dict[str, Any], spec: EnvSpec, state: Mapping[str, Any]) -> Policy:
     """Makes a policy; as its first weights are of no use, nothing else is to notice that they were drawn."""
     from rlframe.policy import create_policy
+    from rlframe.policy.network_check import check_network
+
+    check_network(options, spec, part_of(state, 'model', NETWORK))
 
     with torch.random.fork_rng(devices=[]):
         return create_policy(options, spec, enable_field=('eval',))  # type: ignore[arg-type]  # any mapping serves

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rlframe.errors import CheckpointWriteError
 from rlframe.export.artifact import FOLDER, not_written
 from rlframe.export.formats import FORMATS, check_format
 from rlframe.export.source import open_source
 from rlframe.utils.checkpoint.read import local_path
+from rlframe.utils.run_folder import check_links
 
 
 def export_policy(
@@ -17,15 +19,23 @@ def export_policy(
     formats: Sequence[str] = ('artifact',),
     out: str | Path | None = None,
     *,
+    trust: bool = False,
     allow_import: bool = False,
+    overrides: Sequence[str] | Mapping[str, Any] = (),
+    model: Any = None,
+    env: Any = None,
 ) -> dict[str, Path]:
-    """Writes the policy of a checkpoint for use elsewhere; what is there of an earlier export is replaced.
+    """Writes the policy of a checkpoint for use elsewhere, replacing an earlier export.
 
     Args:
         path: A run folder, whose best checkpoint is taken, or a checkpoint.
         formats: Names of ``FORMATS``.
         out: The folder to write to; ``export`` in the run folder by default.
-        allow_import: Whether the config in the checkpoint may import the modules that it names.
+        trust: Whether the config of a foreign run may reach beyond the run.
+        allow_import: Old name of ``trust``.
+        overrides: Options that replace those of the run, such as secrets, which checkpoints never contain.
+        model: A network to load the weights into, instead of the one that the config names.
+        env: Id, class or factory of the env, instead of the one that the config names.
 
     Returns:
         What was written, by its format.
@@ -37,9 +47,11 @@ def export_policy(
     """
     for name in formats:
         check_format(name)
-    source = open_source(path, allow_import)
+    source = open_source(path, trust or allow_import, overrides, model, env)
     home = source.checkpoint.parent
     folder = local_path(out) if out is not None else (home.parent if home.name == 'ckpt' else home) / FOLDER
+    if out is None and not source.manifest.is_own:
+        check_links(folder.parent)
     if folder.exists() and not folder.is_dir():
         raise CheckpointWriteError('this is a file, and a folder is to be written to', where=str(folder))
     chosen = {name: folder / FORMATS[name].name for name in FORMATS if name in formats}

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from rlframe.errors import ConfigError, MissingDependencyError
 from rlframe.export.artifact import NAME, check_place, not_written, write_artifact
 from rlframe.export.card import card
-from rlframe.export.description import code_in, describe
+from rlframe.export.description import describe, reaching
 from rlframe.export.function import ActionFunction, check_agreement, example
 from rlframe.export.source import Source
 from rlframe.registry import nearest
@@ -63,7 +63,7 @@ def _write_state_dict(source: Source, path: Path) -> None:
 def _write_artifact(source: Source, path: Path) -> None:
     facts = source.policy, source.cfg.policy, source.spec, source.frame_stack, source.measured
     description = describe(*facts)
-    write_artifact(path, description, card(source, imports_code=bool(code_in(description))))
+    write_artifact(path, description, card(source, imports_code=bool(reaching(description))))
 
 
 def _check_torch_export(source: Source, path: Path) -> None:

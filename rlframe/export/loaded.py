@@ -24,11 +24,11 @@ MASK_FIELDS = {'observation', ACTION_MASK}
 
 
 def load_policy(
-    path: str | Path, *, device: str | None = None, stack_frames: bool = True, allow_import: bool = False
+    path: str | Path, *, device: str | None = None, stack_frames: bool = True, trust: bool = False
 ) -> LoadedPolicy:
     """Loads an exported policy; see ``rlframe.load``."""
     artifact = read_artifact(path)
-    restored = restore(artifact, device, allow_import)
+    restored = restore(artifact, device, trust)
     return LoadedPolicy(restored, artifact, stack_frames=stack_frames)
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlframe import build, config
 from rlframe.data.timestep import EnvSpec
-from rlframe.errors import CheckpointMismatchError, ConfigWarning
+from rlframe.errors import ConfigWarning
 from rlframe.utils.checkpoint import find_checkpoint, load_checkpoint
+from rlframe.utils.checkpoint.manifest import Manifest
 from rlframe.utils.resolved_config import ResolvedConfig
 
 if TYPE_CHECKING:
@@ -32,8 +34,10 @@ class Source:
     """The policy, with its weights, on the CPU."""
     state: Mapping[str, Any]
     """State of the checkpoint."""
-    manifest: Mapping[str, Any]
+    manifest: Manifest
     """Manifest of the checkpoint."""
+    model: Any = None
+    """The user's network; None: the one that the config names."""
 
     @property
     def frame_stack(self) -> int:
@@ -54,15 +58,25 @@ class Source:
 
     def fresh_policy(self) -> Policy:
         """Returns another policy with the same weights."""
-        return _policy(self.cfg, self.spec, self.state, self.manifest, str(self.checkpoint))
+        where = str(self.checkpoint)
+        return _policy(self.cfg, self.spec, self.state, self.manifest, where, copy.deepcopy(self.model))
 
 
-def open_source(path: str | Path, allow_import: bool = False) -> Source:
+def open_source(
+    path: str | Path,
+    trust: bool = False,
+    overrides: Sequence[str] | Mapping[str, Any] = (),
+    model: Any = None,
+    env: Any = None,
+) -> Source:
     """Loads the policy of a checkpoint.
 
     Args:
         path: What ``find_checkpoint`` takes.
-        allow_import: Whether the config in the checkpoint may import the modules that it names.
+        trust: Whether the config of a foreign run may reach beyond the run.
+        overrides: Options that replace those of the run, such as secrets, which checkpoints never contain.
+        model: A network to load the weights into, instead of the one that the config names.
+        env: Id, class or factory of the env, instead of the one that the config names.
 
     Raises:
         CheckpointError: If there is none, or it is damaged, holds no policy or no config.
@@ -70,24 +84,32 @@ def open_source(path: str | Path, allow_import: bool = False) -> Source:
     """
     found = find_checkpoint(path)
     state, manifest = load_checkpoint(found, buffer=False)
-    if 'config' not in manifest:
-        raise CheckpointMismatchError('this checkpoint has no config', where=str(found))
-    data = manifest['config']
-    config.check_code(data, str(found), allow_import)
+    data = config.config_of(manifest, str(found))
+    if env is not None:
+        data = config.with_env(data, env)
+    if not manifest.is_own:
+        config.check_trust(data, str(found), trust, overrides, env)
     with warnings.catch_warnings():
         warnings.simplefilter('ignore', ConfigWarning)  # they were shown when the run began
-        cfg = config.compile_config(data['main_config'], data['create_config'])
+        cfg = config.compile_config(data['main_config'], data['create_config'], overrides=overrides)
     spec = build.make_factory(cfg).spec
-    policy = _policy(cfg, spec, state, manifest, str(found))
-    return Source(found, cfg, spec, policy, state, manifest)
+    policy = _policy(cfg, spec, state, manifest, str(found), copy.deepcopy(model))
+    return Source(found, cfg, spec, policy, state, manifest, model)
 
 
 def _policy(
-    cfg: ResolvedConfig, spec: EnvSpec, state: Mapping[str, Any], manifest: Mapping[str, Any], where: str
+    cfg: ResolvedConfig,
+    spec: EnvSpec,
+    state: Mapping[str, Any],
+    manifest: Mapping[str, Any],
+    where: str,
+    model: Any = None,
 ) -> Policy:
     from rlframe.policy import create_policy
 
+    if model is None:
+        build.check_network(cfg, spec, state, manifest, where)
     on_cpu = ResolvedConfig({**cfg.policy, 'device': 'cpu', 'cuda': None})
-    policy = create_policy(on_cpu, spec, enable_field=('eval',), seed=cfg.seed)
+    policy = create_policy(on_cpu, spec, model=model, enable_field=('eval',), seed=cfg.seed)
     build.load_network(policy, state, manifest, cfg, where)
     return policy

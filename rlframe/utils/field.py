@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import difflib
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -16,9 +15,11 @@ from typing import Any
 from easydict import EasyDict
 
 from rlframe.errors import ConfigError, ConfigErrors
+from rlframe.utils.reach import REACHES, is_same
 from rlframe.utils.resolved_config import ResolvedConfig as ResolvedConfig
 from rlframe.utils.resolved_config import copied, raw_items
 from rlframe.utils.resolved_config import to_plain as to_plain
+from rlframe.utils.unknown_key import unknown_key
 
 REQUIRED: Any = type(
     'Required', (), {'__repr__': lambda self: 'REQUIRED', '__deepcopy__': lambda self, memo: self}
@@ -41,6 +42,9 @@ class Field:
         choices: The only values accepted.
         check: Returns what was expected instead of a bad value, or an empty string.
         may_change: Whether a run that is resumed may have another value than it began with.
+        reaches: What a value of this option can reach beyond the run: one of ``REACHES``, or nothing. A foreign config may
+            only set such an option to its default, unless the user trusts it.
+        harmless: Allow-list of other values that reach nothing: a predicate that takes any value and never raises.
     """
 
     default: Any
@@ -51,6 +55,17 @@ class Field:
     choices: tuple[Any, ...] = ()
     check: Callable[[Any], str] | None = None
     may_change: bool = False
+    reaches: str = ''
+    harmless: Callable[[Any], bool] | None = None
+
+    def __post_init__(self) -> None:
+        assert self.reaches in ('', *REACHES), self.reaches
+
+    def reach_of(self, value: Any) -> str:
+        """Returns what this value can reach: one of ``REACHES``, or an empty string."""
+        if not self.reaches or is_same(value, self.default):
+            return ''
+        return '' if self.harmless is not None and self.harmless(value) else self.reaches
 
     @property
     def types(self) -> tuple[type, ...]:
@@ -176,43 +191,6 @@ def defaults_of(options: Options) -> dict[str, Any]:
     }
 
 
-def dotted_keys(options: Options, prefix: str = '') -> list[str]:
-    """Returns the dotted key of every option and section."""
-    found = []
-    for name, option in options.items():
-        found.append(prefix + name)
-        if isinstance(option, dict):
-            found += dotted_keys(option, f'{prefix}{name}.')
-    return found
-
-
-def unknown_key(where: str, siblings: Options, root: Options, at: str = '') -> ConfigError:
-    """Returns the error for a key that nobody declared, with the nearest right one.
-
-    Args:
-        where: The dotted key.
-        siblings: The options that its section has.
-        root: All options, to find the section that the key belongs to.
-        at: Prefix of the dotted keys of ``root``.
-    """
-    section, dot, name = where.rpartition('.')
-    by_name: dict[str, list[str]] = {}
-    for key in dotted_keys(root, at):
-        by_name.setdefault(key.rpartition('.')[2], []).append(key)
-    known = f'Known here: {", ".join(sorted(siblings))}' if 0 < len(siblings) <= 12 else ''
-    if close := difflib.get_close_matches(name, siblings, n=1, cutoff=0.75):
-        hint = f'. Did you mean {section}{dot}{close[0]}?'
-    elif name in by_name:
-        hint, known = f'; it belongs to {" or ".join(by_name[name][:3])}.', ''
-    elif close := difflib.get_close_matches(name, siblings, n=1):
-        hint = f'. Did you mean {section}{dot}{close[0]}?'
-    elif close := difflib.get_close_matches(name, by_name, n=1, cutoff=0.75):
-        hint = f'. Did you mean {by_name[close[0]][0]}?'
-    else:
-        hint = '.'
-    return ConfigError(f'{where} is not a known key{hint}', where=where, remedy=known)
-
-
 def check_values(
     values: Mapping[str, Any], options: Options, prefix: str = '', root: Options | None = None
 ) -> tuple[dict[str, Any], list[ConfigError]]:
@@ -271,13 +249,21 @@ def _check_value(value: Any, option: Field, where: str) -> tuple[Any, list[Confi
     value = _completed(value, option.default)
     if not (expected := option.problem(value)):
         return option.convert(copied(value)), []
-    remedy = ''
-    if isinstance(value, str) and (number := _number_in(value)) is not None and not option.problem(number):
-        remedy = 'It is text, not a number: remove the quotes; YAML wants a dot and a sign, as in 1.0e-4.'
+    remedy = _remedy_for_text(value, option) if isinstance(value, str) else ''
     message = f'bad value of type {type(value).__name__}'
     return copy.deepcopy(option.default), [
         ConfigError(message, where=where, got=value, expected=expected, remedy=remedy)
     ]
+
+
+def _remedy_for_text(text: str, option: Field) -> str:
+    if (number := _number_in(text)) is not None and not option.problem(number):
+        return 'It is text, not a number: remove the quotes; YAML wants a dot and a sign, as in 1.0e-4.'
+    if not {list, tuple, dict} & set(option.types):
+        return ''
+    if text[:1] in ('[', '(', '{') or text.startswith('dict('):
+        return 'It is not a Python literal: put strings inside it in quotes, and all of it in quotes for the shell.'
+    return f"Write a list of one item as ['{text}']." if list in option.types else ''
 
 
 def _completed(value: Any, default: Any) -> Any:
@@ -302,6 +288,8 @@ class Configurable:
 
     config: dict[str, Any] = {}
     """The options that this class adds to those of its bases."""
+    reaches: str = ''
+    """What this class reaches by itself, one of ``REACHES``: a foreign config may not choose it."""
 
     @classmethod
     def config_fields(cls) -> Options:

@@ -49,7 +49,7 @@ def run(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize('run', quick(*FIRST), indirect=True)
 def test_the_same_actions_as_in_an_evaluation(run: Path) -> None:
-    written = export_policy(run, allow_import=True)
+    written = export_policy(run)
     assert written == {'artifact': run.parents[1] / 'export' / 'artifact'}
     loaded, policy = rlframe.load(run.parents[1]), as_eval_builds_it(run)
     obs, env_id, seen = observations(loaded.observation_space, 100), np.arange(5), []
@@ -119,10 +119,10 @@ def test_an_exported_function_gives_the_same_actions_without_rlframe(run: Path, 
     policy = as_eval_builds_it(run)
     if policy.is_recurrent:
         with pytest.raises(IncompatibleError, match=r'remembers.*artifact and state_dict take every policy'):
-            export_policy(run, ['torch_export'], tmp_path / 'out', allow_import=True)
+            export_policy(run, ['torch_export'], tmp_path / 'out')
         assert not (tmp_path / 'out').exists()
         return
-    (file,) = export_policy(run, ['torch_export'], tmp_path / 'out', allow_import=True).values()
+    (file,) = export_policy(run, ['torch_export'], tmp_path / 'out').values()
     obs = observations(policy._spec.observation_space, 100)
     expected = [policy.eval_mode.forward(rows, np.arange(len(rows)))['action'] for rows in (obs, obs[:1])]
     assert len({one.tobytes() for one in expected[0]}) > 1
@@ -138,7 +138,7 @@ def test_an_onnx_file_gives_the_same_actions(run: Path, tmp_path: Path) -> None:
     policy = as_eval_builds_it(run)
     if policy.is_recurrent:
         return
-    (file,) = export_policy(run, ['onnx'], tmp_path / 'out', allow_import=True).values()
+    (file,) = export_policy(run, ['onnx'], tmp_path / 'out').values()
     obs = observations(policy._spec.observation_space, 100)
     for got, rows in zip(elsewhere(RUNTIME, file, obs, tmp_path), (obs, obs[:1]), strict=True):
         wanted = policy.eval_mode.forward(rows, np.arange(len(rows)))['action']
@@ -153,7 +153,7 @@ def test_a_function_reads_every_observation_that_is_one_tensor(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     run = trained('dqn', dict(env_id=WideEnv, kwargs=dict(obs=obs)))
-    (file,) = export_policy(run, ['torch_export'], allow_import=True).values()
+    (file,) = export_policy(run, ['torch_export']).values()
     rows = observations(WideEnv.OBS[obs], 50)
     wanted = as_eval_builds_it(run).eval_mode.forward(rows, np.arange(50))['action']
     same(elsewhere(ALONE, file, rows, tmp_path)[0], wanted)

@@ -16,12 +16,14 @@ from rlframe.utils.checkpoint.keep import (
 from rlframe.utils.checkpoint.manifest import FORMAT_VERSION, read_manifest
 from rlframe.utils.checkpoint.read import find_checkpoint, load_checkpoint, newest_good, verify_checkpoint
 from rlframe.utils.checkpoint.rows import Rows
+from rlframe.utils.checkpoint.schema import NETWORK, part_of
 from rlframe.utils.checkpoint.write import save_checkpoint, strip_buffer
 from rlframe.utils.checkpoint_options import CHECKPOINT_FIELDS
 
 __all__ = [
     'CHECKPOINT_FIELDS',
     'FORMAT_VERSION',
+    'NETWORK',
     'Rows',
     'clean_leftovers',
     'compare_configs',
@@ -32,6 +34,7 @@ __all__ = [
     'link_checkpoint',
     'load_checkpoint',
     'newest_good',
+    'part_of',
     'publish_checkpoint',
     'read_manifest',
     'save_checkpoint',

@@ -14,6 +14,8 @@ from typing import IO, Any, TypedDict
 
 from rlframe.errors import CheckpointCorruptError, UnsafeCheckpointError
 from rlframe.utils.checkpoint.unsafe import find_pickle
+from rlframe.utils.private_file import private_opener
+from rlframe.utils.strict_json import LimitExceededError, check_size
 
 MANIFEST = 'manifest.json'
 TEMPORARY, REPLACED = '.tmp-', '.old-'
@@ -28,9 +30,9 @@ class FileFacts(TypedDict):
     sha256: str
 
 
-def write_file(path: Path, data: bytes) -> FileFacts:
-    """Writes a new file and flushes it to the disk."""
-    with open(path, 'xb') as file:
+def write_file(path: Path, data: bytes, private: bool = False) -> FileFacts:
+    """Writes a new file and flushes it to the disk; only its owner can read a private one."""
+    with open(path, 'xb', opener=private_opener if private else None) as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
@@ -38,12 +40,12 @@ def write_file(path: Path, data: bytes) -> FileFacts:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Puts a whole file in the place of another, in one step."""
+    """Replaces a file by a private one, atomically."""
     handle, temporary = tempfile.mkstemp(prefix=TEMPORARY, dir=path.parent)
     os.close(handle)
     try:
         os.unlink(temporary)
-        write_file(Path(temporary), data)
+        write_file(Path(temporary), data, private=True)
         os.replace(temporary, path)
         sync_folder(path.parent)
     except BaseException:
@@ -83,7 +85,9 @@ def staging_folder(path: Path) -> Iterator[Path]:
 
 def publish_folder(staging: Path, path: Path) -> None:
     """Gives a finished folder its name; a folder of that name makes room. If that fails, all is as it was before."""
-    mode = stat.S_IMODE((staging / MANIFEST).stat().st_mode)
+    mode = 0
+    for entry in os.scandir(staging):
+        mode |= stat.S_IMODE(entry.stat(follow_symlinks=False).st_mode)
     staging.chmod(mode | 0o100 | (mode & 0o444) >> 2)  # who may read the files may enter, as the umask says
     sync_folder(staging)
     old = None
@@ -145,9 +149,27 @@ def read_checked(path: Path, expected: FileFacts) -> bytes:
     """
     with open_regular(path) as file:
         _check_size(file, path, expected['size'])
-        data = file.read(expected['size'])
+        try:
+            data = file.read(expected['size'])
+        except MemoryError as error:
+            raise refusal(path, f'its {expected["size"]:,} bytes do not fit into memory') from error
     _check_hash(path, hashlib.sha256(data).hexdigest(), expected['sha256'])
     return data
+
+
+def read_limited(path: Path, expected: FileFacts, kind: str) -> bytes:
+    """Reads a file like ``read_checked``, but refuses one that is too long for its kind of JSON; no limit without a kind.
+
+    Raises:
+        CheckpointCorruptError: If it is, or is not what the manifest says.
+        UnsafeCheckpointError: If a pickle took its place.
+    """
+    try:
+        if kind:
+            check_size(expected['size'], kind)
+    except LimitExceededError as error:
+        raise refusal(path, f'the file is too large: {error}', remedy=error.remedy) from error
+    return read_checked(path, expected)
 
 
 def check_file(path: Path, expected: FileFacts) -> None:

@@ -25,6 +25,7 @@ from rlframe.utils.checkpoint.rows import MAX_SMALL, SEGMENT_BYTES
 from rlframe.utils.checkpoint.write import save_checkpoint, strip_buffer
 from rlframe.utils.checkpoint_options import CHECKPOINT_FIELDS
 from rlframe.utils.field import defaults_of
+from rlframe.utils.secrets import Secrets
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +41,7 @@ def publish_checkpoint(
     name: str = 'latest',
     buffer: Mapping[str, Any] | None = None,
     options: Mapping[str, Any] | None = None,
+    secrets: Secrets | None = None,
 ) -> Path:
     """Saves a checkpoint, points a name to it, and drops what is no longer wanted.
 
@@ -50,6 +52,7 @@ def publish_checkpoint(
         name: What is to point to it, beside it.
         buffer: State of the replay buffer; saved as ``options.replay_buffer`` says.
         options: The section ``checkpoint``; the defaults where not given.
+        secrets: Values that are not written.
 
     Returns:
         The path.
@@ -61,7 +64,8 @@ def publish_checkpoint(
     options = {**defaults_of(CHECKPOINT_FIELDS), **(options or {})}
     how = options['replay_buffer']
     previous = path.parent / 'latest' if how == 'incremental' else None
-    save_checkpoint(path, state, facts, buffer=None if how == 'none' else buffer, previous=previous)
+    saved = None if how == 'none' else buffer
+    save_checkpoint(path, state, facts, buffer=saved, previous=previous, secrets=secrets)
     link_checkpoint(path, name, options)
     return path
 

@@ -1,9 +1,12 @@
-"""The manifest: what a checkpoint is, and which files it has. It ends with the SHA-256 of itself."""
+"""The manifest: facts about a checkpoint, and the list of its files.
+
+It ends with a keyed hash, by which its author recognises it, and the SHA-256 of everything before.
+"""
 
 from __future__ import annotations
 
 import hashlib
-import json
+import os
 import re
 from collections.abc import Callable, Mapping, Set
 from pathlib import Path
@@ -16,10 +19,15 @@ from rlframe.errors import (
     CheckpointMismatchError,
     CheckpointVersionError,
 )
+from rlframe.utils import strict_json
 from rlframe.utils.checkpoint.files import MANIFEST, check_file, open_regular, refusal
 from rlframe.utils.checkpoint.rows import parse_segment
-from rlframe.utils.checkpoint.tree import BAD_TREE, Encoder, decode, to_json
+from rlframe.utils.checkpoint.schema import FACTS, check_state, loading
+from rlframe.utils.checkpoint.tree import BAD_TREE, Encoder, decode, describe, to_json
 from rlframe.utils.lazy import LazyModule
+from rlframe.utils.limits import LimitExceededError, remedy_of
+from rlframe.utils.secrets import Secrets
+from rlframe.utils.trust_key import is_own, keyed_hash
 
 torch = LazyModule('torch')
 
@@ -32,32 +40,55 @@ SAVED, NOT_SAVED, STRIPPED = 'saved', 'none', 'stripped'
 ARTIFACT = 'policy'
 """What the manifest of an exported policy has as its ``kind``; a checkpoint's has none."""
 UNSEALED = 'the manifest was changed: it is not sealed as its format version is'
-MAX_BYTES = 64 * 2**20
-"""Size above which nothing is taken for a manifest."""
 
 _SEAL = re.compile(rb'(?s)(.*),"sha256":"([0-9a-f]{64})"\}\n')
+_KEYED = re.compile(rb'(?s)(.*),"keyed_hash":"([0-9a-f]{64})"')
 _SHA256 = re.compile(r'[0-9a-f]{64}')
 
 
-def write_text(facts: Mapping[str, Any], version: int = FORMAT_VERSION) -> bytes:
+class Manifest(dict[str, Any]):
+    """The content of a manifest.
+
+    Args:
+        facts: The content, as any mapping.
+        is_own: Whether this user wrote it and nobody has changed it since; a copy of the facts loses this.
+    """
+
+    def __init__(self, facts: Mapping[str, Any], is_own: bool = False) -> None:
+        super().__init__(facts)
+        self.is_own = is_own
+        """Whether this user wrote it and nobody has changed it since."""
+
+
+def write_text(
+    facts: Mapping[str, Any],
+    version: int = FORMAT_VERSION,
+    is_own: bool = True,
+    secrets: Secrets | None = None,
+) -> bytes:
     """Returns the bytes of a manifest file.
 
     Args:
         facts: What it says.
         version: Version of the format that the folder has.
+        is_own: Whether to add the keyed hash of this user; not if it only copies what somebody else wrote.
+        secrets: Values that are not written.
 
     Raises:
-        CheckpointError: If a fact is no plain value.
+        CheckpointError: If a fact is not a plain value.
     """
-    encoder = Encoder('facts')
+    encoder = Encoder('facts', secrets)
     known = {'format_version': version, 'rlframe': __version__, 'torch': torch.__version__}
-    body = to_json(encoder.tree({**known, **facts, 'format_version': version}))[:-1]
+    said = {name: value for name, value in facts.items() if name not in ('keyed_hash', 'sha256')}
+    body = to_json(encoder.tree({**known, **said, 'format_version': version}))[:-1]
     if encoder.arrays or encoder.rows:
         raise CheckpointError('the facts of a manifest hold no arrays', where=', '.join(encoder.arrays))
+    if is_own and (keyed := keyed_hash(body)) is not None:
+        body += b',"keyed_hash":"' + keyed.encode('ascii') + b'"'
     return body + b',"sha256":"' + hashlib.sha256(body).hexdigest().encode('ascii') + b'"}\n'
 
 
-def read_manifest(path: Path) -> dict[str, Any]:
+def read_manifest(path: Path) -> Manifest:
     """Reads the manifest of a checkpoint folder, without looking at the other files.
 
     Raises:
@@ -78,12 +109,14 @@ def read_manifest(path: Path) -> dict[str, Any]:
         raise refusal(path / MANIFEST, UNSEALED)
     check_version(path, manifest, FORMAT_VERSION)
     check_listed(path, manifest['files'], {STATE, TENSORS}, _is_part)
+    with loading(path / MANIFEST):
+        check_state(manifest, FACTS)
     if version == 1:
         manifest.setdefault('replay_buffer', SAVED)
     return manifest
 
 
-def read_sealed(file: Path) -> tuple[dict[str, Any], bool]:
+def read_sealed(file: Path) -> tuple[Manifest, bool]:
     """Reads a manifest file of any kind.
 
     Returns:
@@ -94,18 +127,25 @@ def read_sealed(file: Path) -> tuple[dict[str, Any], bool]:
         UnsafeCheckpointError: If a pickle took its place.
     """
     with open_regular(file) as opened:
-        data = opened.read(MAX_BYTES)
+        try:
+            strict_json.check_size(os.fstat(opened.fileno()).st_size, 'MANIFEST')
+        except LimitExceededError as error:
+            raise refusal(file, f'the manifest is too large: {error}', remedy=error.remedy) from error
+        data = opened.read()
     seal = _SEAL.fullmatch(data)
     if seal and hashlib.sha256(seal[1]).hexdigest().encode('ascii') != seal[2]:
         raise refusal(file, 'the manifest was changed: its SHA-256 is not the one that it ends with')
     try:
-        manifest = decode(json.loads(data), {})
+        manifest = decode(strict_json.loads(data, 'MANIFEST', takes_constants=seal is None), {})
         version, _ = manifest['format_version'], manifest['files']
     except BAD_TREE as error:
-        raise refusal(file, f'the manifest cannot be read: {type(error).__name__}') from error
+        message = f'the manifest cannot be read: {describe(error)}'
+        raise refusal(file, message, remedy=remedy_of(error)) from error
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise refusal(file, UNSEALED)
-    return dict(manifest), bool(seal)
+    keyed = _KEYED.fullmatch(seal[1]) if seal else None
+    own = keyed is not None and is_own(keyed[1], keyed[2].decode('ascii'))
+    return Manifest(manifest, own), bool(seal)
 
 
 def check_version(path: Path, manifest: Mapping[str, Any], newest: int) -> None:

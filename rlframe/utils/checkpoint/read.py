@@ -2,43 +2,61 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from rlframe.errors import CheckpointCorruptError, CheckpointError, CheckpointNotFoundError
-from rlframe.utils.checkpoint.files import MANIFEST, read_checked, refusal
+from rlframe.utils import strict_json
+from rlframe.utils.checkpoint.files import MANIFEST, read_limited, refusal
 from rlframe.utils.checkpoint.manifest import (
     BUFFER,
     BUFFER_TENSORS,
     SAVED,
     STATE,
     TENSORS,
+    Manifest,
     check_files,
     read_manifest,
 )
 from rlframe.utils.checkpoint.rows import SavedRows, Segment, join_segments, parse_segment
-from rlframe.utils.checkpoint.tree import BAD_TREE, Array, decode
+from rlframe.utils.checkpoint.schema import COUNT, DICT, TEXT, Kind, Schema, check_state, list_of, loading
+from rlframe.utils.checkpoint.tree import BAD_TREE, Array, decode, describe
 from rlframe.utils.lazy import LazyModule
+from rlframe.utils.limits import remedy_of
+from rlframe.utils.secrets import Secrets
 
 safetensors = LazyModule('safetensors')
 safetensors_numpy = LazyModule('safetensors.numpy')
 
+SUFFIX = '.pth.tar'
+"""Suffix of DI-engine's checkpoint names, which rlframe's do not have."""
+STANDING = ('best', 'ckpt_best', 'latest')
+"""Names that stand for a run: what an evaluation found best, what a hook saved as the best, the newest."""
 RESUMABLE = 'iteration_'
 """How the names of checkpoints begin that a run can go on from."""
+
+NUMBERED: Schema = {
+    'state': DICT,
+    'rows': Kind('a dict or None', lambda value: value is None or isinstance(value, Mapping)),
+}
+ROWS_SCHEMA: Schema = {'first': COUNT, 'stop': COUNT, 'columns': DICT, 'files': list_of(TEXT)}
+"""What the file of a replay buffer says, and what it says of rows in files of their own."""
 
 Found = list[tuple[Path, dict[str, Any]]]
 """Checkpoints with their manifests."""
 
 
-def load_checkpoint(path: str | Path, buffer: bool = True) -> tuple[dict[str, Any], dict[str, Any]]:
+def load_checkpoint(
+    path: str | Path, buffer: bool = True, secrets: Secrets | None = None
+) -> tuple[dict[str, Any], Manifest]:
     """Reads a checkpoint after comparing the files it needs with the manifest.
 
     Args:
         path: The checkpoint, or what ``find_checkpoint`` takes.
         buffer: Whether to read the replay buffer too, as ``replay_buffer`` of the state; playing needs none.
+        secrets: Values of the secrets that the state only names; by default ``'***'``.
 
     Returns:
         The state and the manifest, whose ``replay_buffer`` says whether there is one: ``'saved'``, ``'none'``, or
@@ -54,14 +72,14 @@ def load_checkpoint(path: str | Path, buffer: bool = True) -> tuple[dict[str, An
     path = find_checkpoint(path)
     try:
         manifest = read_manifest(path)
-        state = _Files(path, manifest).state(buffer)
+        state = _Files(path, manifest, secrets).state(buffer)
     except CheckpointCorruptError as error:
         error.remedy = error.remedy or _alternative(path)
         raise
     return state, manifest
 
 
-def verify_checkpoint(path: str | Path) -> dict[str, Any]:
+def verify_checkpoint(path: str | Path) -> Manifest:
     """Compares all files of a checkpoint with its manifest and returns that; raises like ``load_checkpoint``."""
     path = find_checkpoint(path)
     manifest = read_manifest(path)
@@ -101,13 +119,17 @@ def newest_good(folder: str | Path) -> tuple[Path, list[tuple[Path, CheckpointEr
 def find_checkpoint(path: str | Path) -> Path:
     """Returns the checkpoint folder meant by a path to one, to a run folder (its best, else latest) or to a ``ckpt`` folder.
 
+    A path may also end in ``.pth.tar``, as DI-engine's checkpoints do: ``ckpt/iteration_100.pth.tar`` means the folder
+    ``ckpt/iteration_100``, and ``ckpt/ckpt_best.pth.tar`` what was saved under that name, or else the best checkpoint.
+
     Raises:
         CheckpointNotFoundError: With the path and what is there instead.
         CheckpointCorruptError: If it is a file.
         UnsafeCheckpointError: If it is a file that holds a pickle, such as one that torch saved.
     """
     path = local_path(path)
-    for candidate in (path, path / 'best', path / 'latest', path / 'ckpt' / 'best', path / 'ckpt' / 'latest'):
+    standing = [folder / name for folder in (path, path / 'ckpt') for name in STANDING]
+    for candidate in (*_as_saved(path), *standing):
         if (candidate / MANIFEST).is_file():
             return candidate.resolve()
     if path.is_file():
@@ -117,6 +139,14 @@ def find_checkpoint(path: str | Path) -> Path:
     if not path.exists():
         raise CheckpointNotFoundError('no such file or directory', where=str(path.absolute()))
     raise _not_found(path, f'no checkpoint here (no {MANIFEST})')
+
+
+def _as_saved(path: Path) -> list[Path]:
+    """Returns the folders that a path can mean: itself, and the one that DI-engine's name of a checkpoint stands for."""
+    if not path.name.endswith(SUFFIX):
+        return [path]
+    short = path.with_name(path.name.removesuffix(SUFFIX))
+    return [path, short, path.with_name('best')] if short.name == 'ckpt_best' else [path, short]
 
 
 def local_path(path: str | Path) -> Path:
@@ -168,8 +198,9 @@ def serial(manifest: Mapping[str, Any]) -> int:
 class _Files:
     """Reads the files of a checkpoint, each compared with the manifest before anything is made of it."""
 
-    def __init__(self, path: Path, manifest: Mapping[str, Any]) -> None:
-        self._path, self._facts = path, manifest['files']
+    def __init__(self, path: Path, manifest: Mapping[str, Any], secrets: Secrets | None = None) -> None:
+        self._path, self._facts, self._secrets = path, manifest['files'], secrets
+        self._is_old = manifest['format_version'] == 1
         self._has_buffer = manifest['replay_buffer'] == SAVED and manifest['format_version'] > 1
 
     def state(self, buffer: bool) -> dict[str, Any]:
@@ -191,18 +222,22 @@ class _Files:
 
     def _tree(self, name: str, text: bytes, arrays: Mapping[str, Array], numbered: bool = False) -> Any:
         try:
-            tree = json.loads(text)
+            tree = strict_json.loads(text, 'STATE', takes_constants=self._is_old)
             if not numbered:
-                return decode(tree, arrays)
+                return decode(tree, arrays, secrets=self._secrets)
+            with loading(self._path / name):
+                check_state(tree, NUMBERED)
             rows = None if tree['rows'] is None else self._rows(tree['rows'])
-            return decode(tree['state'], arrays, rows)
+            return decode(tree['state'], arrays, rows, self._secrets)
         except CheckpointError:
             raise
         except BAD_TREE as error:
-            message = f'the file is not what rlframe wrote: {type(error).__name__}: {str(error)[:200]}'
-            raise refusal(self._path / name, message) from error
+            message = f'the file is not what rlframe wrote: {describe(error)}'
+            raise refusal(self._path / name, message, remedy=remedy_of(error)) from error
 
     def _rows(self, saved: Mapping[str, Any]) -> SavedRows:
+        with loading(self._path / BUFFER):
+            check_state(saved, ROWS_SCHEMA, 'rows')
         parts: list[Segment] = [part for name in saved['files'] if (part := parse_segment(name)) is not None]
         limit = sum(facts['size'] for facts in self._facts.values())
         arrays = join_segments(saved['first'], saved['stop'], parts, self._arrays, limit)
@@ -222,7 +257,7 @@ class _Files:
             raise CheckpointCorruptError(
                 f'the manifest does not list {name}', where=str(self._path / MANIFEST)
             )
-        return read_checked(self._path / name, self._facts[name])
+        return read_limited(self._path / name, self._facts[name], 'STATE' if name.endswith('.json') else '')
 
 
 def _alternative(path: Path) -> str:

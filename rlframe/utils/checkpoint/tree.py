@@ -17,6 +17,9 @@ import numpy.typing as npt
 from rlframe.errors import CheckpointError
 from rlframe.utils.checkpoint.rows import Rows
 from rlframe.utils.lazy import LazyModule
+from rlframe.utils.limits import LimitExceededError, check_limit, limit
+from rlframe.utils.secrets import Secrets, Unknown
+from rlframe.utils.strict_json import FLOAT, JSONRefusedError, JsonText, check_nesting, checked_leaf
 from rlframe.utils.struct_array import struct_dtype
 
 torch = LazyModule('torch')
@@ -24,8 +27,9 @@ torch = LazyModule('torch')
 Array: TypeAlias = npt.NDArray[Any]
 
 ARRAY, TENSOR, ROWS = '__array__', '__tensor__', '__rows__'
-PAIRS, TUPLE, FLOAT, FIELDS = '__pairs__', '__tuple__', '__float__', '__fields__'
-MARKS = frozenset((ARRAY, TENSOR, ROWS, PAIRS, TUPLE, FLOAT, FIELDS))
+PAIRS, TUPLE, FIELDS = '__pairs__', '__tuple__', '__fields__'
+SECRET, TEXTS = '__secret__', '__texts__'
+MARKS = frozenset((ARRAY, TENSOR, ROWS, PAIRS, TUPLE, FLOAT, FIELDS, SECRET, TEXTS))
 """Keys of the dicts that stand for what JSON has no word for. A user's dict that has one of them is written as pairs."""
 NATIVE = frozenset(
     'bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64'.split()  # noqa: SIM905  a line of names reads better than a list of strings
@@ -36,15 +40,30 @@ BAD_TREE = (ValueError, KeyError, TypeError, AttributeError, IndexError, Overflo
 REMEDY = 'Tensors, arrays of numbers or text, numbers, strings, bools, None, and dicts, lists and tuples of these can be.'
 
 
-class Encoder:
-    """Turns a tree of values into JSON, and keeps the arrays in it apart.
+class BrokenPartError(ValueError):
+    """A part of a tree that ``Encoder`` did not write.
 
     Args:
-        key: Name of the tree, with which the names of its arrays begin.
+        key: Its dotted name.
+        why: What is wrong with it.
     """
 
-    def __init__(self, key: str = '') -> None:
-        self._key = key
+    def __init__(self, key: str, why: str) -> None:
+        super().__init__(f'{key}: {why}')
+        self.key, self.why = key, why
+
+
+class Encoder:
+    """Encodes a tree of values as JSON, with its arrays kept separately.
+
+    Args:
+        key: Name of the tree, and prefix of the names of its arrays.
+        secrets: Values that are replaced by their names.
+    """
+
+    def __init__(self, key: str = '', secrets: Secrets | None = None) -> None:
+        self._key, self._secrets = key, secrets or Secrets()
+        self._depth, self._deepest = 0, limit('NESTING')
         self.arrays: dict[str, Array] = {}
         """The arrays by name; those that were C-ordered already are the caller's own, not copies."""
         self.rows: list[Rows] = []
@@ -56,14 +75,22 @@ class Encoder:
         Raises:
             CheckpointError: If something in it can be no part of a checkpoint; its place is named.
         """
-        try:
-            return self._encode(value, self._key)
-        except RecursionError:
-            raise CheckpointError('the state is nested too deeply to be saved', where=self._key) from None
+        return self._encode(value, self._key)
 
     def _encode(self, value: Any, key: str) -> Any:
+        if self._depth >= self._deepest:
+            raise CheckpointError('the state is nested too deeply to be saved', where=f'{key[:100]}...')
+        self._depth += 1
+        found = self._encoded(value, key)
+        self._depth -= 1
+        return found
+
+    def _encoded(self, value: Any, key: str) -> Any:
+        if isinstance(value, JsonText):
+            has_secrets = self._secrets and self._secrets.scrub(value) != value
+            return self._encode(json.loads(value), key) if has_secrets else str(value)
         if value is None or isinstance(value, bool | int | float | str | np.generic):
-            return _plain(value, key)
+            return self._plain(value, key)
         if isinstance(value, Mapping):
             return self._mapping(value, key)
         if isinstance(value, list):
@@ -90,9 +117,30 @@ class Encoder:
             (name, self._encode(item, _join(key, name)))
             for name, item in zip(names, value.values(), strict=True)
         ]
-        if all(isinstance(name, str) for name in names) and MARKS.isdisjoint(names):
+        hidden = [self._secrets.split(name) for name in names] if self._secrets else [None] * len(names)
+        if all(isinstance(name, str) for name in names) and MARKS.isdisjoint(names) and not any(hidden):
             return dict(items)
-        return {PAIRS: [list(item) for item in items]}
+        pairs = zip(hidden, items, strict=True)
+        return {PAIRS: [[{SECRET: parts} if parts else name, item] for parts, (name, item) in pairs]}
+
+    def _plain(self, value: Any, key: str) -> Any:
+        plain = _plain(value, key)
+        parts = self._secrets.split(plain) if self._secrets else None
+        return plain if parts is None else {SECRET: parts}
+
+    def _texts(self, value: Array, key: str) -> Any:
+        """Encodes a string array with secrets as a list; None for any other array."""
+        if value.dtype.kind not in 'US' or not self._secrets:
+            return None
+        is_bytes = value.dtype.kind == 'S'
+        texts = [item.decode('latin-1') if is_bytes else str(item) for item in value.ravel().tolist()]
+        if not any(self._secrets.split(text) for text in texts):
+            return None
+        return {
+            TEXTS: [self._plain(t, key) for t in texts],
+            'dtype': value.dtype.str,
+            'shape': list(value.shape),
+        }
 
     def _array(self, value: Array, key: str) -> Any:
         kind = value.dtype.kind
@@ -102,6 +150,8 @@ class Encoder:
             return {FIELDS: fields, 'axes': value.ndim}
         if kind not in 'biufcSUMm' or isinstance(value, np.ma.MaskedArray):
             raise _refused(value, key, f'{type(value).__name__} of type {value.dtype}')
+        if (texts := self._texts(value, key)) is not None:
+            return texts
         array = np.asarray(value, order='C').view(np.ndarray)
         if array.dtype.name in NATIVE and array.dtype.isnative:
             return {ARRAY: self._keep(array, key)}
@@ -117,11 +167,18 @@ class Encoder:
         return {TENSOR: self._keep(tensor.unsqueeze(-1).view(torch.uint8).numpy(), key), 'dtype': name}
 
     def _keep(self, array: Array, key: str) -> str:
-        name = key.encode('ascii', 'backslashreplace').decode('ascii') or 'array'
+        name = self._secrets.scrub(key).encode('ascii', 'backslashreplace').decode('ascii') or 'array'
         while name in self.arrays or name == '__metadata__':
             name += "'"
         self.arrays[name] = array
         return name
+
+
+def describe(error: BaseException) -> str:
+    """Returns the message of one of ``BAD_TREE``, with its type."""
+    text = str(error)[:300]
+    is_ours = isinstance(error, LimitExceededError | JSONRefusedError | BrokenPartError)
+    return text if is_ours else f'{type(error).__name__}: {text}'
 
 
 def to_json(tree: Any, indent: int | None = None) -> bytes:
@@ -137,35 +194,79 @@ def to_json(tree: Any, indent: int | None = None) -> bytes:
         raise CheckpointError(f'the state cannot be written as JSON: {error}') from error
 
 
-def decode(tree: Any, arrays: Mapping[str, Array], rows: Any = None) -> Any:
-    """Returns what ``Encoder.tree`` encoded.
+def decode(tree: Any, arrays: Mapping[str, Array], rows: Any = None, secrets: Secrets | None = None) -> Any:
+    """Decodes what ``Encoder.tree`` encoded.
 
     Args:
-        tree: The encoded tree, as it comes from ``json.loads``.
-        arrays: The arrays by name; they become part of the tree, not copies of them.
+        tree: The encoded tree, as it comes from ``strict_json``.
+        arrays: The arrays by name; they become part of the tree, not copies of them. Each stands at one place only, so that
+            no more memory is taken than they have.
         rows: What stands for numbered rows.
+        secrets: Values of the secrets; by default ``'***'``.
 
     Raises:
-        Exception: One of ``BAD_TREE`` if it is something else.
+        Exception: One of ``BAD_TREE`` if it is invalid.
     """
-    if isinstance(tree, list):
-        return [decode(item, arrays, rows) for item in tree]
-    if not isinstance(tree, dict):
-        return tree
-    mark = next((mark for mark in MARKS if mark in tree), None)
-    if mark is None:
-        return {name: decode(item, arrays, rows) for name, item in tree.items()}
-    content, dtype = tree[mark], tree.get('dtype')
-    readers: dict[str, Callable[[], Any]] = {
-        ARRAY: lambda: _array_of(arrays[content], dtype),
-        TENSOR: lambda: _tensor_of(arrays[content], dtype),
-        ROWS: lambda: rows,
-        PAIRS: lambda: {name: decode(item, arrays, rows) for name, item in content},
-        TUPLE: lambda: tuple(decode(item, arrays, rows) for item in content),
-        FLOAT: lambda: float(content),
-        FIELDS: lambda: _struct_of({n: decode(item, arrays) for n, item in content.items()}, tree['axes']),
-    }
-    return readers[mark]()
+    return _Decoder(arrays, rows, secrets or Unknown()).tree(tree)
+
+
+class _Decoder:
+    def __init__(self, arrays: Mapping[str, Array], rows: Any, secrets: Secrets) -> None:
+        self._arrays, self._rows, self._secrets, self._depth = dict(arrays), rows, secrets, 0
+        self._deepest = limit('NESTING')
+        self._readers: dict[str, Callable[[dict[str, Any]], Any]] = {
+            ARRAY: lambda tree: _array_of(self._arrays.pop(tree[ARRAY]), tree.get('dtype')),
+            TENSOR: lambda tree: _tensor_of(self._arrays.pop(tree[TENSOR]), tree.get('dtype')),
+            ROWS: lambda tree: self._rows,
+            PAIRS: lambda tree: {self.tree(name): self._named(name, item) for name, item in tree[PAIRS]},
+            TUPLE: lambda tree: tuple(self._named(i, item) for i, item in enumerate(tree[TUPLE])),
+            FLOAT: lambda tree: float(tree[FLOAT]),
+            SECRET: lambda tree: self._secrets.join(tree[SECRET]),
+            TEXTS: self._texts,
+            FIELDS: lambda tree: _struct_of(
+                {name: self.tree(item) for name, item in tree[FIELDS].items()}, tree['axes']
+            ),
+        }
+
+    def tree(self, tree: Any) -> Any:
+        if not isinstance(tree, list | dict):
+            return checked_leaf(tree)
+        self._depth += 1
+        if self._depth > self._deepest:
+            check_nesting(self._depth)
+        if isinstance(tree, list):
+            found: Any = [self._named(i, item) for i, item in enumerate(tree)]
+        else:
+            found = self._dict(tree)
+        self._depth -= 1
+        return found
+
+    def _named(self, name: Any, tree: Any) -> Any:
+        try:
+            return self.tree(tree)
+        except BrokenPartError as error:
+            raise BrokenPartError(_join(str(name), error.key), error.why) from error.__cause__
+        except (JSONRefusedError, CheckpointError):
+            raise
+        except BAD_TREE as error:
+            raise BrokenPartError(str(name), describe(error)) from error
+
+    def _dict(self, tree: dict[str, Any]) -> Any:
+        mark = next((mark for mark in MARKS if mark in tree), None)
+        if mark is None:
+            return {name: self._named(name, item) for name, item in tree.items()}
+        return self._readers[mark](tree)
+
+    def _texts(self, tree: dict[str, Any]) -> Array:
+        texts: list[Any] = [self.tree(item) for item in tree[TEXTS]]
+        dtype = np.dtype(tree['dtype'])
+        if dtype.kind not in 'US':
+            raise ValueError(f'an array of type {dtype} is not a string array')
+        items = [text.encode('latin-1') for text in texts] if dtype.kind == 'S' else texts
+        letter = 4 if dtype.kind == 'U' else 1
+        width = max([dtype.itemsize // letter, *map(len, texts)])
+        check_limit('STATE_BYTES', width * letter * len(texts), 'bytes of an array of text')
+        return np.array(items, f'{dtype.kind}{width}').reshape(tree['shape'])
 
 
 def _array_of(array: Array, dtype: str | None) -> Array:

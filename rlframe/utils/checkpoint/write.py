@@ -34,6 +34,8 @@ from rlframe.utils.checkpoint.read import local_path, manifests_in, newest_first
 from rlframe.utils.checkpoint.rows import Rows, Segment, parse_segment, plan_segments
 from rlframe.utils.checkpoint.tree import Encoder, to_json
 from rlframe.utils.lazy import LazyModule
+from rlframe.utils.secrets import Secrets
+from rlframe.utils.strict_json import LimitExceededError, check_size
 
 safetensors = LazyModule('safetensors.numpy')
 
@@ -48,6 +50,7 @@ class _Piece(NamedTuple):
     name: str
     nbytes: int
     make: Callable[[], bytes]
+    is_private: bool = False
 
 
 class _BufferPart(NamedTuple):
@@ -65,8 +68,9 @@ def save_checkpoint(
     *,
     buffer: Mapping[str, Any] | None = None,
     previous: Path | None = None,
+    secrets: Secrets | None = None,
 ) -> Path:
-    """Writes a checkpoint beside its place and renames it there.
+    """Writes a checkpoint under a temporary name and renames it.
 
     Args:
         path: The folder to be; a checkpoint of that name, or an empty folder, is replaced.
@@ -75,6 +79,7 @@ def save_checkpoint(
         buffer: State of the replay buffer, in files of its own that can be left out when the checkpoint is read.
         previous: Earlier checkpoint whose files of rows are taken over where they hold rows of this buffer; the others
             are written.
+        secrets: Values that are not written; ``load_checkpoint`` needs them again. Only the owner can read files of text.
 
     Returns:
         The path.
@@ -84,8 +89,8 @@ def save_checkpoint(
         CheckpointWriteError: If the disk is full or refuses; an earlier checkpoint of that name is still there.
     """
     path = local_path(path)
-    part = _BufferPart([], [], None) if buffer is None else _buffer_part(buffer, previous)
-    encoder = Encoder()
+    part = _BufferPart([], [], None) if buffer is None else _buffer_part(buffer, previous, secrets)
+    encoder = Encoder(secrets=secrets)
     text = to_json(encoder.tree(state))
     pieces = [_text_piece(STATE, text), _tensor_piece(TENSORS, encoder.arrays), *part.pieces]
     needed = sum(piece.nbytes + SLACK for piece in pieces)
@@ -94,7 +99,7 @@ def save_checkpoint(
         with staging_folder(path) as staging:
             if shutil.disk_usage(staging).free < needed:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            files = {piece.name: write_file(staging / piece.name, piece.make()) for piece in pieces}
+            files = {one.name: write_file(staging / one.name, one.make(), one.is_private) for one in pieces}
             files |= _link(part.kept, previous, staging)
             more = {
                 'serial': 1
@@ -102,7 +107,9 @@ def save_checkpoint(
                 'replay_buffer': NOT_SAVED if buffer is None else SAVED,
                 'files': files,
             }
-            write_file(staging / MANIFEST, write_text({**(facts or {}), **more}))
+            write_file(
+                staging / MANIFEST, write_text({**(facts or {}), **more}, secrets=secrets), private=True
+            )
             publish_folder(staging, path)
     except OSError as error:
         raise _write_error(path, needed, error.strerror or str(error)) from error
@@ -121,8 +128,7 @@ def strip_buffer(path: Path) -> None:
     if manifest['replay_buffer'] == SAVED:
         rest = {name: facts for name, facts in files.items() if not _is_of_buffer(name)}
         changed = {**manifest, 'replay_buffer': STRIPPED, 'files': rest}
-        del changed['sha256']
-        replace_file(path / MANIFEST, write_text(changed))
+        replace_file(path / MANIFEST, write_text(changed, is_own=manifest.is_own))
     for entry in path.iterdir():
         if _is_of_buffer(entry.name):
             entry.unlink()
@@ -133,7 +139,12 @@ def _is_of_buffer(name: str) -> bool:
 
 
 def _text_piece(name: str, text: bytes) -> _Piece:
-    return _Piece(name, len(text), lambda: text)
+    try:
+        check_size(len(text), 'STATE')
+    except LimitExceededError as error:
+        message = f'the state is too large to be loaded again: {error}'
+        raise CheckpointError(message, where=name, remedy=error.remedy) from error
+    return _Piece(name, len(text), lambda: text, is_private=True)
 
 
 def _tensor_piece(name: str, arrays: Mapping[str, Any]) -> _Piece:
@@ -151,8 +162,8 @@ def _segment_piece(rows: Rows, one: Segment) -> _Piece:
     return _Piece(one.name, (one.stop - one.first) * rows.nbytes, make)
 
 
-def _buffer_part(buffer: Mapping[str, Any], previous: Path | None) -> _BufferPart:
-    encoder, numbered = Encoder('replay_buffer'), None
+def _buffer_part(buffer: Mapping[str, Any], previous: Path | None, secrets: Secrets | None) -> _BufferPart:
+    encoder, numbered = Encoder('replay_buffer', secrets), None
     pieces: list[_Piece] = []
     kept: list[Segment] = []
     try:

@@ -46,7 +46,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp('made'))
         run = trained('ppo', dict(env_id=WideEnv, kwargs=dict(action='Box')), dict(normalize_obs=True))
-    export_policy(run, allow_import=True)
+    export_policy(run)
     return run.parents[1]
 
 
@@ -114,12 +114,12 @@ def test_the_card_of_a_policy_with_a_memory_says_when_to_reset_and_what_is_maske
 ) -> None:
     monkeypatch.chdir(tmp_path)
     run = trained('dqn', dict(env_id=SpaceEnv, kwargs=dict(mask='info'), frame_stack=2))
-    card = (export_policy(run, allow_import=True)['artifact'] / 'README.md').read_text(encoding='utf-8')
+    card = (export_policy(run)['artifact'] / 'README.md').read_text(encoding='utf-8')
     assert 'policy.reset()' in card and 'policy.act(obs, action_mask)' in card
 
 
 def test_weights_alone_are_a_state_dict(run: Path) -> None:
-    written = export_policy(run, ['state_dict'], run / 'out', allow_import=True)
+    written = export_policy(run, ['state_dict'], run / 'out')
     assert list(written) == ['state_dict'] and [path.name for path in (run / 'out').iterdir()] == [
         'state_dict.safetensors'
     ]
@@ -236,20 +236,20 @@ def test_checkpoints_and_policies_are_told_apart(run: Path, artifact: Path) -> N
 
 def test_an_earlier_export_is_replaced_and_nothing_else_is(run: Path, artifact: Path) -> None:
     (artifact / 'README.md').write_text('mine')
-    out = export_policy(run, allow_import=True)['artifact']
+    out = export_policy(run)['artifact']
     assert out == artifact.resolve() and 'mine' not in (artifact / 'README.md').read_text(encoding='utf-8')
     for path in (run / 'ckpt' / 'latest', run / 'ckpt'):
         other = run / 'other'
         shutil.rmtree(other, ignore_errors=True)
         shutil.copytree(path, other / 'artifact')
         with pytest.raises(CheckpointWriteError, match='something else is there already'):
-            export_policy(run, ['artifact', 'state_dict'], other, allow_import=True)
+            export_policy(run, ['artifact', 'state_dict'], other)
         assert [entry.name for entry in other.iterdir()] == ['artifact']
     with pytest.raises(CheckpointWriteError, match='this is a file'):
-        export_policy(run, out=run / 'config.json', allow_import=True)
+        export_policy(run, out=run / 'config.json')
     (run / 'third' / 'state_dict.safetensors').mkdir(parents=True)
     with pytest.raises(ConfigError, match='this is a folder'):
-        export_policy(run, ['artifact', 'state_dict'], run / 'third', allow_import=True)
+        export_policy(run, ['artifact', 'state_dict'], run / 'third')
     assert len(list((run / 'third').iterdir())) == 1
 
 
@@ -261,7 +261,7 @@ def refused(run: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]
     def call(*words: str) -> str:
         before = sorted(run.rglob('*'))
         capsys.readouterr()
-        assert main(['export', *words, '--allow-import']) == 2
+        assert main(['export', *words]) == 2
         out, err = capsys.readouterr()
         assert out == '' and 'Traceback' not in err and sorted(run.rglob('*')) == before
         return err
@@ -280,7 +280,7 @@ def test_onnx_without_its_packages_names_the_extra(run: Path, monkeypatch: pytes
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, 'find_spec', lambda name: None if name == 'onnx' else find(name))
     with pytest.raises(MissingDependencyError, match=r'needs onnx.*pip install "rlframe\[onnx\]"'):
-        export_policy(run, ['onnx'], allow_import=True)
+        export_policy(run, ['onnx'])
 
 
 @pytest.mark.parametrize('obs', ['Dict', 'MultiBinary'])
@@ -290,21 +290,13 @@ def test_observations_that_are_not_one_tensor_are_refused_with_what_is_possible(
     monkeypatch.chdir(tmp_path)
     run = trained('dqn', dict(env_id=SpaceEnv, kwargs=dict(obs=obs)))
     with pytest.raises(IncompatibleError, match=rf'of kind {obs}.*artifact and state_dict take every policy'):
-        export_policy(run, ['artifact', 'torch_export'], allow_import=True)
+        export_policy(run, ['artifact', 'torch_export'])
     assert not (run.parents[1] / 'export').exists()
-
-
-def test_code_of_the_checkpoint_runs_only_where_that_is_allowed(run: Path, capsys: Any) -> None:
-    assert main(['export', str(run)]) == 2
-    assert '--allow-import' in capsys.readouterr().err
 
 
 def test_the_last_line_says_where_the_policy_is_and_how_to_use_it(run: Path, capsys: Any) -> None:
     out = run / 'out'
-    assert (
-        main(['export', str(run), '--format', 'artifact', 'state_dict', '--out', str(out), '--allow-import'])
-        == 0
-    )
+    assert main(['export', str(run), '--format', 'artifact', 'state_dict', '--out', str(out)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 2 and lines[0].startswith(
         f'state_dict: {out}/state_dict.safetensors; use it: safetensors'

@@ -40,7 +40,7 @@ def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def pair(policy: str, env: dict[str, Any], options: Any = None, **kwargs: Any) -> Pair:
     """Returns an exported policy, loaded, and the same policy as ``eval`` builds it."""
     run = trained(policy, env, options)
-    path = export_policy(run, allow_import=True)['artifact']
+    path = export_policy(run)['artifact']
     return rlframe.load(path, **kwargs), as_eval_builds_it(run)
 
 
@@ -234,21 +234,22 @@ def test_a_policy_of_ones_own_is_imported_only_where_that_is_allowed(
     monkeypatch.syspath_prepend(str(tmp_path))
     try:
         run = trained('contrary_dqn', dict(env_id=WideEnv), imports=['contrary_dqn'])
-        path = export_policy(run, allow_import=True)['artifact']
+        path = export_policy(run)['artifact']
         with pytest.raises(IncompatibleError, match=r'best_action gives other actions.* of 32.*Override'):
-            export_policy(run, ['torch_export'], allow_import=True)
+            export_policy(run, ['torch_export'])
         assert not (path.parent / 'policy.pt2').exists()
         rows = observations(WideEnv.OBS['Box'], 30)
         expected = answer(as_eval_builds_it(run), rows)
     finally:
         POLICY_REGISTRY._classes.pop('contrary_dqn', None)
         sys.modules.pop('contrary_dqn', None)
-    assert 'allow_import=True' in (path / 'README.md').read_text(encoding='utf-8')
-    with pytest.raises(UnsafeCheckpointError, match=r"import_names=\['contrary_dqn'\].*allow_import=True"):
+    assert 'trust=True' in (path / 'README.md').read_text(encoding='utf-8')
+    monkeypatch.setenv('RLFRAME_TRUST_KEY', 'k' * 32)  # as if somebody else had exported it
+    with pytest.raises(UnsafeCheckpointError, match=r"(?s)import_names=\['contrary_dqn'\].*trust=True"):
         rlframe.load(path)
     assert 'contrary_dqn' not in sys.modules
     try:
-        same(rlframe.load(path, allow_import=True).act(rows), expected)
+        same(rlframe.load(path, trust=True).act(rows), expected)
     finally:
         POLICY_REGISTRY._classes.pop('contrary_dqn', None)
         sys.modules.pop('contrary_dqn', None)

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,13 @@ from checkpoint_helpers import (
     state,
     transitions,
 )
+from fakes import config_pair
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rlframe import config
 from rlframe.data import Batch
+from rlframe.pipeline import SerialPipeline
 from rlframe.utils.checkpoint import (
     files,
     load_checkpoint,
@@ -114,7 +118,7 @@ def test_rows_that_an_earlier_checkpoint_has_are_linked_and_only_new_ones_writte
     real = files.write_file
     monkeypatch.setattr(
         'rlframe.utils.checkpoint.write.write_file',
-        lambda path, data: (written.append(path.name), real(path, data))[1],
+        lambda path, *given, **options: (written.append(path.name), real(path, *given, **options))[1],
     )
     for number, (count, expected) in enumerate([(40, ['0-40']), (30, ['40-70']), (0, []), (50, ['70-120'])]):
         buffer.push(transitions(0, count), 0)
@@ -264,7 +268,9 @@ MEMORY = """
 import resource, sys
 import numpy as np
 from pathlib import Path
+from rlframe import config
 from rlframe.data import Batch
+from rlframe.pipeline import SerialPipeline
 from rlframe.utils.checkpoint import load_checkpoint, publish_checkpoint
 from rlframe.worker.replay_buffer import create_buffer
 rows = 400
@@ -302,3 +308,32 @@ def test_a_batch_of_unusual_types_is_saved_by_rows(tmp_path: Path) -> None:
         buffer.push(block, 0)
         path = save(tmp_path, number, buffer)
     assert_same(loaded_buffer(path, 'naive', 7).state_dict(), buffer.state_dict())
+
+
+def test_a_pipeline_keeps_other_threads_from_its_buffer_while_it_is_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with SerialPipeline(config.compile_config(*config_pair())) as pipeline:
+        for _ in range(3):
+            pipeline.step()
+        buffer = pipeline.replay_buffer
+        rows, waited, state_of = buffer.sample(buffer.count(), 0), [], buffer.checkpoint_state
+        thread = threading.Thread(target=lambda: [buffer.push(rows, 0) for _ in range(20)])
+
+        def checkpoint_state() -> dict[str, Any]:
+            state = state_of()
+            thread.start()
+            thread.join(0.05)
+            waited.append(thread.is_alive())
+            return state
+
+        monkeypatch.setattr(buffer, 'checkpoint_state', checkpoint_state)
+        before = buffer.state_dict()['storage']
+        path = pipeline.save_checkpoint(tmp_path / 'saved')
+        thread.join(60)
+        assert waited == [True] and buffer.push_count > len(rows)
+    saved = load_checkpoint(path)[0]['replay_buffer']['storage']
+    assert (saved['first'], saved['stop']) == (before['first'], before['stop'])
+    for name, column in before['columns'].items():
+        np.testing.assert_array_equal(saved['columns'][name], column)

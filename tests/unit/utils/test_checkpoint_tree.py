@@ -193,3 +193,18 @@ trees = st.recursive(
 @given(trees)
 def test_every_tree_comes_back(tree: Any) -> None:
     assert_equal(there_and_back(tree), tree)
+
+
+def test_an_array_stands_at_one_place_so_that_a_short_file_takes_no_more_memory_than_it_has() -> None:
+    arrays = {'a': np.zeros(10)}
+    fields = {f'f{i}': {'__array__': 'a'} for i in range(3)}
+    for tree in ({'__fields__': fields, 'axes': 1}, {'x': {'__array__': 'a'}, 'y': {'__tensor__': 'a'}}):
+        with pytest.raises((ValueError, KeyError), match="'a'"):
+            decode(tree, arrays)
+    assert decode({'x': {'__array__': 'a'}}, arrays)['x'] is arrays['a']
+
+
+def test_texts_are_not_widened_beyond_the_size_of_a_state() -> None:
+    for texts, dtype in ((['x' * 10**5, *[''] * 10**4], '<U1'), ([''] * 100, '<U100000000')):
+        with pytest.raises(ValueError, match='bytes of an array of text'):
+            decode({'__texts__': texts, 'dtype': dtype, 'shape': [len(texts)]}, {})

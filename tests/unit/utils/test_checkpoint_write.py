@@ -11,7 +11,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -73,7 +72,9 @@ def test_modes_are_those_of_the_umask_and_while_it_is_written_nobody_else_may_lo
         finally:
             os.umask(old)
         assert stat.S_IMODE(path.stat().st_mode) == folder_mode
-        assert {stat.S_IMODE(file.stat().st_mode) for file in path.iterdir()} == {file_mode}
+        modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.iterdir()}
+        text = {'state.json': 0o600, 'manifest.json': 0o600}  # which could hold secrets
+        assert modes == {'tensors.safetensors': file_mode, **text}
     assert seen[:3] == [0o700] * 3
 
 
@@ -265,7 +266,7 @@ def test_a_process_killed_while_it_saves_leaves_a_checkpoint_that_loads(
 # cost
 
 
-def test_the_state_of_a_cartpole_run_is_saved_in_less_than_50_ms(tmp_path: Path) -> None:
+def test_no_row_and_no_weight_of_a_run_is_written_as_text(tmp_path: Path) -> None:
     buffer = create_buffer({'type': 'naive', 'replay_buffer_size': 20_000})
     rng = np.random.default_rng(0)
     obs = rng.random((20_000, 4), np.float32)
@@ -275,13 +276,9 @@ def test_the_state_of_a_cartpole_run_is_saved_in_less_than_50_ms(tmp_path: Path)
     )
     buffer.push(Batch(**columns, truncated=flags, collect_iter=np.arange(20_000)), 0)
     layers = {f'{i}': torch.rand(256, 256) for i in range(4)}
-    times = []
-    for i in range(20):
-        start = perf_counter()
-        rest = {'policy': layers, 'rng': list(range(1300))}
-        publish_checkpoint(tmp_path / f'iteration_{i}', rest, {'score': i}, buffer=buffer.checkpoint_state())
-        times.append(perf_counter() - start)
-    assert min(times) < 0.05, times  # the fastest: others use this processor and this disk too
+    rest = {'policy': layers, 'rng': list(range(1300))}
+    publish_checkpoint(tmp_path / 'iteration_1', rest, {'score': 1}, buffer=buffer.checkpoint_state())
+    assert sum(file.stat().st_size for file in (tmp_path / 'iteration_1').glob('*.json')) < 30_000
     assert (
         len(load_checkpoint(tmp_path / 'latest')[0]['replay_buffer']['storage']['columns']['obs']) == 20_000
     )

@@ -1,0 +1,212 @@
+"""What a config that somebody else made may set: nothing that reaches beyond the run, unless the user says so."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from rlframe.config.ding import from_ding, is_ding
+from rlframe.config.schema import find_schema
+from rlframe.config.tree import COMPONENTS, Tree, plain_type, section_at, user_tree
+from rlframe.errors import CheckpointMismatchError, ConfigError, ConfigErrors, UnsafeCheckpointError
+from rlframe.registry import MODEL_REGISTRY, REGISTRIES, Registry, is_list_of_names
+from rlframe.utils.field import Field, Options
+from rlframe.utils.resolved_config import copied, raw_items, to_plain
+
+logger = logging.getLogger('rlframe.trust')
+
+Data = Mapping[str, Mapping[str, Any]]
+"""A config pair as plain data, as ``config_data`` returns it and checkpoints hold it."""
+Overrides = Sequence[str] | Mapping[str, Any]
+IMPORTS = 'import_names'
+REMEDY = (
+    'To trust all of these, add --trust (also needed for your own runs from another machine or an older rlframe);'
+    ' to set one yourself, add key=value.'
+)
+SHOWN = 200
+"""Characters of a value that are shown."""
+
+
+class Reaching(NamedTuple):
+    """A value of a config that can reach beyond the run."""
+
+    key: str
+    """Its dotted key."""
+    value: Any
+    reaches: str
+    """One of ``rlframe.utils.reach.REACHES``."""
+
+    def __str__(self) -> str:
+        text = repr(self.value)
+        return f'{self.key}={text if len(text) <= SHOWN else text[:SHOWN] + "..."} ({self.reaches})'
+
+
+def config_of(manifest: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Returns the config in a manifest, as ``main_config`` and ``create_config``.
+
+    Raises:
+        CheckpointMismatchError: If there is none.
+    """
+    data = manifest.get('config')
+    pair = (
+        {name: data.get(name) for name in ('main_config', 'create_config')} if isinstance(data, dict) else {}
+    )
+    if not pair or not all(isinstance(part, dict) for part in pair.values()):
+        raise CheckpointMismatchError('this checkpoint has no config', where=where)
+    return pair
+
+
+def check_trust(data: Data, where: str, trust: bool, overrides: Overrides = (), env: Any = None) -> None:
+    """Refuses a foreign config that could reach beyond the run.
+
+    Every option declares what it reaches. An option that reaches something may have its default, a value on its
+    allow-list, or the value of an override; anything else needs ``trust`` and is then logged. The check imports only
+    modules that the overrides name.
+
+    Args:
+        data: A config that was loaded as data, for example from a checkpoint.
+        where: Where it comes from, for the error.
+        trust: Whether the user trusts it.
+        overrides: What the user sets in addition.
+        env: The user's ``env.env_id``, which is already part of the config.
+
+    Raises:
+        UnsafeCheckpointError: With every value that reaches something.
+        ConfigError: If it has keys that no config can have.
+    """
+    found = [each for each in reaching_values(data, overrides) if env is None or each.key != 'env.env_id']
+    refuse_or_tell(found, where, trust, REMEDY)
+
+
+def refuse_or_tell(found: Sequence[Reaching], where: str, trust: bool, remedy: str) -> None:
+    """Refuses values found in a config or, if the user trusts it, logs each of them.
+
+    Raises:
+        UnsafeCheckpointError: If it is not trusted, or names modules in a form that is none.
+    """
+    odd = [each for each in found if each.key.endswith(IMPORTS) and not is_list_of_names(each.value)]
+    if odd or (found and not trust):
+        listed = '\n  '.join(map(str, odd or found))
+        why = (
+            'this is not a list of module names'
+            if odd
+            else 'you did not write this, and it could reach beyond the run'
+        )
+        raise UnsafeCheckpointError(f'{why}:\n  {listed}', where=where, remedy='' if odd else remedy)
+    for each in found:
+        logger.warning('trusting %s', each)
+
+
+def reaching_values(data: Data, overrides: Overrides = ()) -> list[Reaching]:
+    """Returns the values of a config that reach beyond the run, except those that the overrides set as well.
+
+    Raises:
+        ConfigError: If it has keys that no config can have.
+    """
+    main, create = data['main_config'], data['create_config']
+    if is_ding(create):
+        main, create, _ = from_ding(main, create, overrides)  # as compiling does
+    tree, errors = user_tree(main, create, overrides)
+    if errors:
+        raise errors[0] if len(errors) == 1 else ConfigErrors(errors)
+    given = user_tree({}, {}, overrides)[0]
+    found = [each for each in _named_code(tree) if not _is_given(each.key, given, tree)]
+    known = _without(tree, found) if found else to_plain(tree)
+    problems: list[ConfigError] = []
+    classes, options = find_schema(
+        known, problems
+    )  # imports only what is built in, and what the overrides name
+    seen = {each.key for each in found}
+    chosen = [
+        Reaching(f'{part.key}.type', section_at(known, part.path).get('type'), reaches)
+        for part in COMPONENTS
+        if (reaches := getattr(classes.get(part.name), 'reaches', ''))
+    ]
+    found += [
+        each
+        for each in (*chosen, *declared_reaching(known, options))
+        if each.key not in seen and not _is_given(each.key, given, tree)
+    ]
+    return found
+
+
+def declared_reaching(tree: Mapping[str, Any], options: Options, prefix: str = '') -> Iterator[Reaching]:
+    """Yields the values whose options declare that they reach something."""
+    for name, value in raw_items(tree):
+        option, key = options.get(name), f'{prefix}{name}'
+        if isinstance(option, Field):
+            if reaches := option.reach_of(value):
+                yield Reaching(key, value, reaches)
+        elif isinstance(option, dict) and isinstance(value, Mapping):
+            yield from declared_reaching(value, option, f'{key}.')
+
+
+def named_modules(value: Any, key: str = '') -> Iterator[Reaching]:
+    """Yields every ``import_names`` in a tree that names something, whatever its form and wherever it is."""
+    if isinstance(value, Mapping):
+        for name, below in raw_items(value):
+            where = f'{key}.{name}' if key else str(name)
+            if name == IMPORTS:
+                if not (below is None or (isinstance(below, list | tuple) and not below)):
+                    yield Reaching(where, below, 'code')
+            else:
+                yield from named_modules(below, where)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from named_modules(item, key)
+
+
+def foreign_type(name: Any, registry: Registry) -> bool:
+    """Whether a config's ``type`` is a component that does not come with rlframe, so that a module must bring it."""
+    return not (name is None or (isinstance(name, str) and registry.is_builtin(plain_type(name))))
+
+
+def _named_code(tree: Tree) -> list[Reaching]:
+    """Returns what must be known before any class is looked up: modules to import, and components that they bring."""
+    found = list(named_modules(tree))
+    parts = [(part.path, REGISTRIES[part.name]) for part in COMPONENTS]
+    for path, registry in [*parts, (('policy', 'model'), MODEL_REGISTRY)]:
+        name = section_at(tree, path).get('type')
+        if foreign_type(name, registry):
+            found.append(Reaching('.'.join((*path, 'type')), name, 'code'))
+    return found
+
+
+def _is_given(key: str, given: Tree, tree: Tree) -> bool:
+    """Whether the user set exactly this value, at the key or at a section above it."""
+    path = key.split('.')
+    for depth in range(1, len(path) + 1):
+        *above, name = path[:depth]
+        ours, theirs = section_at(given, above), section_at(tree, above)
+        if name in ours:
+            if _equal(ours[name], theirs.get(name)):
+                return True
+            if not isinstance(ours[name], Mapping):
+                return False
+    return False
+
+
+def _equal(one: Any, other: Any) -> bool:
+    try:
+        return bool(one == other)
+    except ValueError:  # arrays
+        return one is other
+
+
+def _without(tree: Tree, found: Sequence[Reaching]) -> Tree:
+    """Copies a tree without modules to import and without components that they bring."""
+    keys = {each.key for each in found}
+
+    def kept(value: Any, key: str) -> Any:
+        if isinstance(value, Mapping):
+            pairs = [(name, inner, f'{key}.{name}' if key else str(name)) for name, inner in raw_items(value)]
+            return {
+                name: kept(inner, where)
+                for name, inner, where in pairs
+                if where not in keys and name != IMPORTS
+            }
+        return copied(value)
+
+    rest: Tree = kept(tree, '')
+    return rest

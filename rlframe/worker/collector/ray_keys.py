@@ -1,0 +1,87 @@
+"""Allowed keys of Ray's options, and which of their values are only amounts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rlframe.registry import nearest
+from rlframe.utils.reach import allowed, is_number, only_numbers
+
+INIT_KEYS = (
+    *(
+        'address',
+        'num_cpus',
+        'num_gpus',
+        'resources',
+        'labels',
+        'object_store_memory',
+        'local_mode',
+        'namespace',
+    ),
+    *(
+        'ignore_reinit_error',
+        'include_dashboard',
+        'dashboard_host',
+        'dashboard_port',
+        'job_config',
+        'log_to_driver',
+    ),
+    *('configure_logging', 'logging_level', 'logging_format', 'logging_config', 'runtime_env', 'cgroup_path'),
+    *('enable_resource_isolation', 'system_reserved_cpu', 'system_reserved_memory', 'proxy_server_url'),
+)
+"""Arguments of ``ray.init``."""
+ACTOR_KEYS = (
+    *(
+        'num_cpus',
+        'num_gpus',
+        'memory',
+        'object_store_memory',
+        'resources',
+        'accelerator_type',
+        'runtime_env',
+    ),
+    *('scheduling_strategy', 'fallback_strategy', 'label_selector', 'placement_group', 'max_pending_calls'),
+    *(
+        'placement_group_bundle_index',
+        'placement_group_capture_child_tasks',
+        'namespace',
+        'enable_task_events',
+    ),
+)
+"""Options of an actor, except those that the backend sets itself."""
+
+is_plain_actor = allowed(num_cpus=is_number, num_gpus=is_number, memory=is_number, resources=only_numbers)
+"""Tells whether options of an actor are amounts only: no ``runtime_env``, which runs commands."""
+is_plain_init = allowed(
+    address=lambda address: address is None or (type(address) is str and address == 'local'),
+    num_cpus=is_number,
+    num_gpus=is_number,
+    resources=only_numbers,
+    object_store_memory=is_number,
+    include_dashboard=lambda value: value is False,
+    configure_logging=is_number,
+    log_to_driver=is_number,
+)
+"""The same of arguments of ``ray.init``."""
+
+
+def are_plain_actors(configs: Any) -> bool:
+    """Whether options of all actors, in one dict or in a list of them, are amounts only."""
+    return all(map(is_plain_actor, configs if isinstance(configs, list | tuple) else [configs]))
+
+
+def unknown_key(config: Mapping[Any, Any], known: tuple[str, ...]) -> str:
+    """Returns an error about an unknown key, with the one that may be meant, or an empty string."""
+    for name in config:
+        if name not in known and not str(name).startswith(
+            '_'
+        ):  # those of Python alone; no config has such keys
+            return f'{name!r} is not an option of Ray that is passed on.{nearest(str(name), known)}'
+    return ''
+
+
+def check_init(config: Mapping[Any, Any]) -> str:
+    """Returns what was expected if arguments of ``ray.init`` are invalid, else an empty string."""
+    problem = unknown_key(config, INIT_KEYS)
+    return f'a dict with arguments of ray.init; {problem}' if problem else ''

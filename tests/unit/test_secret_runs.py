@@ -1,0 +1,178 @@
+"""A run whose env needs secrets: none of them is in its files, and who goes on with it is told which to give again."""
+
+from __future__ import annotations
+
+import logging
+import re
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from runs import ROOT, SMALL
+
+from rlframe import config
+from rlframe.entry.__main__ import main
+from rlframe.errors import ConfigError
+from rlframe.pipeline import SerialPipeline
+
+KEY, PASSWORD, BEARER = 'sk-hunter2-key', 'pa55-hunter2', 'hunter2-bearer-token'
+URL = f'postgres://user:{PASSWORD}@host/db'
+KWARGS = (f'env.kwargs.api_key={KEY}', f'env.kwargs.url={URL}', f'env.kwargs.headers=["Bearer {BEARER}"]')
+ENV_ID = 'tests/SecretCartPole-v0'
+Run = Callable[..., tuple[int, str, str]]
+
+
+class SecretCartPole(gymnasium.Wrapper):
+    """A CartPole that needs a key and keeps what it was given in every form that it can."""
+
+    made: list[dict[str, Any]] = []
+
+    def __init__(self, api_key: str, url: str, headers: list[str]) -> None:
+        super().__init__(gymnasium.make('CartPole-v1'))
+        given = {'api_key': api_key, 'url': url, 'headers': headers}
+        assert '***' not in repr(given)
+        self.made.append(given)
+        self.given, self.line = given, f'Authorization: {headers[0]}'
+        self.texts, self.by_key = np.array([api_key, 'x']), {api_key: 1}
+        self.raw, self.buffer, self.scalar = api_key.encode(), bytearray(url.encode()), np.str_(url)
+        self.quoted = f'"{api_key}"\n'
+
+    def step(self, action: Any) -> Any:
+        if self.given['api_key'].endswith('fail'):
+            raise RuntimeError(f'{self.given["api_key"]} was refused at {self.given["url"]}')
+        return super().step(action)
+
+
+@pytest.fixture(autouse=True)
+def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    gymnasium.register(ENV_ID, SecretCartPole)
+    SecretCartPole.made.clear()
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    del gymnasium.registry[ENV_ID]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    def call(*words: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        return main(list(words)), *capsys.readouterr()
+
+    return call
+
+
+WORDS = (
+    *('-c', str(ROOT / 'configs/cartpole_dqn.py'), *SMALL, f'env.env_id={ENV_ID}', '--env-step', '60'),
+    *(
+        'policy.learn.batch_size=16',
+        'policy.collect.n_sample=12',
+        'policy.learn.learner.hook.save_ckpt_after_iter=2',
+    ),
+)
+
+
+def hidden_in(folder: Path) -> list[str]:
+    """Returns files with a secret in them."""
+    forms = [form for text in (KEY, PASSWORD, BEARER) for form in (text.encode(), text.encode('utf-32-le'))]
+    forms += [','.join(map(str, form)).encode() for form in forms]  # bytes as a list of numbers
+    files = [file for file in folder.rglob('*') if file.is_file()]
+    assert files
+    return [str(file) for file in files if any(form in file.read_bytes() for form in forms)]
+
+
+def test_no_file_of_a_run_holds_its_secrets_and_who_goes_on_has_to_give_them_again(
+    cwd: Path, run: Run
+) -> None:
+    code, _, err = run(*WORDS, *KWARGS)
+    assert code == 0, err
+    (folder,) = cwd.glob('*_seed0')
+    assert hidden_in(folder) == []
+    private = (
+        'config.json',
+        'total_config.py',
+        'log.txt',
+        *(f'ckpt/latest/{n}.json' for n in ('state', 'manifest')),
+    )
+    assert {stat.S_IMODE((folder / name).stat().st_mode) for name in private} == {0o600}
+
+    made = len(SecretCartPole.made)
+    before = {file: file.stat().st_mtime_ns for file in folder.rglob('*')}
+    for words in (
+        ('--resume', str(folder), '--env-step', '90'),
+        ('eval', str(folder), '-n', '1'),
+        ('export', str(folder)),
+        ('-c', str(folder / 'total_config.py'), '--exp-name', 'other'),
+        ('-c', str(folder / 'config.json'), '--exp-name', 'other'),
+    ):
+        code, _, err = run(*words)
+        assert code == 2, words
+        for option in ('env.kwargs.api_key=...', 'env.kwargs.url=...', 'env.kwargs.headers=[...]'):
+            assert option in err, words
+        assert len(SecretCartPole.made) == made and not (cwd / 'other').exists()
+    assert {file: file.stat().st_mtime_ns for file in folder.rglob('*')} == before
+
+    for words in (
+        ('eval', str(folder), '-n', '1'),
+        ('export', str(folder)),
+        ('-c', str(folder / 'total_config.py'), '--exp-name', 'other'),
+        ('--resume', str(folder), '--env-step', '90'),
+    ):
+        code, _, err = run(*words, *KWARGS)
+        assert code == 0, (words, err)
+    assert SecretCartPole.made[-1] == {'api_key': KEY, 'url': URL, 'headers': [f'Bearer {BEARER}']}
+    assert hidden_in(cwd) == []
+
+
+def pipeline(cwd: Path, *words: str) -> SerialPipeline:
+    pair = config.read_config(ROOT / 'configs/cartpole_dqn.py')
+    overrides = [word for word in WORDS if '=' in word] + list(words)
+    return SerialPipeline(config.compile_config(*pair, overrides=overrides, seed=0, max_env_step=60), cwd)
+
+
+def test_a_resumed_env_has_its_secrets_again(cwd: Path) -> None:
+    for name in 'ab':
+        (cwd / name).mkdir()
+    with pipeline(cwd / 'a', *KWARGS) as one:
+        one.step()
+        saved = one.save_checkpoint(cwd / 'a' / 'ckpt' / 'iteration_1')
+        assert one.exact
+    assert hidden_in(cwd) == []
+    other = [word.replace(KEY, 'a-new-key') for word in KWARGS]
+    with pipeline(cwd / 'b', *other) as two:
+        two.load_checkpoint(saved)
+        state = repr(two.collector.state_dict())
+        assert 'a-new-key' in state and URL in state and BEARER in state and KEY not in state
+
+
+def test_neither_log_nor_crash_report_nor_metrics_hold_a_secret(cwd: Path) -> None:
+    with pipeline(cwd, *KWARGS, f'env.kwargs.api_key={KEY}fail') as one:
+        logging.getLogger('rlframe.tests').warning('the key is %s', KEY + 'fail')
+        one.writer.write({f'cost/{KEY}fail': 1.0}, 1, note=URL)
+        with pytest.raises(Exception, match=re.escape(KEY)):
+            one.run()
+    assert hidden_in(cwd) == []
+    assert 'the key is ***' in (cwd / 'log.txt').read_text()
+    report = next(cwd.glob('crash_*.txt'))
+    assert '*** was refused at ***' in report.read_text() and stat.S_IMODE(report.stat().st_mode) == 0o600
+    assert 'cost/***' in (cwd / 'metrics.jsonl').read_text()
+
+
+def test_a_config_with_stars_is_refused_with_every_option_that_is_missing() -> None:
+    main_config, create_config = config.read_config(ROOT / 'configs/cartpole_dqn.py')
+    main_config['env']['kwargs'] = {
+        'token': '***',
+        'a': [{'url': 'x://u:***@h'}],
+        'note': '***',
+        'pwd': 'given',
+    }
+    with pytest.raises(ConfigError) as caught:
+        config.compile_config(main_config, create_config)
+    text = str(caught.value)
+    assert 'env.kwargs.token=... again' in text and 'env.kwargs.a=[...]' in text and '2 mistakes' in text
+    given = ['env.kwargs.token=t', "env.kwargs.a=[{'url': 'x://u:v@h'}]"]
+    cfg = config.compile_config(main_config, create_config, overrides=given)
+    assert cfg.env.kwargs.token == 't' and cfg.env.kwargs.note == '***'

@@ -1,0 +1,231 @@
+"""Which keys and texts hold secrets, and that they are left out and put back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rlframe.registry as registries
+from rlframe.errors import CheckpointError
+from rlframe.utils.checkpoint import load_checkpoint, save_checkpoint
+from rlframe.utils.field import Field
+from rlframe.utils.secrets import Secrets, is_secret_name, redacted, redacted_keys
+
+SECRET_NAMES = [
+    'api_key',
+    'apiKey',
+    'API-KEY',
+    'ApiKey',
+    'x-api-key',
+    'APIKEY',
+    'MyAPIKey',
+    'WANDB_API_KEY',
+    'api.key',
+    'token',
+    'hf_token',
+    'accessToken',
+    'TOKEN',
+    'token_value',
+    'secret',
+    'client_secret',
+    'my_secrets',
+    'secretKey',
+    'password',
+    'db_password',
+    'dbpassword',
+    'passwordHash',
+    'PASSWD',
+    'user_passwd',
+    'pwd',
+    'dbPwd',
+    'passphrase',
+    'ssh_private_key',
+    'privateKey',
+    'aws_secret_access_key',
+    'accesskey',
+    'credentials',
+    'credential',
+    'gcp_credentials',
+    'auth',
+    'basic_auth',
+    'OAuth',
+    'bearer',
+    'bearer_token',
+    'Authorization',
+    'proxy-authorization',
+]
+HARMLESS_NAMES = [
+    'tokenizer',
+    'tokenize',
+    'max_tokens',
+    'tokens',
+    'num_token',
+    'n_token',
+    'pad_token',
+    'token_size',
+    'token_dim',
+    'author',
+    'authors',
+    'authority',
+    'authentic',
+    'authenticate',
+    'key',
+    'keys',
+    'keyboard',
+    'monkey',
+    'key_dim',
+    'public_key',
+    'secretary',
+    'secretion',
+    'key_path',
+    'password_file',
+    'secret_mask',
+    'bear',
+    'auth_required',
+    'passed',
+    'pass_rate',
+    'passive',
+    'forward',
+    'backward',
+    'reward',
+    'compass',
+    'cwd',
+    'pwm',
+    'credit',
+    'bearing',
+    'access',
+    'accessible',
+]
+TEXTS = {
+    'postgres://user:hunter2@host/db': 'postgres://user:***@host/db',
+    'see mongodb+srv://u:p@ss/w@host:1/?x=1 now': 'see mongodb+srv://u:***@host:1/?x=1 now',
+    'redis://:hunter2@host:6379/0': 'redis://:***@host:6379/0',
+    'https://host/?token=abc&n=1': 'https://host/?token=***&n=1',
+    '--api-key=abc': '--api-key=***',
+    'Authorization: Basic abc': 'Authorization: ***',
+    'Bearer abc.def-ghi': 'Bearer ***',
+    'https://host:8080/@user': 'https://host:8080/@user',
+    'https://host/a?n=1': 'https://host/a?n=1',
+    'ssh://git@host/repo': 'ssh://git@host/repo',
+    'module:Class': 'module:Class',
+    'max_tokens=5': 'max_tokens=5',
+}
+
+
+@pytest.mark.parametrize('name', SECRET_NAMES)
+def test_keys_that_name_a_secret_are_recognised(name: str) -> None:
+    assert is_secret_name(name)
+    assert redacted({name: 'hunter2', 'x': {name: ['hunter2']}}) == {name: '***', 'x': {name: ['***']}}
+
+
+@pytest.mark.parametrize('name', HARMLESS_NAMES)
+def test_keys_that_only_look_like_one_are_left_alone(name: str) -> None:
+    assert not is_secret_name(name)
+    assert redacted({name: 'value'}) == {name: 'value'}
+
+
+@pytest.mark.parametrize(('text', 'written'), TEXTS.items())
+def test_secrets_within_texts_are_hidden_and_nothing_else(text: str, written: str) -> None:
+    assert redacted({'address': text}) == {'address': written}
+    assert redacted([text]) == [written]
+    assert bool(redacted_keys({'address': written})) == (text != written)
+    assert redacted_keys({'address': text}) == []
+
+
+def test_what_stands_below_or_behind_a_secret_name_is_secret_but_flags_and_numbers_of_no_use_are_not() -> (
+    None
+):
+    config = {
+        'auth': {'user': 'bob', 'pin': 1234, 'on': True, 'timeout': 2.5, 'realm': None, 'note': ''},
+        'args': ['--password', 'hunter2', '--port', '80'],
+    }
+    assert redacted(config) == {
+        'auth': {'user': '***', 'pin': '***', 'on': True, 'timeout': 2.5, 'realm': None, 'note': ''},
+        'args': ['--password', '***', '--port', '80'],
+    }
+    assert redacted_keys(redacted(config)) == ['auth.user', 'auth.pin', 'args[1]']
+
+
+def test_no_option_of_rlframe_itself_is_taken_for_a_secret() -> None:
+    def names(options: Any) -> list[str]:
+        below = [names(part) for part in options.values() if not isinstance(part, Field)]
+        return [*options, *(name for part in below for name in part)]
+
+    for registry in registries.REGISTRIES.values():
+        for cls in map(registry.get, registry.names()):
+            if hasattr(cls, 'config_fields'):
+                assert [name for name in names(cls.config_fields()) if is_secret_name(name)] == []
+
+
+CONFIG = {
+    'env': {
+        'kwargs': {
+            'api_key': 'hunter2-key',
+            'url': 'http://u:pa%40ss@host',
+            'pin_secret': 123456,
+            'pwd': 'abc',
+        }
+    }
+}
+STATE = {
+    'key': 'hunter2-key',
+    'header': 'X: hunter2-key!',
+    'url': 'http://u:pa%40ss@host',
+    'decoded': ('u', 'pa@ss'),
+    'pin': 123456,
+    'short': 'abc',
+    'not': ['abcd', 12345, 'hunter2'],
+    'names': {'hunter2-key': np.arange(3), 1: 'x'},
+    'text': np.array([['hunter2-key', 'b']]),
+    'bytes': np.array([b'a hunter2-key']),
+}
+
+
+def test_a_saved_state_holds_names_of_secrets_and_is_whole_again_where_they_are_given(tmp_path: Path) -> None:
+    secrets = Secrets(CONFIG)
+    save_checkpoint(
+        tmp_path / 'a', STATE, {'env': 'hunter2-key'}, buffer={'x': 'hunter2-key'}, secrets=secrets
+    )
+    for file in (tmp_path / 'a').iterdir():
+        data = file.read_bytes()
+        for secret in (
+            b'hunter2-key',
+            b'pa%40ss',
+            b'pa@ss',
+            b'123456',
+            b'"abc"',
+            'hunter2-key'.encode('utf-32-le'),
+        ):
+            assert secret not in data, file
+    state, _ = load_checkpoint(tmp_path / 'a', secrets=secrets)
+    assert state.pop('replay_buffer') == {'x': 'hunter2-key'}
+    np.testing.assert_equal(state, STATE)
+    assert state['text'].dtype == STATE['text'].dtype and state['bytes'].dtype == STATE['bytes'].dtype  # type: ignore[attr-defined]
+    changed = Secrets({'env': {'kwargs': {**CONFIG['env']['kwargs'], 'api_key': 'another, longer one'}}})
+    state, _ = load_checkpoint(tmp_path / 'a', secrets=changed)
+    assert state['header'] == 'X: another, longer one!' and 'another, longer one' in state['names']
+    assert state['text'].tolist() == [['another, longer one', 'b']]
+
+
+def test_without_its_secrets_a_state_shows_stars_or_is_refused_by_the_option_that_is_missing(
+    tmp_path: Path,
+) -> None:
+    save_checkpoint(tmp_path / 'a', STATE, secrets=Secrets(CONFIG))
+    assert load_checkpoint(tmp_path / 'a')[0]['header'] == 'X: ***!'
+    with pytest.raises(CheckpointError, match=r'env\.kwargs\.api_key'):
+        load_checkpoint(tmp_path / 'a', secrets=Secrets({'env': {'kwargs': {'pwd': 'abc'}}}))
+
+
+def test_texts_for_people_show_stars_also_where_a_secret_is_escaped() -> None:
+    secrets = Secrets({'password': 'a"b\\ä', 'api_key': 'sk-12345', 'token': 'xy'})
+    text = 'sk-12345 ' + repr({'p': 'a"b\\ä'}) + ' "a\\"b\\\\\\u00e4" xyz'
+    assert secrets.scrub(text) == "*** {'p': '***'} \"***\" xyz"
+    assert not Secrets({}) and Secrets({}).scrub('x') == 'x' and Secrets({}).split('x') is None
+
+
+def test_what_was_redacted_can_be_given_again_whole() -> None:
+    config = {'a': {'token': 'one1'}, 'list': [{'n': 1, 'pwd': 'two2'}], 'url': 'x://a:three@b'}
+    assert Secrets(config).given() == {'a.token': 'one1', 'list': config['list'], 'url': 'x://a:three@b'}

@@ -1,0 +1,108 @@
+"""Names of other frameworks lead to the options that the chosen components have, and to no others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rlframe.config import compile_config
+from rlframe.config.schema import find_schema
+from rlframe.errors import ConfigError
+from rlframe.registry import POLICY_REGISTRY
+from rlframe.utils.synonyms import SYNONYMS, meant_keys
+from rlframe.utils.unknown_key import dotted_keys, nearest_name, unknown_key
+from rlframe.worker.replay_buffer.buffer import NaiveReplayBuffer
+
+
+def options_of(policy: str) -> dict[str, Any]:
+    return find_schema({'policy': {'type': policy}}, [])[1]
+
+
+MEANT = [
+    ('dqn', 'policy.learn.lr', 'policy.learn.learning_rate'),
+    ('sac', 'policy.learn.lr', 'policy.learn.learning_rate_actor and policy.learn.learning_rate_critic'),
+    ('sac', 'policy.learn.learning_rate', 'policy.learn.learning_rate_actor and policy.learn.learning_rate_critic'),
+    ('sac', 'policy.learn.learning_rate_policy', 'policy.learn.learning_rate_actor'),
+    ('td3', 'policy.learn.learning_rate_q', 'policy.learn.learning_rate_critic'),
+    ('dqn', 'policy.learn.learning_rate_policy', 'policy.learn.learning_rate'),
+    ('dqn', 'policy.gamma', 'policy.discount_factor'),
+    ('ppo', 'gamma', 'policy.collect.discount_factor'),
+    ('dqn', 'policy.buffer_size', 'policy.other.replay_buffer.replay_buffer_size'),
+    ('dqn', 'num_envs', 'env.collector_env_num'),
+    ('dqn', 'env.n_envs', 'env.collector_env_num'),
+    ('dqn', 'policy.n_steps', 'policy.nstep'),
+    ('ppo', 'policy.n_steps', 'policy.collect.n_sample'),
+    ('ppo', 'policy.ent_coef', 'policy.learn.entropy_weight'),
+    ('sac', 'policy.ent_coef', 'policy.learn.alpha'),
+    ('a2c', 'policy.learn.vf_coef', 'policy.learn.value_weight'),
+    ('ppo', 'policy.learn.clip_range', 'policy.learn.clip_ratio'),
+    ('ppo', 'policy.learn.CLIP-RANGE', 'policy.learn.clip_ratio'),
+    ('ppo', 'policy.n_epochs', 'policy.learn.epoch_per_collect'),
+    ('dqn', 'total_timesteps', 'max_env_step'),
+    ('dqn', 'policy.learning_starts', 'policy.random_collect_size'),
+    ('dqn', 'policy.train_freq', 'policy.collect.n_sample'),
+    ('dqn', 'policy.target_update_interval', 'policy.learn.target_update_freq'),
+    ('sac', 'policy.tau', 'policy.learn.target_theta'),
+    ('dqn', 'policy.exploration_fraction', 'policy.other.eps'),
+    ('dqn', 'policy.net_arch', 'policy.model.encoder_hidden_size_list'),
+    ('dqn', 'policy.policy_kwargs', 'policy.model.encoder_hidden_size_list'),
+    ('dqn', 'policy.learn.max_grad_norm', 'policy.learn.grad_clip_norm'),
+    ('dqn', 'random_seed', 'seed'),
+    ('dqn', 'device', 'policy.device'),
+    ('dqn', 'log_dir', 'exp_name'),
+    ('ppo', 'policy.lam', 'policy.collect.gae_lambda'),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(('policy', 'key', 'meant'), MEANT)
+def test_name_of_another_framework_leads_to_the_option_here(policy: str, key: str, meant: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        compile_config({'env': {'env_id': 'X'}}, {'policy': {'type': policy}}, overrides={key: 1})
+    assert f'{key} is not a known key. Did you mean {meant}?' in str(caught.value)
+
+
+def test_every_synonym_is_of_use_and_names_options_of_the_chosen_policy_only() -> None:
+    useful = set()
+    for policy in POLICY_REGISTRY.names():
+        known = dotted_keys(options_of(policy))
+        for name in SYNONYMS:
+            meant = meant_keys(name, known)
+            assert meant is not None and set(meant) <= set(known)
+            useful |= {name} if meant else set()
+    recurrent = {name for name, keys in SYNONYMS.items() if 'policy.model.lstm_hidden_size' in keys[0]}
+    assert useful | recurrent == set(SYNONYMS)
+
+
+@pytest.mark.parametrize(
+    ('policy', 'key'),
+    [('dqn', 'policy.clip_range'), ('ppo', 'policy.buffer_size'), ('ppo', 'policy.exploration_fraction')],
+)
+def test_option_that_the_policy_does_not_have_is_not_suggested(policy: str, key: str) -> None:
+    options = options_of(policy)
+    text = str(unknown_key(key, options['policy'], options))
+    assert 'no component of this config does' in text and 'Did you mean' not in text
+
+
+def test_component_on_its_own_names_its_own_key() -> None:
+    with pytest.raises(
+        ConfigError, match=r'buffer_size is not a known key\. Did you mean replay_buffer_size\?'
+    ):
+        NaiveReplayBuffer.resolve_config({'buffer_size': 3})
+
+
+@pytest.mark.parametrize(
+    ('name', 'known', 'expected'),
+    [
+        ('learning_rate_policy', ['learning_rate_critic', 'learning_rate_actor'], ''),
+        ('num_gizmos', ['num_threads'], ''),
+        ('n_steps', ['n_episode'], ''),
+        ('total_timesteps', ['stall_timeout'], ''),
+        ('lerning_rate', ['learning_rate_actor', 'learning_rate'], 'learning_rate'),
+        ('batchsize', ['batch_size'], 'batch_size'),
+        ('max_env_steps', ['max_env_step', 'max_train_iter'], 'max_env_step'),
+        ('widht', ['width'], 'width'),
+    ],
+)
+def test_only_misspellings_are_corrected(name: str, known: list[str], expected: str) -> None:
+    assert nearest_name(name, known) == expected
