@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import gymnasium
@@ -14,4 +13,4 @@ class ClosedCartPole(gymnasium.Wrapper):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(gymnasium.wrappers.TimeLimit(CartPoleEnv(**kwargs), 200))
-        self.lock = threading.Lock()
+        self.handle = iter(())

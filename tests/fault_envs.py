@@ -144,7 +144,7 @@ class Handle(Steady):
 
     def __init__(self, number: int = 0, length: int = 5) -> None:
         super().__init__(number, length)
-        self._handle = object()
+        self._handle = iter(())
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
         self.resets = 0

@@ -11,6 +11,7 @@ from gymnasium.vector.utils import batch_space
 
 from rlframe.data.observation import ACTION_MASK, has_mask, mask_parts
 from rlframe.data.timestep import Array, BoolArray
+from rlframe.envs.loose_ends import differs_after_same_seed
 from rlframe.errors import EnvContractError, IncompatibleError
 
 if TYPE_CHECKING:
@@ -20,18 +21,32 @@ else:
     Wrapper, VectorWrapper = gymnasium.Wrapper, gymnasium.vector.VectorWrapper
 
 
+SAME_SEED = (
+    'two calls of reset() with the same seed gave different observations: the env has randomness that its seed does not'
+    ' control, or keeps state from one episode to the next, so its runs may not be reproducible. Draw from'
+    ' self.np_random, which super().reset(seed=seed) seeds.'
+)
+
+
 def may_give_mask(env: Any) -> bool:
     """Whether only a reset tells if an env, or a vector env, gives action masks beside its observations."""
     obs = getattr(env, 'single_observation_space', env.observation_space)
     return bool(mask_parts(getattr(env, 'single_action_space', env.action_space))) and not has_mask(obs)
 
 
-def gives_mask(env: Any) -> bool:
-    """Resets an env, or a vector env, and returns whether that gives an action mask; a reset that fails gives none."""
+def look_at(env: Any) -> tuple[bool, str]:
+    """Resets an env, or a vector env, twice with the same seed.
+
+    Returns:
+        Whether it has an action mask, and a warning about it; neither if a reset fails.
+    """
     try:
-        return ACTION_MASK in env.reset(seed=0)[1]
+        obs, info = env.reset(seed=0)
+        name = env.spec.id if env.spec else type(env.unwrapped).__name__
+        told = f'{name}: {SAME_SEED}' if differs_after_same_seed(env, obs, 0) else ''
+        return ACTION_MASK in info, told
     except Exception:  # the first reset that counts tells of it
-        return False
+        return False, ''
 
 
 def masked_space(obs: gymnasium.Space[Any], action: gymnasium.Space[Any], name: str) -> spaces.Dict:

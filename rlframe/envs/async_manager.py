@@ -64,6 +64,11 @@ class AsyncSubprocessEnvManager(SubprocessEnvManager):
         if not self.closed:
             return
         super().launch()
+        if self._cfg.wait_num < self.env_num or self._cfg.wait_timeout is not None:
+            self.why_inexact = (
+                'each step takes the envs that answer first; env_manager.wait_num='
+                f'{self.env_num} without a wait_timeout waits for all'
+            )
         self._seeding: dict[int, int | None] = {}  # envs that begin an episode, and the seeds
         count = self.env_num
         self._answered = np.zeros(
@@ -236,7 +241,9 @@ class AsyncSubprocessEnvManager(SubprocessEnvManager):
         states = super()._capture()
         for env in np.flatnonzero(self._answered).tolist():
             if env in states and env_state.capture_info(self._infos[env]) is None:
-                states[env] = None  # its answer cannot be had, so that it cannot go on from there
+                states[env] = env_state.Refusal(
+                    'the info of its last step contains objects that are not plain data'
+                )
         return states
 
     def state_dict(self) -> dict[str, Any]:

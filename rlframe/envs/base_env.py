@@ -20,6 +20,21 @@ if TYPE_CHECKING:
     VectorEnv = GymVectorEnv[Any, Any, Any]
 
 
+Note = Callable[[str], None]
+"""Is told what is being done."""
+LOOKED_AT_RESET, LOOKED_AT_CLOSE = (
+    f'{call} of an env that was created to find out if it has action masks (env.action_mask)'
+    for call in ('reset()', 'close()')
+)
+
+BESIDE = ('', LOOKED_AT_RESET, LOOKED_AT_CLOSE)
+"""All that ``Note`` is told; an empty text where it is over."""
+
+
+def ignore(what: str) -> None:
+    """Ignores what it is told."""
+
+
 class EnvFactory(Configurable, ABC):
     """Makes the envs that a config's ``env`` section describes.
 
@@ -66,6 +81,8 @@ class EnvFactory(Configurable, ABC):
         self.cfg = self.resolve_config(cfg)
         self._spec: EnvSpec | None = None
         self._gives_mask: bool | None = self.cfg.action_mask
+        self.remark = ''
+        """Warnings about the env that was probed."""
 
     @abstractmethod
     def make(self, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
@@ -75,14 +92,18 @@ class EnvFactory(Configurable, ABC):
         """Returns N envs in their own vector form, or None where there is none."""
         return None
 
-    def create(self, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
-        """Returns a new env with what the options put around every env: a stack of frames, and its action mask.
+    def create(self, render_mode: str | None = None, note: Note = ignore) -> gymnasium.Env[Any, Any]:
+        """Returns a new env with the wrappers that the options ask for: stacked frames, and its action mask.
 
-        Where it must find out whether the env gives a mask it resets one env and closes it again.
+        If it must find out whether the env has a mask, it resets one env and closes it again.
+
+        Args:
+            render_mode: How the env is to draw itself.
+            note: Called before each step other than creating the env.
         """
         from rlframe.envs.action_mask import MaskedEnv
 
-        return self._with_mask(lambda: self._stacked(self.make(render_mode)), MaskedEnv)
+        return self._with_mask(lambda: self._stacked(self.make(render_mode)), MaskedEnv, note)
 
     def create_vector(self, env_num: int, render_mode: str | None = None) -> VectorEnv | None:
         """Returns N envs in their own vector form, as ``create`` would, or None where there is none.
@@ -108,9 +129,9 @@ class EnvFactory(Configurable, ABC):
 
         return FrameStackObservation(env, self.cfg.frame_stack)
 
-    def _with_mask(self, make: Callable[[], Any], wrapper: Callable[[Any], Any]) -> Any:
+    def _with_mask(self, make: Callable[[], Any], wrapper: Callable[[Any], Any], note: Note = ignore) -> Any:
         """Returns what is made, with its action mask in its observations where it gives one."""
-        from rlframe.envs.action_mask import gives_mask, may_give_mask
+        from rlframe.envs.action_mask import look_at, may_give_mask
 
         env = make()
         if env is None:
@@ -118,8 +139,11 @@ class EnvFactory(Configurable, ABC):
         if self._gives_mask is None:
             self._gives_mask = False
             if may_give_mask(env):
-                self._gives_mask = gives_mask(env)
+                note(LOOKED_AT_RESET)
+                self._gives_mask, self.remark = look_at(env)
+                note(LOOKED_AT_CLOSE)
                 env.close()
+                note('')
                 env = make()
         return wrapper(env) if self._gives_mask else env
 
@@ -148,6 +172,21 @@ class EnvFactory(Configurable, ABC):
         self._spec = spec
 
 
+class MakeEnv:
+    """Creates an env with a factory at each call.
+
+    Args:
+        factory: The factory.
+        render_mode: How the envs are to draw themselves.
+    """
+
+    def __init__(self, factory: EnvFactory, render_mode: str | None = None) -> None:
+        self.factory, self._render_mode = factory, render_mode
+
+    def __call__(self, note: Note = ignore) -> gymnasium.Env[Any, Any]:
+        return self.factory.create(self._render_mode, note)
+
+
 def spec_of(env: gymnasium.Env[Any, Any] | VectorEnv) -> EnvSpec:
     """Reads the spaces of an env, or of one env of a vector, and, where it was registered, its threshold and time limit."""
     registered, player = env.spec, getattr(env.unwrapped, 'player', None)
@@ -162,3 +201,22 @@ def spec_of(env: gymnasium.Env[Any, Any] | VectorEnv) -> EnvSpec:
         render_fps=(env.metadata or {}).get('render_fps'),
         player=player,
     )
+
+
+SPACES = ('single_action_space', 'single_observation_space', 'action_space', 'observation_space')
+"""Attributes of an env or a vector env that are spaces."""
+
+
+def seed_spaces(env: Any, seed: int | None) -> None:
+    """Seeds the generators of an env's spaces, which otherwise come from the system's entropy and are part of its state.
+
+    Args:
+        env: An env or a vector env; the spaces of all that it wraps are seeded as well.
+        seed: Seed of the env's reset.
+    """
+    layer = env
+    while layer is not None:
+        for name in SPACES:
+            if (space := getattr(layer, name, None)) is not None:
+                space.seed(seed)
+        layer = vars(layer).get('env')

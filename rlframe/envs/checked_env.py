@@ -10,6 +10,7 @@ import numpy as np
 from rlframe.data.observation import BAD_OBS, pack_into, zero_obs
 from rlframe.envs import contract
 from rlframe.envs.base_env import spec_of
+from rlframe.envs.loose_ends import Habits
 
 if TYPE_CHECKING:
     Env = gymnasium.Env[Any, Any]
@@ -19,6 +20,8 @@ else:
 
 NUMBERS = float, int, np.floating
 """What a reward usually is."""
+FLAGS = bool, np.bool_
+"""Valid types of ``terminated`` and ``truncated``."""
 
 
 class CheckedEnv(Wrapper):
@@ -38,20 +41,26 @@ class CheckedEnv(Wrapper):
         self._shape, self._dtype = self._last.shape, self._last.dtype
         self._episode = self._number = 0
         self._unchecked = contract.CHECKED_STEPS
+        self._habits = Habits(self._declared.name, index, remarks)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        if self._unchecked:
+            self._habits.before()
         answer: Any = self.env.reset(seed=seed, options=options)
         self._episode, self._number = self._episode + 1, 0
         contract.first_obs(answer, self._declared, self._index, self._episode, self._remarks)
+        if self._unchecked:
+            self._habits.after(answer[0])
         return answer
 
     def step(self, action: Any) -> Any:
         if self._unchecked:
             contract.check_action(action, self._declared, self._index)
+            self._habits.before()
         answer: Any = self.env.step(action)
         self._number += 1
         try:
-            obs, reward, _, _, _ = answer
+            obs, reward, terminated, truncated, _ = answer
             if self._dtype.names:
                 pack_into(obs, self._last)
                 usual = isinstance(reward, NUMBERS)
@@ -59,10 +68,14 @@ class CheckedEnv(Wrapper):
                 usual = obs.shape == self._shape and obs.dtype == self._dtype and isinstance(reward, NUMBERS)
         except (*BAD_OBS, AttributeError):
             usual = False
+        else:
+            usual = usual and isinstance(terminated, FLAGS) and isinstance(truncated, FLAGS)
         if self._unchecked or not usual:
-            self._unchecked = max(self._unchecked - 1, 0)
             place = self._index, self._episode, self._number
             contract.check_step(answer, self._declared, *place, self._remarks)
+            if self._unchecked:
+                self._unchecked -= 1
+                self._habits.after(answer[0])
         return answer
 
     def get_state(self) -> dict[str, int]:

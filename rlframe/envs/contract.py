@@ -13,6 +13,7 @@ import numpy as np
 from rlframe.data.action_bounds import check_action_bounds
 from rlframe.data.observation import fields_of, has_mask, obs_dtype, pack, pack_into, zero_obs
 from rlframe.data.timestep import Array, EnvSpec, IntArray, TimeStep
+from rlframe.envs.loose_ends import bad_obs_bounds
 from rlframe.envs.mask_contract import check_mask_space, check_masks
 from rlframe.errors import (
     ActionError,
@@ -77,6 +78,12 @@ def check_spaces(envs: Sequence[gymnasium.Env[Any, Any] | EnvSpec], spec: EnvSpe
     """
     space = spec.observation_space
     obs_dtype(space)
+    if bad := bad_obs_bounds(space):
+        raise IncompatibleError(
+            f'the observation space of {spec.name} holds no value: {bad}',
+            where='env.env_id',
+            remedy='Correct low and high of its Box.',
+        )
     check_mask_space(spec)
     check_action_bounds(spec)
     for i, env in enumerate(envs):

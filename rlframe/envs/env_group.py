@@ -11,10 +11,14 @@ import numpy as np
 
 from rlframe.data.observation import BAD_OBS, pack, pack_rows, zero_obs
 from rlframe.data.timestep import Array, BoolArray, EnvSpec, FloatArray, IntArray
-from rlframe.envs import contract, env_state
-from rlframe.envs.base_env import spec_of
+from rlframe.envs import contract
+from rlframe.envs.base_env import MakeEnv, Note, ignore, seed_spaces, spec_of
+from rlframe.envs.env_state import EnvState, Refusal
 from rlframe.envs.faults import FATAL, Fault, crashed, not_made
+from rlframe.envs.loose_ends import Habits
 from rlframe.envs.picture import picture_of
+from rlframe.envs.saved_states import saved_part
+from rlframe.envs.state.classes import MismatchError
 from rlframe.errors import RLFrameError
 
 if TYPE_CHECKING:
@@ -26,8 +30,8 @@ logger = logging.getLogger(__name__)
 
 FAILURES = (Exception, SystemExit)
 """What an env may raise that is a fault of its own."""
-States = dict[int, dict[str, Any] | None]
-"""Envs to their states, None where a state cannot be had."""
+States = dict[int, dict[str, Any] | Refusal]
+"""States by env, or the reasons why they cannot be saved."""
 
 
 class Counts(NamedTuple):
@@ -72,7 +76,7 @@ class Group(Protocol):
     def step(self, action: Array, env_id: IntArray) -> Answers: ...
     def place(self, env: int) -> tuple[int, int]: ...
     def capture(self) -> tuple[States, list[Fault]]: ...
-    def restore(self, states: Mapping[int, Any]) -> None: ...
+    def restore(self, states: Mapping[int, Any]) -> dict[int, str]: ...
     def render(self, env: int) -> Array: ...
     def close(self) -> None: ...
 
@@ -86,6 +90,7 @@ class EnvGroup:
         make: Env ids to what makes each env.
         watch: Told the id of each env before it is made, reset or stepped.
         in_worker: Whether errors are to be raised in another process.
+        note: Called before anything other than creating, resetting and stepping envs.
     """
 
     spec: EnvSpec
@@ -97,13 +102,16 @@ class EnvGroup:
         make: Mapping[int, Callable[[], Env]],
         watch: Callable[[int], None] | None = None,
         in_worker: bool = False,
+        note: Note = ignore,
     ) -> None:
-        self._make, self._watch, self._in_worker = make, watch, in_worker
+        self._make, self._watch, self._in_worker, self._note = make, watch, in_worker, note
         self.envs: dict[int, Env] = {}
         """Env ids to the envs that there are."""
         self.remarks = contract.Remarks(hold=in_worker)
         """What there is to tell of envs that keep the contract loosely."""
         self._step: dict[int, Callable[[Any], Any]] = {}
+        self._habits: dict[int, Habits] = {}  # of the envs that are still checked in full
+        self._states: dict[int, EnvState] = {}
 
     def launch(self) -> list[EnvSpec]:
         """Makes all envs and returns what a policy must know of each; the same object where it is the same.
@@ -134,12 +142,21 @@ class EnvGroup:
         """Makes an env."""
         if self._watch is not None:
             self._watch(env)
-        made = self.envs[env] = self._make[env]()
+        make = self._make[env]
+        if isinstance(make, MakeEnv):
+            made = self.envs[env] = make(self._note)
+            if make.factory.remark:
+                self.remarks.tell('same seed', make.factory.remark)
+        else:
+            made = self.envs[env] = make()
+        self._states[env] = EnvState(made)
         self._step[env] = made.step if self._watch is None else _watched(self._watch, env, made.step)
 
     def _remove(self, env: int) -> None:
         """Forgets an env that failed."""
         self._step.pop(env, None)
+        self._habits.pop(env, None)
+        self._states.pop(env, None)
         if (failed := self.envs.pop(env, None)) is not None:
             _close(env, failed)
 
@@ -166,7 +183,8 @@ class EnvGroup:
                 if self._watch is not None:
                     self._watch(env)
                 if seed is not None:
-                    self.envs[env].action_space.seed(seed)
+                    seed_spaces(self.envs[env], seed)
+                habits = self._habits_of(env)
                 answer = self.envs[env].reset(seed=seed)
             except FATAL:
                 raise
@@ -177,7 +195,19 @@ class EnvGroup:
             self.counts.episodes[env] += 1
             episode = int(self.counts.episodes[env])
             obs[env] = contract.first_obs(answer, self.spec, env, episode, self.remarks)
+            if habits is not None:
+                habits.after(answer[0])
         return faults
+
+    def _habits_of(self, env: int) -> Habits | None:
+        """Returns the habit checker of an env; None once the env has been checked in full."""
+        if not self.counts.unchecked[env]:
+            self._habits.pop(env, None)
+            return None
+        if env not in self._habits:
+            self._habits[env] = Habits(self.spec.name, env, self.remarks)
+        self._habits[env].before()
+        return self._habits[env]
 
     def _fault(self, env: int, what: str, error: BaseException) -> Fault:
         self._remove(env)
@@ -212,6 +242,9 @@ class EnvGroup:
             except FAILURES as error:
                 faults.append(self._fault(listed[len(answers)], 'step()', error))
                 answers.append((self._nothing, 0.0, False, False, {}))
+        if self._habits:
+            for env in self._habits.keys() & set(listed):
+                self._habits[env].check_apart(len(self._own) - 1)
         try:
             return _columns(answers, rows, faults)
         except BAD_OBS:
@@ -229,25 +262,37 @@ class EnvGroup:
     def _checked(self, env: int, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def checked(action: Any) -> Any:
             contract.check_action(action, self.spec, env)
+            habits = self._habits_of(env)
             answer = step(action)
-            if self.counts.unchecked[env]:
+            if habits is not None:
                 self.counts.unchecked[env] -= 1
                 contract.check_step(answer, self.spec, env, *self.place(env), self.remarks)
+                habits.after(answer[0])
             return answer
 
         return checked
 
     def capture(self) -> tuple[States, list[Fault]]:
         """Returns the state of every env that there is, and those that failed."""
-        return {env: env_state.capture(self.envs[env]) for env in sorted(self.envs)}, []
+        return {env: self._states[env].capture() for env in sorted(self.envs)}, []
 
-    def restore(self, states: Mapping[int, Any]) -> None:
-        """Puts envs back into states that ``capture`` returned, after the counts were put back."""
+    def restore(self, states: Mapping[int, Any]) -> dict[int, str]:
+        """Restores envs to states that ``capture`` returned, after the counts were restored.
+
+        Returns:
+            The envs that the states do not fit, and why.
+        """
         self._checking = True
+        unfit = {}
         for env, state in states.items():
             if env not in self.envs:
                 self._add(env)
-            env_state.restore(self.envs[env], state)
+            try:
+                with saved_part(str(env)):
+                    self._states[env].restore(state)
+            except MismatchError as error:
+                unfit[env] = str(error)
+        return unfit
 
     def render(self, env: int) -> Array:
         """Returns a picture of an env."""
@@ -276,9 +321,9 @@ def _columns(answers: Sequence[Any], rows: Array, faults: Sequence[Fault]) -> An
         values = np.array(obs)
         np.copyto(rows, values)
         is_declared = values.shape == rows.shape
-    flags = np.array((terminated, truncated), np.bool_)
-    if not is_declared or flags.shape != (2, len(rows)):
-        raise ValueError('something is not of the declared shape')
+    flags = np.array((terminated, truncated))
+    if not is_declared or flags.shape != (2, len(rows)) or flags.dtype != np.bool_:
+        raise ValueError('something is not of the declared shape or type')
     told = infos if any(infos) else ()
     return Answers(rows, np.frombuffer(array('f', reward), np.float32), flags[0], flags[1], told, faults)  # fmt: skip
 

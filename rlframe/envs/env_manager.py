@@ -1,127 +1,27 @@
-"""N envs stepped together: the contract, and the manager that steps them one after the other in this process."""
+"""N envs stepped one after the other in this process."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from easydict import EasyDict
 
 from rlframe.data.observation import zero_obs
-from rlframe.data.timestep import NO_INFO, Array, EnvSpec, IntArray, TimeStep
+from rlframe.data.timestep import NO_INFO, Array, IntArray, TimeStep
 from rlframe.envs import contract
-from rlframe.envs.base_env import EnvFactory
+from rlframe.envs.base_env import EnvFactory, MakeEnv
 from rlframe.envs.env_group import Answers, Counts, EnvGroup, Group
-from rlframe.envs.faults import (
-    FAULT_FIELDS,
-    SHOWN_CAUSES,
-    Fault,
-    FaultBudget,
-    checkpoint_seed,
-    restart_seed,
-)
+from rlframe.envs.env_state import Refusal
+from rlframe.envs.faults import FAULT_FIELDS, SHOWN_CAUSES, Fault, FaultBudget, checkpoint_seed, restart_seed
+from rlframe.envs.interface import IEnvManager as IEnvManager
+from rlframe.envs.saved_states import check_manager_state, saved_part
 from rlframe.errors import ActionError, EnvCrashedError, EnvStartError, EnvTimeoutError
 from rlframe.registry import ENV_MANAGER_REGISTRY
-from rlframe.utils.field import Configurable
 
 if TYPE_CHECKING:
     import gymnasium
-
-
-class IEnvManager(Configurable, ABC):
-    """N envs whose steps come back as columns.
-
-    Whoever drives it calls ``step`` for envs that are ``ready`` and ``reset`` for those that finished. ``obs`` holds what
-    each env is to be acted on next.
-    """
-
-    spec: EnvSpec
-    """Spaces and limits of one env."""
-    env_num: int
-    """Number of envs, N."""
-    obs: Array
-    """Observation that each env waits with, [N, ...]; never written again once ``step`` or ``reset`` replaced it twice."""
-
-    can_hold = True
-    """Whether ready envs may be left out of a step; a vector env always steps all of its envs."""
-
-    @classmethod
-    @abstractmethod
-    def from_factory(
-        cls, factory: EnvFactory, env_num: int, cfg: EasyDict | None = None, render_mode: str | None = None
-    ) -> IEnvManager:
-        """Makes a manager of ``env_num`` envs of a factory."""
-
-    @abstractmethod
-    def launch(self) -> None:
-        """Makes the envs, if that has not happened yet."""
-
-    @property
-    @abstractmethod
-    def ready(self) -> IntArray:
-        """Ids of the envs that wait for an action, [n]."""
-
-    @property
-    def alive(self) -> IntArray:
-        """Ids of the envs that were not given up, [n]; all, unless the manager may go on without an env that fails."""
-        return np.arange(self.env_num)
-
-    @abstractmethod
-    def reset(self, env_id: IntArray | None = None, seed: Sequence[int | None] | None = None) -> None:
-        """Begins a new episode in the given envs, or in all.
-
-        Args:
-            env_id: Which envs, [n]; all where not given.
-            seed: Seed of each, or ``None`` to go on with the env's own generator. An env that resets itself uses only the
-                seeds given when all envs are reset.
-        """
-
-    @abstractmethod
-    def step(self, action: Array, env_id: IntArray) -> TimeStep:
-        """Steps the given envs, which must be ready, and returns those that are through with a step."""
-
-    def render(self, env_id: int) -> Array:
-        """Returns a picture of one env, uint8 [H, W, C].
-
-        Raises:
-            EnvError: If the env draws none.
-        """
-        raise NotImplementedError(f'{type(self).__name__} draws no pictures')
-
-    @abstractmethod
-    def state_dict(self) -> dict[str, Any]:
-        """Returns the state of every env, as plain data."""
-
-    @abstractmethod
-    def load_state_dict(self, state: dict[str, Any]) -> IntArray:
-        """Puts every env back into the state of ``state_dict()``.
-
-        Returns:
-            The envs whose state could not be had, [n]; they begin a new episode.
-        """
-
-    def restart_lost(self) -> IntArray:
-        """Begins a new episode, with a seed derived from its own first one, in each env whose state cannot be had.
-
-        Done before every ``state_dict()`` of a run, it makes a run that goes on from there equal to one that was not
-        interrupted: ``load_state_dict`` then begins the same episode.
-
-        Returns:
-            Those envs, [n].
-        """
-        return np.zeros(0, np.int64)
-
-    @property
-    @abstractmethod
-    def closed(self) -> bool:
-        """Whether there are no envs at present."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Closes the envs; may be called twice."""
 
 
 @ENV_MANAGER_REGISTRY.register('base')
@@ -153,7 +53,7 @@ class BaseEnvManager(IEnvManager):
     def from_factory(
         cls, factory: EnvFactory, env_num: int, cfg: EasyDict | None = None, render_mode: str | None = None
     ) -> Self:
-        return cls([partial(factory.create, render_mode)] * env_num, cfg)
+        return cls([MakeEnv(factory, render_mode)] * env_num, cfg)
 
     def launch(self) -> None:
         if not self.closed:
@@ -326,8 +226,10 @@ class BaseEnvManager(IEnvManager):
         return picture
 
     def restart_lost(self) -> IntArray:
-        states = self._capture()
-        lost = [env for env, state in states.items() if state is None and not self._is_at_start(env)]
+        self.unsaved = {
+            env: state.reason for env, state in self._capture().items() if isinstance(state, Refusal)
+        }
+        lost = [env for env in self.unsaved if not self._is_at_start(env)]
         self._begin_anew(lost)
         return np.array(lost, np.int64)
 
@@ -367,22 +269,24 @@ class BaseEnvManager(IEnvManager):
             'lost': {str(env): why for env, why in self._lost.items()},
             'dropped': sorted(self._dropped),
             'faults': self._budget.state_dict(),
-            'envs': {str(env): state for env, state in states.items() if state is not None},
+            'envs': {str(env): state for env, state in states.items() if not isinstance(state, Refusal)},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> IntArray:
         self.launch()
+        check_manager_state(state, self.obs, self._counts._asdict())
         for name, values in self._counts._asdict().items():
             values[:] = state[name]
-        self.obs = state['obs'].copy()
+        self.obs, self._restarts = state['obs'].copy(), state['restarts'].copy()
         self._seed, self._begun = list(state['seed']), list(state['begun'])
-        self._restarts = state['restarts'].copy()
         self._lost = {int(env): why for env, why in state['lost'].items()}
         self._dropped = set(state['dropped'])
         self._budget.load_state_dict(state['faults'])
         self._count_envs()
         states = {int(env): saved for env, saved in state['envs'].items()}
-        self._group.restore(states)
+        with saved_part('envs'):
+            self.unsaved = self._group.restore(states)
+        states = {env: saved for env, saved in states.items() if env not in self.unsaved}
         missing = [env for env in self._alive.tolist() if env not in states and env not in self._lost]
         at_start = [env for env in missing if self._is_at_start(env)]
         self._begin({env: self._begun[env] for env in at_start})

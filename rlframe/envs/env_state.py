@@ -1,137 +1,135 @@
-"""Takes down and puts back the state of an env in this process, as plain data.
+"""Saves and restores the state of an env in this process, exactly or not at all.
 
-An env that has ``get_state()`` and ``set_state(state)`` is asked. Of any other, each wrapper's and the env's own attributes
-are taken, provided that all of them are plain data: numbers, strings, arrays, generators and containers of these. Where one
-is not (a simulator's handle, say), the state cannot be had and ``capture`` returns ``None``.
+All objects that an env and its wrappers reference, directly or indirectly, are saved as a graph, with their types and
+shared references. If an env or a wrapper has ``get_state()`` and ``set_state(state)``, these are used instead. If any object is
+not supported (a simulator's handle, say), nothing is saved, and a ``Refusal`` says where and why.
 """
 
 from __future__ import annotations
 
-from collections import deque
+import random
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+
+from rlframe.envs.state import kinds, old
+from rlframe.envs.state.classes import Classes, MismatchError, type_name
+from rlframe.envs.state.old import layers_of
+from rlframe.envs.state.read import Reader
+from rlframe.envs.state.write import RefusedError, Survey, Writer
+from rlframe.errors import CheckpointStateError
+from rlframe.utils.checkpoint.tree import BAD_TREE
 
 if TYPE_CHECKING:
     import gymnasium
 
-_FIXED = (
-    'env',
-    'spec',
-    '_cached_spec',
-    'metadata',
-    'render_mode',
-    'screen',
-    'clock',
-    'isopen',
-    'window',
-    'surf',
-    'viewer',
-)
-_FIXED_OF_VECTOR = ('env_fns', 'envs', 'autoreset_mode')
-"""Of a vector env: what it is made of; its envs are asked one by one."""
-_FIXED_TYPES = ('Space', 'EnvSpec')
+_SHARED = (np.random.Generator, np.random.RandomState, random.Random)
+"""Types of class attributes that, like spaces, are part of the state of each env."""
 
 
-def capture(env: gymnasium.Env[Any, Any]) -> dict[str, Any] | None:
-    """Returns the state of an env and its wrappers, or ``None`` where it cannot be had."""
-    layers: list[Any] = []
-    for layer in _layers(env):
-        if hasattr(type(layer), 'get_state'):
-            layers.append(layer.get_state())
-            continue
-        state: dict[str, Any] = {}
-        for name, value in vars(layer).items():
-            if name in _FIXED or _is_fixed(value):
-                continue
-            if name in _FIXED_OF_VECTOR and hasattr(layer, 'single_action_space'):
-                continue
-            try:
-                state[name] = _encode(value)
-            except TypeError:
-                return None
-        layers.append(state)
-    return {'layers': layers, 'action_space': _encode(getattr(env.action_space, '_np_random', None))}
+class Refusal(NamedTuple):
+    """Says that the state of an env cannot be saved."""
+
+    reason: str
+    """Where in the env, which type, and why."""
 
 
-def restore(env: gymnasium.Env[Any, Any], state: dict[str, Any]) -> None:
-    """Puts an env of the same kind back into the state that ``capture`` returned."""
-    for layer, values in zip(_layers(env), state['layers'], strict=True):
-        if hasattr(type(layer), 'set_state'):
-            layer.set_state(values)
-        else:
-            vars(layer).update({name: _decode(value) for name, value in values.items()})
-    env.action_space._np_random = _decode(state['action_space'])
+class EnvState:
+    """Captures and restores the state of an env.
+
+    Create it right after the env: objects that the constructor created are found in another env by their path.
+
+    Args:
+        env: An env or a vector env, with its wrappers.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any] | gymnasium.vector.VectorEnv[Any, Any, Any]) -> None:
+        self._env: Any = env
+        self._layers = layers_of(env)
+        self._classes = Classes([*self._layers, *_members(self._layers[-1])])
+        self._shared = [
+            (kind, name)
+            for kind in dict.fromkeys(kind for layer in self._layers for kind in type(layer).__mro__)
+            for name, value in vars(kind).items()
+            if kinds.is_space(value) or isinstance(value, _SHARED)
+        ]
+        self._born = Survey(self._classes).born(self._roots(), draws=True)
+
+    def capture(self) -> dict[str, Any] | Refusal:
+        """Returns the state as plain data, or why it cannot be saved."""
+        draws = getattr(self._layers[-1], 'render_mode', None) is not None
+        try:
+            return Writer(self._classes, self._born, draws).write(self._roots())
+        except RefusedError as error:
+            kind = type_name(error.kind).replace(':', '.').removeprefix('builtins.').lstrip('.')
+            return Refusal(f'{self._shown(error.path)} ({kind}) {error.why}')
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Restores a state that ``capture`` returned for an env that was created in the same way.
+
+        Raises:
+            MismatchError: If the state does not fit the env, which is then unchanged.
+            CheckpointStateError: If it is not a state.
+        """
+        try:
+            if 'layers' in state:
+                old.restore(self._layers, self._env.action_space, dict(state))
+                return
+            reader = Reader(state, self._classes, self._born)
+            roots = self._roots()
+            if reader.roots.keys() != roots.keys():
+                raise MismatchError(f'its spaces are {[*roots]}, and were {[*reader.roots]}')
+            for name, value in roots.items():
+                if reader.roots[name] is not value:
+                    raise MismatchError(f'{name} is of another class than before')
+            reader.fill()
+        except MismatchError:
+            raise
+        except RefusedError as error:
+            raise MismatchError(str(error)) from error
+        except (*BAD_TREE, MemoryError) as error:
+            raise CheckpointStateError(f'this is not the state of an env: {error!r}') from error
+
+    def _roots(self) -> dict[str, Any]:
+        """Returns the roots of the state: the env, and the shared attributes of its classes."""
+        roots = {'env': self._env}
+        for kind, name in self._shared:
+            roots[f'{kind.__qualname__}.{name}'] = vars(kind)[name]
+        for name in ('action_space', 'observation_space'):
+            if (space := getattr(self._env, name, None)) is not None:
+                roots[name] = space
+        return roots
+
+    def _shown(self, path: str) -> str:
+        """Returns a path in the user's terms: starting at the class of its layer."""
+        depth = 0
+        while depth < len(self._layers) - 1 and path.startswith('env' + '.env' * (depth + 1)):
+            depth += 1
+        prefix = 'env' + '.env' * depth
+        return type(self._layers[depth]).__name__ + path[len(prefix) :] if path.startswith(prefix) else path
 
 
 def capture_info(info: Mapping[str, Any]) -> Any:
     """Returns what an env told beside a step as plain data, or ``None`` where it is none."""
     try:
-        return _encode(dict(info))
-    except TypeError:
+        return Writer().write({'info': dict(info)})
+    except RefusedError:
         return None
 
 
 def restore_info(state: Any) -> dict[str, Any]:
     """Returns the info that ``capture_info`` made plain data of."""
-    info: dict[str, Any] = _decode(state)
+    if 'graph' not in state:
+        before: dict[str, Any] = old.decode(state)
+        return before
+    reader = Reader(state)
+    reader.fill()
+    info: dict[str, Any] = reader.roots['info']
     return info
 
 
-def _layers(env: gymnasium.Env[Any, Any]) -> list[Any]:
-    layers: list[Any] = [env]
-    while 'env' in vars(layers[-1]):
-        layers.append(layers[-1].env)
-    return layers
-
-
-def _is_fixed(value: Any) -> bool:
-    return any(base.__name__ in _FIXED_TYPES for base in type(value).__mro__)
-
-
-def _encode(value: Any) -> Any:
-    if value is None or isinstance(value, bool | int | float | str):
-        return value.item() if isinstance(value, np.generic) else value
-    if isinstance(value, np.ndarray) and value.dtype.kind in 'biuf':
-        return value.copy()
-    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
-        content = {'dtype': value.dtype.str, 'shape': list(value.shape), 'bytes': list(value.tobytes())}
-        return {'__kind__': 'array', 'value': content}
-    if isinstance(value, np.generic):
-        return {'__kind__': 'scalar', 'value': np.asarray(value)}
-    if isinstance(value, np.random.Generator):
-        return {'__kind__': 'generator', 'value': value.bit_generator.state}
-    if isinstance(value, deque):
-        return {'__kind__': 'deque', 'value': [_encode(v) for v in value], 'maxlen': value.maxlen}
-    if isinstance(value, tuple | list):
-        return {'__kind__': type(value).__name__, 'value': [_encode(v) for v in value]}
-    if isinstance(value, dict) and all(isinstance(name, str) for name in value):
-        return {'__kind__': 'dict', 'value': {name: _encode(v) for name, v in value.items()}}
-    if isinstance(value, dict):
-        return {'__kind__': 'pairs', 'value': [[_encode(name), _encode(v)] for name, v in value.items()]}
-    raise TypeError(f'{type(value).__name__} is no plain data')
-
-
-def _decode(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        return value.copy()
-    if not isinstance(value, dict):
-        return value
-    kind, content = value['__kind__'], value['value']
-    if kind == 'scalar':
-        return content[()]
-    if kind == 'generator':
-        bit_generator = getattr(np.random, content['bit_generator'])()
-        bit_generator.state = content
-        return np.random.Generator(bit_generator)
-    if kind == 'dict':
-        return {name: _decode(v) for name, v in content.items()}
-    if kind == 'pairs':
-        return {_decode(name): _decode(v) for name, v in content}
-    if kind == 'array':
-        flat = np.frombuffer(bytes(content['bytes']), content['dtype'])
-        return flat.reshape(content['shape']).copy()
-    if kind == 'deque':
-        return deque((_decode(v) for v in content), value['maxlen'])
-    return (tuple if kind == 'tuple' else list)(_decode(v) for v in content)
+def _members(env: Any) -> list[Any]:
+    """Returns the envs of a vector env, with their wrappers."""
+    envs = vars(env).get('envs')
+    return [layer for member in envs for layer in layers_of(member)] if isinstance(envs, list | tuple) else []

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from rlframe.data.timestep import EnvSpec, IntArray
+from rlframe.envs.base_env import BESIDE
 from rlframe.envs.env_group import EnvGroup
 from rlframe.envs.faults import Fault
 from rlframe.envs.shared_arrays import IDLE, SharedArrays, WatchArray
@@ -119,6 +120,11 @@ class EnvWorker:
         self._watch.since[self._index] = time.monotonic()
         self._watch.env[self._index] = env
 
+    def _note(self, what: str) -> None:
+        """Records work other than what the parent asked for."""
+        self._watch.since[self._index] = time.monotonic()
+        self._watch.beside[self._index] = BESIDE.index(what)
+
     # what the parent calls
 
     def launch(self, make: bytes, env_id: Sequence[int]) -> list[EnvSpec]:
@@ -130,7 +136,7 @@ class EnvWorker:
     def take(self, make: bytes, env_id: Sequence[int]) -> None:
         """Takes over what makes the envs; those that are missing are made when they are reset."""
         functions = from_bytes(make)
-        self._group = EnvGroup({env: functions[env] for env in env_id}, self._at, in_worker=True)
+        self._group = EnvGroup({env: functions[env] for env in env_id}, self._at, True, self._note)
         self._own, self._whole = np.array(env_id, np.int64), slice(env_id[0], env_id[-1] + 1)
 
     def attach(self, spec: EnvSpec, env_num: int) -> None:
@@ -190,9 +196,10 @@ class EnvWorker:
         states: dict[int, Any] = self._group.capture()[0]
         return states
 
-    def restore(self, states: dict[int, Any]) -> None:
-        """Puts envs back into their states."""
-        self._group.restore(states)
+    def restore(self, states: dict[int, Any]) -> dict[int, str]:
+        """Restores the states of envs, and returns the envs that they do not fit."""
+        unfit: dict[int, str] = self._group.restore(states)
+        return unfit
 
     def render(self, env: int) -> Any:
         """Returns a picture of an env."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import traceback
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -20,6 +19,8 @@ from rlframe.errors import (
     RLFrameError,
     StallError,
 )
+from rlframe.utils.checkpoint.schema import TEXT, check_state, list_of
+from rlframe.utils.exit_guard import place_of
 from rlframe.utils.field import Field, Options
 
 logger = logging.getLogger(__name__)
@@ -82,9 +83,7 @@ def not_made(env: int, error: BaseException, in_worker: bool = False) -> EnvStar
 
 
 def _told(kind: type[E], who: str, error: BaseException, in_worker: bool) -> E:
-    frames = traceback.extract_tb(error.__traceback__)
-    place = f' ({Path(frames[-1].filename).name}:{frames[-1].lineno})' if frames else ''
-    text = f'{who} raised {type(error).__name__}: {error}{place}'
+    text = f'{who} raised {type(error).__name__}: {error}{place_of(error)}'
     if in_worker:
         text += '\n' + ''.join(traceback.format_exception(error)).rstrip()
     told = kind(text)
@@ -134,6 +133,7 @@ class FaultBudget:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from ``state_dict()``."""
+        check_state(state, {'causes': list_of(TEXT)})
         self.causes = list(state['causes'])
 
 

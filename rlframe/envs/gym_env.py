@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rlframe.envs.base_env import EnvFactory
+from rlframe.envs.harmless import MINIGRID, NAMESPACES, are_plain_arguments, are_plain_wrappers, is_plain_id
 from rlframe.errors import ConfigError, EnvError, MissingDependencyError
 from rlframe.registry import ENV_REGISTRY, nearest
 from rlframe.utils.field import REQUIRED, Field
@@ -20,8 +21,27 @@ else:
 
 EXTRAS = {'ale': 'atari', 'box2d': 'box2d', 'mujoco': 'mujoco', 'minigrid': 'minigrid', 'minatar': 'minatar'}
 """Words in an id or an error that tell which of rlframe's extras brings the env."""
-NAMESPACES = {'ALE': 'ale_py', 'MinAtar': 'minatar.gym', 'rlframe': 'rlframe.envs.partial_cartpole'}
-"""Namespaces of ids and the module that registers them when imported; MiniGrid ids have none but a prefix."""
+MODULES = {
+    'highway_env': ('highway-', 'merge-', 'roundabout-', 'parking-', 'intersection-', 'racetrack-'),
+    'gymnasium_robotics': (
+        'Fetch',
+        'HandManipulate',
+        'HandReach',
+        'AntMaze',
+        'PointMaze',
+        'Adroit',
+        'FrankaKitchen',
+    ),
+    'panda_gym': ('Panda',),
+    'miniworld': ('MiniWorld-',),
+    'shimmy': ('dm_control/', 'GymV21', 'GymV26'),
+    'PyFlyt.gym_envs': ('PyFlyt/',),
+    'flappy_bird_gymnasium': ('FlappyBird-',),
+    'safety_gymnasium': ('Safety',),
+    'sumo_rl': ('sumo-rl-',),
+    'vizdoom.gymnasium_wrapper': ('Vizdoom',),
+}
+"""Modules of other packages that register envs when imported, by the prefix of their ids."""
 
 
 @ENV_REGISTRY.register('gym')
@@ -35,14 +55,18 @@ class GymEnvFactory(EnvFactory):
             '',
             '',
             "Gymnasium id such as 'CartPole-v1', 'module:id', 'module:Class', a class or a factory",
+            reaches='code',
+            harmless=is_plain_id,
         ),
-        kwargs=Field({}, dict, '', '', 'passed on to the env'),
+        kwargs=Field({}, dict, '', '', 'passed on to the env', reaches='code', harmless=are_plain_arguments),
         wrappers=Field(
             [],
             list,
             '',
             '',
             "wrappers, innermost first: 'module:Class' or dict(type='module:Class', **kwargs)",
+            reaches='code',
+            harmless=are_plain_wrappers,
         ),
     )
 
@@ -129,7 +153,9 @@ def make_by_id(env_id: str, kwargs: Mapping[str, Any]) -> gym.Env[Any, Any]:
             raise _missing(env_id, 'its package is not installed') from error
         near = nearest(name, gym.registry) if name not in gym.registry else ''
         raise EnvError(
-            f'cannot make {env_id!r}: {str(error).rstrip(".")}.{near}', where='env.env_id'
+            f'cannot make {env_id!r}: {str(error).rstrip(".")}.{near}',
+            where='env.env_id',
+            remedy='' if near or module or name in gym.registry else _module_advice(name),
         ) from error
 
 
@@ -175,9 +201,19 @@ def _import(module: str) -> Any:
         ) from error
 
 
+def _module_advice(name: str) -> str:
+    """Returns advice on how to name the module that registers an env id unknown to Gymnasium."""
+    known = next((module for module, starts in MODULES.items() if name.startswith(starts)), '')
+    module = known or 'module'
+    which = (
+        f'The package {known.partition(".")[0]} registers such ids' if known else 'If a package registers it'
+    )
+    return f"{which}: name its module before the id, env.env_id='{module}:{name}', or in import_names."
+
+
 def _import_namespace(name: str) -> None:
     namespace = name.partition('/')[0] if '/' in name else ''
-    module = NAMESPACES.get(namespace) or ('minigrid' if name.startswith('MiniGrid-') else '')
+    module = NAMESPACES.get(namespace) or ('minigrid' if name.startswith(MINIGRID) else '')
     if module:
         try:
             found = importlib.import_module(module)

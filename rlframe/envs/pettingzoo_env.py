@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from rlframe.envs.base_env import EnvFactory
+from rlframe.envs.harmless import are_plain_arguments, is_plain_game
 from rlframe.errors import ConfigError, EnvError, MissingDependencyError
 from rlframe.registry import ENV_REGISTRY, nearest
 from rlframe.utils.field import REQUIRED, Field
@@ -32,8 +33,10 @@ class PettingZooEnvFactory(EnvFactory):
             '',
             '',
             "PettingZoo id such as 'classic.tictactoe_v3', 'module:name', a class or a factory",
+            reaches='code',
+            harmless=is_plain_game,
         ),
-        kwargs=Field({}, dict, '', '', 'passed on to the game'),
+        kwargs=Field({}, dict, '', '', 'passed on to the game', reaches='code', harmless=are_plain_arguments),
         api=Field(
             'auto',
             str,

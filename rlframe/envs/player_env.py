@@ -12,7 +12,9 @@ from gymnasium.vector.utils import batch_space
 from rlframe.data.players import PlayerLayout
 from rlframe.data.timestep import Array, EnvSpec
 from rlframe.errors import EnvContractError, IncompatibleError, NonFiniteError
+from rlframe.utils.bit_state import checked_bits
 from rlframe.utils.finite import is_finite
+from rlframe.utils.seed import bit_generator_cls
 
 if TYPE_CHECKING:
     Env = gymnasium.Env[Any, Any]
@@ -126,8 +128,8 @@ class PlayerEnv(Env):
                 f'{self.player.name}: the same seed and moves led to another position than when the checkpoint was saved',
                 remedy='Its reset(seed) must decide about everything that is random in a game.',
             )
-        bit_generator = getattr(np.random, state['rng']['bit_generator'])()
-        bit_generator.state = state['rng']
+        bit_generator = bit_generator_cls(state['rng']['bit_generator'])()
+        bit_generator.state = checked_bits(state['rng'])
         self.np_random = np.random.Generator(bit_generator)
 
     def render(self) -> Any:

@@ -80,7 +80,9 @@ class EnvPoolManager(IEnvManager):
                 got=self._batch_size,
                 expected=f'at most {env_num}',
             )
-        self.can_hold = self._batch_size == env_num
+        self.can_hold = self.can_begin_anew = self._batch_size == env_num
+        if not self.can_hold:
+            self.why_inexact = f'each step takes the {self._batch_size} of {env_num} envs that answer first'
         self._pool: Any = None
         self._is_closed = True
         self.launch()

@@ -68,11 +68,11 @@ class WatchArray:
     """
 
     def __init__(self, memory: int, worker_num: int) -> None:
-        self.nbytes = _aligned(worker_num * 16)
+        self.nbytes = _aligned(worker_num * 24)
         """Bytes that it takes."""
-        block = np.frombuffer(map_memory(memory, self.nbytes), np.float64, 2 * worker_num)
-        self.env, self.since = block.reshape(2, worker_num)
-        """Env id or ``IDLE``, and reading of the monotonic clock, [W] each."""
+        block = np.frombuffer(map_memory(memory, self.nbytes), np.float64, 3 * worker_num)
+        self.env, self.since, self.beside = block.reshape(3, worker_num)
+        """Env id or ``IDLE``, reading of the monotonic clock, and number of what is done beside what was asked, [W] each."""
 
 
 class SharedArrays:

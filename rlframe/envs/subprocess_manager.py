@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from functools import partial
 from typing import Self
 
 from easydict import EasyDict
 
-from rlframe.envs.base_env import EnvFactory
+from rlframe.envs.base_env import EnvFactory, MakeEnv
 from rlframe.envs.env_group import Group
 from rlframe.envs.env_manager import BaseEnvManager
 from rlframe.envs.worker_group import WorkerGroup
@@ -29,6 +28,7 @@ class SubprocessEnvManager(BaseEnvManager):
         cfg: Options of the manager.
     """
 
+    reaches = 'process'
     config = dict(
         worker_num=Field(
             None,
@@ -57,7 +57,7 @@ class SubprocessEnvManager(BaseEnvManager):
     ) -> Self:
         to_bytes(dict(factory.cfg), 'env')
         to_bytes(factory, type(factory).__name__)
-        manager = cls([partial(factory.create, render_mode)] * env_num, cfg)
+        manager = cls([MakeEnv(factory, render_mode)] * env_num, cfg)
         factory.spec = manager.spec
         return manager
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -13,11 +14,15 @@ from easydict import EasyDict
 from rlframe.data.action_bounds import check_action_bounds
 from rlframe.data.observation import BAD_OBS, obs_dtype, pack, pack_into
 from rlframe.data.timestep import NO_INFO, Array, EnvSpec, IntArray, TimeStep
-from rlframe.envs import contract, env_state
-from rlframe.envs.base_env import EnvFactory, spec_of
+from rlframe.envs import contract
+from rlframe.envs.base_env import EnvFactory, seed_spaces, spec_of
 from rlframe.envs.env_manager import IEnvManager
+from rlframe.envs.env_state import EnvState, Refusal
 from rlframe.envs.faults import checkpoint_seed, not_made
 from rlframe.envs.picture import picture_of
+from rlframe.envs.saved_states import saved_part
+from rlframe.envs.state import old
+from rlframe.envs.state.classes import MismatchError
 from rlframe.errors import RLFrameError
 from rlframe.registry import ENV_MANAGER_REGISTRY
 from rlframe.utils.field import Field
@@ -51,6 +56,8 @@ class GymVectorEnvManager(IEnvManager):
             '',
             "'native': the env's own vector form where it has one, else 'sync'; the others as in gymnasium.make_vec",
             choices=('native', 'sync', 'async'),
+            reaches='process',
+            harmless=lambda mode: type(mode) is str and mode == 'sync',
         ),
         autoreset=Field(
             'next_step',
@@ -63,6 +70,7 @@ class GymVectorEnvManager(IEnvManager):
     )
 
     can_hold = False
+    _time_limit: int | None = None
 
     def __init__(
         self, env: gym.vector.VectorEnv[Any, Any, Any] | Callable[[], Any], cfg: EasyDict | None = None
@@ -77,15 +85,23 @@ class GymVectorEnvManager(IEnvManager):
         cls, factory: EnvFactory, env_num: int, cfg: EasyDict | None = None, render_mode: str | None = None
     ) -> GymVectorEnvManager:
         options = cls.resolve_config(cfg)
-        return cls(lambda: _make_vector(factory, env_num, options, render_mode), options)
+        manager = cls(lambda: _make_vector(factory, env_num, options, render_mode), options)
+        if manager.spec.max_episode_steps is None:  # vectors of Gymnasium do not know their envs' limit
+            manager._time_limit = factory.spec.max_episode_steps
+            manager.spec = dataclasses.replace(manager.spec, max_episode_steps=manager._time_limit)
+        return manager
 
     def launch(self) -> None:
         if self._env is not None:
             return
         env = self._env = self._make()
+        self._state = EnvState(env)
         self.env_num = env.num_envs
         self._autoreset = str(getattr(env.metadata.get('autoreset_mode', 'NextStep'), 'value', 'NextStep'))
+        self.can_begin_anew = self._autoreset == 'Disabled'
         self.spec = spec_of(env)
+        if self._time_limit is not None:
+            self.spec = dataclasses.replace(self.spec, max_episode_steps=self._time_limit)
         contract.check_spaces([], self.spec)
         self._all = self._ready = np.arange(self.env_num)
         self._steps = np.zeros(self.env_num, np.int64)  # env steps of the running episode
@@ -123,7 +139,7 @@ class GymVectorEnvManager(IEnvManager):
             first = seed[0] if seed is not None else None
             if seed is not None:  # their generators come from the system's entropy, and are part of the state
                 for member, own in zip(self._members(), [first, *seed], strict=False):
-                    member.action_space.seed(own)
+                    seed_spaces(member, own)
                 self._seed = [None if own is None else int(own) for own in seed]
                 self._begun = list(self._seed)
             obs, _ = self._env.reset(seed=first if self._has_one_generator() or seed is None else list(seed))
@@ -221,15 +237,12 @@ class GymVectorEnvManager(IEnvManager):
         return picture_of(lambda: self._env.render()[env_id], self.spec.name)
 
     def restart_lost(self) -> IntArray:
-        if len(self._capture()) == len(self._members()) or self._is_at_start():
+        state = self._state.capture()
+        self.unsaved = dict.fromkeys(range(self.env_num), state.reason) if isinstance(state, Refusal) else {}
+        if not self.unsaved or self._is_at_start():
             return self._all[:0]
         self._begin_anew()
         return self._all
-
-    def _capture(self) -> dict[str, Any]:
-        """Returns the states that can be had."""
-        states = [env_state.capture(env) for env in self._members()]
-        return {str(i): state for i, state in enumerate(states) if state is not None}
 
     def _is_at_start(self) -> bool:
         """Whether resetting all envs with the seeds of their last reset puts them where they are."""
@@ -243,6 +256,7 @@ class GymVectorEnvManager(IEnvManager):
         self._seed = own
 
     def state_dict(self) -> dict[str, Any]:
+        state = self._state.capture()
         return {
             'obs': self.obs.copy(),
             'ready': self._ready.copy(),
@@ -250,7 +264,7 @@ class GymVectorEnvManager(IEnvManager):
             'episodes': self._episodes.copy(),
             'seed': list(self._seed),
             'begun': list(self._begun),
-            'envs': self._capture(),
+            'envs': {} if isinstance(state, Refusal) else {'all': state},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> IntArray:
@@ -258,10 +272,8 @@ class GymVectorEnvManager(IEnvManager):
         self.obs, self._ready = state['obs'].copy(), state['ready'].copy()
         self._steps, self._episodes = state['steps'].copy(), state['episodes'].copy()
         self._seed, self._begun = list(state['seed']), list(state['begun'])
-        members = self._members()
-        for i, saved in state['envs'].items():
-            env_state.restore(members[int(i)], saved)
-        if len(state['envs']) == len(members):
+        self.unsaved = {}
+        if self._restored(state['envs']):
             return self._all[:0]
         if not self._is_at_start():
             self._begin_anew()
@@ -269,6 +281,20 @@ class GymVectorEnvManager(IEnvManager):
         self.reset(seed=list(self._begun))
         self._seed, self._episodes = list(state['seed']), state['episodes'].copy()
         return self._all[:0]
+
+    def _restored(self, states: Mapping[str, Any]) -> bool:
+        """Restores the vector env, if its state was saved and fits."""
+        if 'all' not in states:  # saved before all was one state
+            members = self._members()
+            for i, saved in states.items():
+                old.restore(old.layers_of(members[int(i)]), members[int(i)].action_space, saved)
+            return len(states) == len(members)
+        try:
+            with saved_part('envs.all'):
+                self._state.restore(states['all'])
+        except MismatchError as error:
+            self.unsaved = dict.fromkeys(range(self.env_num), str(error))
+        return not self.unsaved
 
     def _members(self) -> list[Any]:
         """Returns the objects that hold the state: the vector env, and the envs of a SyncVectorEnv."""
@@ -308,6 +334,8 @@ def _make_checked(factory: EnvFactory, render_mode: str | None, index: int, rema
         raise
     except Exception as error:
         raise not_made(index, error) from error
+    if factory.remark:
+        remarks.tell('same seed', factory.remark)
     check_action_bounds(spec_of(env))  # Gymnasium would not say which env it is
     return CheckedEnv(env, index, remarks)
 

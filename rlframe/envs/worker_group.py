@@ -206,8 +206,8 @@ class WorkerGroup:
             states.update(from_bytes(replies[index]))
         return states, faults
 
-    def restore(self, states: Mapping[int, Any]) -> None:
-        """Puts envs back into states that ``capture`` returned, after the counts were put back."""
+    def restore(self, states: Mapping[int, Any]) -> dict[int, str]:
+        """Restores envs to states that ``capture`` returned; see ``EnvGroup.restore``."""
         missing = [index for index in range(len(self._owned)) if index not in self._pool.running]
         joins = {index: self._join_message(index, self._everyone[:0], ()) for index in missing}
         self._ask(joins, 'its start', self._reset_timeout)
@@ -215,7 +215,8 @@ class WorkerGroup:
             index: call('restore', {env: states[env] for env in own if env in states})
             for index, own in enumerate(self._owned)
         }
-        self._ask(ask, 'loading', self._reset_timeout)
+        answers = self._ask(ask, 'loading', self._reset_timeout)
+        return {env: why for unfit in answers.values() for env, why in unfit.items()}
 
     def render(self, env: int) -> Array:
         """Returns a picture of an env."""

@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from rlframe.envs.base_env import BESIDE
 from rlframe.envs.env_group import Counts
 from rlframe.envs.faults import Fault
 from rlframe.envs.shared_arrays import IDLE, WatchArray, new_memory
@@ -70,7 +71,7 @@ class WorkerPool:
 
     def start(self, index: int) -> None:
         """Starts a worker that is not there."""
-        self._watch.env[index] = IDLE
+        self._watch.env[index], self._watch.beside[index] = IDLE, 0
         worker = WorkerProcess(index, len(self._owned), self._owned[index], self.memory)
         self.running[index] = worker
         for fd in worker.fds:
@@ -226,7 +227,9 @@ class WorkerPool:
                 worker.env_id,
             )
         else:
-            who, hit = f'env {env} (worker pid {worker.pid}) in {what}{self._how_far(env, what)}', (env,)
+            beside = BESIDE[int(self._watch.beside[worker.index])]
+            who = f'env {env} (worker pid {worker.pid}) in {beside or what}{self._how_far(env, what)}'
+            hit = (env,)
         others = tuple(own for own in worker.env_id if own not in hit)
         if not is_late:
             return Fault(EnvCrashedError(f'{who} {ending}'), hit, others)

@@ -308,7 +308,11 @@ class Telling(Uneven):
     """Tells something of each step; env 1 something that cannot be saved."""
 
     def step(self, action: Any) -> Any:
-        told = {'step': np.int64(self.steps), 'of': {'it': [1, 'a']}} if self.number != 1 else {'it': {1, 2}}
+        told = (
+            {'step': np.int64(self.steps), 'of': {'it': [1, 'a']}}
+            if self.number != 1
+            else {'it': iter((1, 2))}
+        )
         return *super().step(action)[:4], told
 
 

@@ -34,9 +34,7 @@ def test_cloning_leaves_its_run_folder_alone_and_goes_on_from_anywhere(
     assert [path.name for path in tmp_path.iterdir()] == ['cartpole_bc_seed0']
     assert capsys.readouterr().out.endswith('eval cartpole_bc_seed0\n'), 'no code need be allowed to play'
     assert main(['eval', 'cartpole_bc_seed0', '--episodes', '2']) == 0
-    assert main(['--resume', 'cartpole_bc_seed0', '--train-iter', '60']) == 2
-    assert '--allow-import' in capsys.readouterr().err
-    assert main(['--resume', 'cartpole_bc_seed0', '--train-iter', '60', '--allow-import']) == 0
+    assert main(['--resume', 'cartpole_bc_seed0', '--train-iter', '60']) == 0
     assert '60 updates' in capsys.readouterr().out
 
 

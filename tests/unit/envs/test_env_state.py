@@ -1,65 +1,169 @@
-"""After a restore the same actions give the same steps and the same next episodes."""
+"""A restored env goes on exactly as the one that was saved, or it is said that its state cannot be saved."""
 
 from __future__ import annotations
 
+import json
+import re
+import sys
+import warnings
+from collections import OrderedDict, deque
 from pathlib import Path
 from typing import Any
 
+import env_zoo
 import gymnasium
+import hypothesis
 import numpy as np
 import pytest
 from fakes import CountingEnv
+from gymnasium import wrappers
+from hypothesis import strategies as st
 
-from rlframe.envs import env_state
+from rlframe.envs.env_state import EnvState, Refusal
 from rlframe.envs.gym_env import GymEnvFactory
+from rlframe.envs.state.classes import MismatchError
+from rlframe.errors import CheckpointCorruptError, RLFrameError
 from rlframe.utils.checkpoint import load_checkpoint, save_checkpoint
+from rlframe.utils.checkpoint.tree import Encoder, decode, to_json
 
-IDS = ['CartPole-v1', 'MountainCar-v0', 'Pendulum-v1', 'FrozenLake-v1']
+GOLDEN = Path(__file__).parents[2] / 'golden'
+QUICK = ['CartPole-v1', 'FrozenLake-v1', 'MiniGrid-DoorKey-5x5-v0']
+SLOW = r'(CartPole|MountainCar|Pendulum|Acrobot|FrozenLake|Taxi|Cliff|Blackjack|LunarLander|Bipedal|CarRacing|MiniGrid|MinAtar)'
+
+CLOCKS = 't', 'episode_start_time'
+"""What RecordEpisodeStatistics tells of the time that has passed."""
 
 
-def play(env: gymnasium.Env, actions: list[Any]) -> list[Any]:
-    """Returns what an env answers, with a reset behind each episode's end."""
+def comparable(value: Any) -> Any:
+    """Returns a value with everything that bits and types differ in."""
+    if isinstance(value, np.ndarray):
+        return value.dtype.str, value.shape, value.flags.f_contiguous, value.tobytes()
+    if isinstance(value, dict):
+        return [(name, comparable(own)) for name, own in value.items() if name not in CLOCKS]
+    if isinstance(value, list | tuple):
+        return type(value).__name__, [comparable(own) for own in value]
+    return type(value).__name__, repr(value)
+
+
+def play(env: Any, actions: list[Any]) -> list[Any]:
+    """Returns what an env answers, with a reset behind each episode's end, and one more action that it draws."""
     answers = []
     for action in actions:
-        obs, reward, terminated, truncated, _ = env.step(action)
-        answers += [np.array(obs), reward, terminated, truncated]
-        if terminated or truncated:
-            answers.append(np.array(env.reset()[0]))
-    return [*answers, env.action_space.sample()]
+        answer = env.step(action)
+        answers.append(comparable(answer))
+        if answer[2] or answer[3]:
+            answers.append(comparable(env.reset()))
+    return [*answers, comparable(env.action_space.sample()), comparable(env.observation_space.sample())]
 
 
-def assert_same(one: list[Any], other: list[Any]) -> None:
-    assert len(one) == len(other)
-    for a, b in zip(one, other, strict=True):
-        np.testing.assert_array_equal(a, b)
+def through_file(state: Any, folder: Path) -> Any:
+    return load_checkpoint(save_checkpoint(folder / 'state', {'env': state}))[0]['env']
 
 
-@pytest.mark.parametrize('through_file', [False, True])
-@pytest.mark.parametrize('env_id', IDS)
-def test_a_restored_env_goes_on_exactly(env_id: str, through_file: bool, tmp_path: Path) -> None:
-    factory = GymEnvFactory({'env_id': env_id})
-    env, other = factory.make(), factory.make()
+def check_restored(make: Any, folder: Path, steps: int = 200) -> Refusal | None:
+    """Compares an env with one that is put into its state after 50 random steps; returns why that cannot be done."""
+    env, other = make(), make()
+    of_env, of_other = EnvState(env), EnvState(other)
     env.reset(seed=3)
-    other.reset(seed=9)
     env.action_space.seed(3)
-    play(env, [env.action_space.sample() for _ in range(150)])
-    state = env_state.capture(env)
-    assert state is not None, f'the state of {env_id} cannot be had'
-    if through_file:
-        state = load_checkpoint(save_checkpoint(tmp_path / 'state', {'env': state}))[0]['env']
-    env_state.restore(other, state)
-    space = factory.make().action_space
-    space.seed(5)
-    actions = [space.sample() for _ in range(300)]
+    play(env, [env.action_space.sample() for _ in range(50)])
+    state = of_env.capture()
+    actions = [env.action_space.sample() for _ in range(steps)]
+    if isinstance(state, Refusal):
+        env.close()
+        other.close()
+        return state
+    env.action_space.seed(5)
+    state = of_env.capture()
+    assert not isinstance(state, Refusal)
+    state = through_file(state, folder)
     expected = play(env, actions)
-    assert_same(play(other, actions), expected)
-    env_state.restore(other, state)
-    assert_same(play(other, actions), expected)
+    of_other.restore(state)
+    assert play(other, actions) == expected
+    of_other.restore(state)  # an env that has gone on, too
+    assert play(other, actions) == expected
+    env.close()
+    other.close()
+    return None
 
 
-def test_an_env_that_is_no_plain_data_has_no_state() -> None:
-    env = CountingEnv(lengths=lambda episode: 3)
-    assert env_state.capture(env) is None
+@pytest.mark.parametrize('env_id', QUICK)
+def test_a_restored_env_goes_on_exactly(env_id: str, tmp_path: Path) -> None:
+    factory = GymEnvFactory({'env_id': env_id})
+    assert check_restored(factory.make, tmp_path) is None
+
+
+@pytest.mark.slow
+def test_every_env_that_is_installed_goes_on_exactly_or_says_why_not(tmp_path: Path) -> None:
+    import minatar.gym
+    import minigrid  # noqa: F401  it registers its envs
+
+    minatar.gym.register_envs()
+    refused = {}
+    for number, env_id in enumerate(name for name in sorted(gymnasium.registry) if re.match(SLOW, name)):
+        factory = GymEnvFactory({'env_id': env_id})
+        (tmp_path / str(number)).mkdir()
+        with warnings.catch_warnings():
+            warnings.simplefilter('ignore')  # some ids are out of date
+            try:
+                tried = factory.make()
+                tried.reset(seed=0)
+                tried.close()
+            except (RLFrameError, OSError):
+                continue  # it needs what is not installed
+            refusal = check_restored(factory.make, tmp_path / str(number))
+        if refusal is not None:
+            refused[env_id] = refusal.reason
+    assert len(refused) < number
+    for env_id, reason in refused.items():
+        assert re.match('LunarLander|Bipedal|CarRacing', env_id), f'{env_id}: {reason}'
+
+
+@pytest.mark.parametrize('name', env_zoo.SAVED)
+def test_a_restored_nasty_env_goes_on_exactly(name: str, tmp_path: Path) -> None:
+    assert check_restored(env_zoo.SAVED[name], tmp_path) is None
+
+
+@pytest.mark.parametrize('name', env_zoo.REFUSED)
+def test_what_cannot_be_saved_is_named_with_its_place_and_type(name: str, tmp_path: Path) -> None:
+    make, where = env_zoo.REFUSED[name]
+    refusal = check_restored(make, tmp_path)
+    assert refusal is not None, 'it was saved'
+    assert refusal.reason.startswith(f'{where} ('), refusal.reason
+
+
+WRAPPED = {
+    'normalize obs': lambda env: wrappers.NormalizeObservation(env),
+    'normalize reward': lambda env: wrappers.NormalizeReward(env),
+    'statistics': lambda env: wrappers.RecordEpisodeStatistics(env, buffer_length=5),
+    'frames': lambda env: wrappers.FrameStackObservation(env, 3),
+    'delay': lambda env: wrappers.DelayObservation(env, 2),
+    'time': lambda env: wrappers.TimeAwareObservation(env),
+    'max and skip': lambda env: wrappers.MaxAndSkipObservation(env, 3),
+    'sticky actions': lambda env: wrappers.StickyAction(env, 0.4),
+    'time limit': lambda env: wrappers.TimeLimit(env, 13),
+    'reward': lambda env: wrappers.TransformReward(env, lambda reward: 2 * reward),
+    'obs': lambda env: wrappers.TransformObservation(env, lambda obs: obs * 2, env.observation_space),
+    'autoreset': lambda env: wrappers.Autoreset(env),
+    'all': lambda env: wrappers.NormalizeReward(
+        wrappers.NormalizeObservation(wrappers.FrameStackObservation(wrappers.StickyAction(env, 0.3), 2))
+    ),
+}
+
+
+@pytest.mark.parametrize('name', WRAPPED)
+def test_the_state_of_wrappers_is_part_of_that_of_the_env(name: str, tmp_path: Path) -> None:
+    assert check_restored(lambda: WRAPPED[name](gymnasium.make('CartPole-v1')), tmp_path) is None
+
+
+def test_an_env_whose_objects_cannot_be_made_again_is_refused() -> None:
+    env = GymEnvFactory({'env_id': 'LunarLander-v3'}).make()
+    state = EnvState(env)
+    env.reset(seed=1)
+    refusal = state.capture()
+    assert isinstance(refusal, Refusal)
+    assert refusal.reason.startswith('LunarLander.')
+    assert 'Box2D' in refusal.reason
 
 
 class Simulator(gymnasium.Env):
@@ -69,7 +173,7 @@ class Simulator(gymnasium.Env):
     action_space = CountingEnv.action_space
 
     def __init__(self) -> None:
-        self._handle, self.value = object(), 0
+        self._handle, self.value = iter([1]), 0
 
     def get_state(self) -> int:
         return self.value
@@ -78,8 +182,174 @@ class Simulator(gymnasium.Env):
         self.value = state
 
 
-def test_an_env_s_own_get_state_and_set_state_are_used() -> None:
-    env, other = Simulator(), Simulator()
-    env.value = 7
-    env_state.restore(other, env_state.capture(env))
-    assert other.value == 7
+def test_an_env_s_own_get_state_and_set_state_are_used_beneath_wrappers_too(tmp_path: Path) -> None:
+    def make() -> Any:
+        return wrappers.RecordEpisodeStatistics(Simulator())
+
+    env, other = make(), make()
+    of_env, of_other = EnvState(env), EnvState(other)
+    env.unwrapped.value, env.episode_count = 7, 3
+    of_other.restore(through_file(of_env.capture(), tmp_path))
+    assert (other.unwrapped.value, other.episode_count) == (7, 3)
+
+
+class Rendered(env_zoo.ZooEnv):
+    def make(self) -> None:
+        self.clock = self.screen = None
+
+    def begin(self) -> None:
+        import pygame
+
+        self.clock, self.screen = pygame.time.Clock(), pygame.Surface((4, 4))
+
+    def move(self, action: int) -> int:
+        return action
+
+
+def test_what_only_shows_an_env_is_no_part_of_its_state(tmp_path: Path) -> None:
+    env, other = Rendered('rgb_array'), Rendered('rgb_array')
+    of_env, of_other = EnvState(env), EnvState(other)
+    env.reset(seed=1)
+    state = of_env.capture()
+    assert not isinstance(state, Refusal), state
+    of_other.restore(through_file(state, tmp_path))
+    assert other.screen is None
+    assert other.clock is None
+
+
+@pytest.mark.parametrize('version', [1, 2])
+def test_a_state_that_an_earlier_version_saved_is_still_restored(version: int) -> None:
+    states = load_checkpoint(GOLDEN / f'format_{version}' / 'cartpole_dqn')[0]['collector']['env']['envs']
+    for state in states.values():
+        env = GymEnvFactory({'env_id': 'CartPole-v1'}).make()
+        EnvState(env).restore(state)
+        np.testing.assert_array_equal(env.unwrapped.state, state['layers'][-1]['state'])
+        env.step(0)
+
+
+# a state is foreign data
+
+
+def captured(env: Any) -> Any:
+    state = EnvState(env)
+    env.reset(seed=1)
+    return state.capture()
+
+
+def changed(state: Any, change: Any) -> Any:
+    graph = json.loads(state['graph'])
+    change(graph['nodes'])
+    return {**state, 'graph': json.dumps(graph)}
+
+
+@pytest.mark.parametrize(
+    'name',
+    [
+        'subprocess:Popen', 'tempfile:_TemporaryFileCloser', 'os:_wrap_close', 'env_zoo:Closing', 'json:JSONDecoder',
+        'never_imported:Thing', 'builtins:list', 'env_zoo:SAVED', 'rlframe.pipeline:SerialPipeline', 'env_zoo:no',
+    ],
+)  # fmt: skip
+def test_a_state_makes_objects_of_the_env_s_own_classes_only(name: str) -> None:
+    make = env_zoo.SAVED['SharedEntities']
+
+    def change(nodes: Any) -> None:
+        body = next(node for node in nodes if node.get('class') == 'env_zoo:Body')
+        body['class'] = name
+
+    before = set(sys.modules)
+    with pytest.raises((MismatchError, CheckpointCorruptError)):
+        EnvState(make()).restore(changed(captured(make()), change))
+    assert set(sys.modules) == before
+
+
+@pytest.mark.parametrize('seed', range(60))
+def test_a_damaged_state_is_an_error_that_says_so(seed: int) -> None:
+    make = env_zoo.SAVED[list(env_zoo.SAVED)[seed % len(env_zoo.SAVED)]]
+    rng = np.random.default_rng(seed)
+    junk = [None, -1, 10**9, 'x', [], [-1], [10**6], ['np', '<f8', 'zz'], {}, [[1], [2]], 1.5, ['same', 'x']]
+
+    def change(nodes: Any) -> None:
+        for _ in range(4):
+            node = nodes[rng.integers(len(nodes))]
+            if name := [key for key in node if key != 'class']:
+                node[name[rng.integers(len(name))]] = junk[rng.integers(len(junk))]
+
+    try:
+        EnvState(make()).restore(changed(captured(make()), change))
+    except (MismatchError, CheckpointCorruptError) as error:
+        assert str(error)
+
+
+def test_a_state_of_another_env_does_not_fit() -> None:
+    state = captured(env_zoo.SAVED['Functions']())
+    with pytest.raises(MismatchError):
+        EnvState(env_zoo.SAVED['Views']()).restore(state)
+
+
+# any plain structure
+
+
+class Holder(env_zoo.ZooEnv):
+    content: Any = None
+
+    def begin(self) -> None:
+        self.held = self.content
+
+
+LEAF = (
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary() | st.complex_numbers(allow_nan=False)
+    | st.sampled_from([np.float64(1.5), np.int8(-3), np.arange(6).reshape(2, 3).T, range(3)])
+)  # fmt: skip
+
+
+@st.composite
+def structures(draw: Any) -> Any:
+    """Draws containers that hold leaves and each other: shared ones, and ones that hold themselves."""
+    made: list[Any] = [draw(LEAF) for _ in range(4)]
+    mutable: list[Any] = []
+    for kind in draw(st.lists(st.sampled_from('ldtqDs'), max_size=12)):
+        parts = draw(st.lists(st.sampled_from(range(len(made))), max_size=4))
+        items = [made[part] for part in parts]
+        numbers = {part * 8 for part in parts}
+        new: Any = {
+            'l': lambda items=items: list(items),
+            'd': lambda items=items, parts=parts: dict(zip(parts, items, strict=True)),
+            't': lambda items=items: tuple(items),
+            'q': lambda items=items: deque(items, 5),
+            'D': lambda items=items: OrderedDict(enumerate(items)),
+            's': lambda numbers=numbers: set(numbers),
+        }[kind]()
+        made.append(new)
+        if isinstance(new, list):
+            mutable.append(new)
+    for target in mutable:
+        target.append(draw(st.sampled_from(made)))
+    return made[-1], made
+
+
+def shape(value: Any, seen: dict[int, int]) -> Any:
+    """Returns a structure as text, in which an object that was there before is a number."""
+    if isinstance(value, list | dict | deque | tuple | set | np.ndarray):
+        if id(value) in seen:
+            return seen[id(value)]
+        seen[id(value)] = len(seen)
+    if isinstance(value, dict):
+        return type(value).__name__, [(repr(name), shape(own, seen)) for name, own in value.items()]
+    if isinstance(value, list | deque | tuple | set):
+        return type(value).__name__, [shape(own, seen) for own in value], getattr(value, 'maxlen', None)
+    return comparable(value)
+
+
+@hypothesis.given(structures())
+@hypothesis.settings(max_examples=60, deadline=None, suppress_health_check=list(hypothesis.HealthCheck))
+def test_any_structure_keeps_its_types_and_what_it_shares(structure: Any) -> None:
+    env, other = Holder(), Holder()
+    of_env, of_other = EnvState(env), EnvState(other)
+    env.content = structure
+    env.reset(seed=1)
+    state = of_env.capture()
+    assert not isinstance(state, Refusal), state
+    encoder = Encoder()
+    tree = json.loads(to_json(encoder.tree(state)))
+    of_other.restore(decode(tree, encoder.arrays))
+    assert shape(other.held, {}) == shape(env.held, {})

@@ -8,7 +8,7 @@ import sys
 import gymnasium
 import numpy as np
 
-from rlframe.envs.env_state import capture, restore
+from rlframe.envs.env_state import EnvState
 from rlframe.envs.gym_env import GymEnvFactory
 
 ENV_ID = 'rlframe/CartPoleNoVelocity-v1'
@@ -35,12 +35,13 @@ def test_position_and_angle_are_those_of_cartpole() -> None:
 
 def test_its_state_can_be_put_back() -> None:
     env, other = (GymEnvFactory({'env_id': ENV_ID}).make() for _ in range(2))
+    own, others = EnvState(env), EnvState(other)
     env.reset(seed=1), other.reset(seed=2)
     for _ in range(4):
         env.step(1)
-    state = capture(env)
-    assert state is not None
-    restore(other, state)
+    state = own.capture()
+    assert isinstance(state, dict)
+    others.restore(state)
     for action in (0, 1, 1):
         np.testing.assert_array_equal(env.step(action)[0], other.step(action)[0])
 

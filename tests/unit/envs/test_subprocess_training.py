@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 from fakes import config_pair
 from fault_envs import RandomlyFailing, Uneven, children, leftovers, uneven_reward
+from moved_memory import arrays_at
 
 from rlframe import config
 from rlframe.entry.__main__ import main
 from rlframe.errors import EnvCrashedError, EnvStartError, SerializationError
 from rlframe.pipeline import SerialPipeline
+from rlframe.utils.checkpoint.manifest import read_manifest
 
 CONFIG = """
     import os
@@ -59,10 +61,10 @@ def train(policy: str, **sections: Any) -> SerialPipeline:
 
 @pytest.mark.parametrize('policy', ['dqn', 'ppo'])
 def test_training_gives_the_same_numbers_as_in_one_process(policy: str) -> None:
-    runs = [
-        train(policy, manager=kind, manager_=more)
-        for kind, more in (('base', {}), ('subprocess', {'worker_num': 2}))
-    ]
+    runs = []
+    for offset, kind, more in ((0, 'base', {}), (8, 'subprocess', {'worker_num': 2})):
+        with arrays_at(offset):
+            runs.append(train(policy, manager=kind, manager_=more, model={'encoder_hidden_size_list': [8]}))
     assert runs[0].progress.envstep >= 600 and runs[0].progress.train_iter > 10
     for name in ('envstep', 'train_iter', 'episodes'):
         assert getattr(runs[0].progress, name) == getattr(runs[1].progress, name)
@@ -70,6 +72,20 @@ def test_training_gives_the_same_numbers_as_in_one_process(policy: str) -> None:
     assert weights[0].keys() == weights[1].keys()
     for name, value in weights[0].items():
         assert (value == weights[1][name]).all(), name
+
+
+@pytest.mark.parametrize(
+    ('options', 'is_exact'), [({'wait_num': 1}, False), ({'wait_num': 4}, True), ({}, False)]
+)
+def test_a_run_whose_order_of_answers_decides_says_once_that_it_is_not_exact(
+    options: dict[str, int], is_exact: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    pipeline = train('dqn', manager='async_subprocess', manager_=options)
+    said = [record.getMessage() for record in caplog.records if 'bit for bit' in record.getMessage()]
+    manifest = read_manifest(pipeline.folder / 'ckpt' / 'latest')
+    assert pipeline.exact is manifest['exact'] is is_exact
+    assert len(said) == (0 if is_exact else 1) and len(manifest['inexact']) == len(said)
+    assert is_exact or 'env_manager.wait_num=4' in said[0]
 
 
 @pytest.mark.parametrize('policy', ['dqn', 'ppo'])

@@ -32,6 +32,15 @@ class NumberedFactory(GymEnvFactory):
         return counting(number)
 
 
+class UnsavedFactory(NumberedFactory):
+    """Makes the same envs with something that cannot be saved."""
+
+    def make(self, render_mode: str | None = None) -> CountingEnv:
+        env: Any = super().make(render_mode)
+        env.handle = iter(())
+        return env
+
+
 def counting(number: int) -> CountingEnv:
     return CountingEnv(
         number,
@@ -180,7 +189,7 @@ def test_envs_whose_state_cannot_be_had_all_begin_anew_with_their_own_obs(autore
     def build() -> GymVectorEnvManager:
         cfg = {'mode': 'sync', 'autoreset': autoreset}
         return GymVectorEnvManager.from_factory(
-            NumberedFactory({'env_id': CountingEnv, 'action_mask': False}), 3, cfg
+            UnsavedFactory({'env_id': CountingEnv, 'action_mask': False}), 3, cfg
         )
 
     manager, other = build(), build()

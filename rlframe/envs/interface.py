@@ -1,0 +1,118 @@
+"""IEnvManager: the interface of every manager of N envs."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from easydict import EasyDict
+
+from rlframe.data.timestep import Array, EnvSpec, IntArray, TimeStep
+from rlframe.envs.base_env import EnvFactory
+from rlframe.utils.field import Configurable
+
+if TYPE_CHECKING:
+    pass
+
+
+class IEnvManager(Configurable, ABC):
+    """N envs whose steps are returned as columns.
+
+    The caller calls ``step`` for envs that are ``ready`` and ``reset`` for envs that finished. ``obs`` has the observation
+    of each env for the next action.
+    """
+
+    spec: EnvSpec
+    """Spaces and limits of one env."""
+    env_num: int
+    """Number of envs, N."""
+    obs: Array
+    """Current observation of each env, [N, ...]; not written again once ``step`` or ``reset`` has replaced it twice."""
+
+    unsaved: Mapping[int, str] = MappingProxyType({})
+    """Envs whose state could not be saved at the last ``restart_lost()`` or restored since then, and why."""
+
+    can_hold = True
+    """Whether ready envs may be left out of a step; a vector env always steps all of its envs."""
+    why_inexact = ''
+    """Why two runs with the same seed may differ, such as envs that answer in any order; empty if they cannot."""
+    can_begin_anew = True
+    """Whether an env can be reset in the middle of an episode while others go on; one that resets itself cannot."""
+
+    @classmethod
+    @abstractmethod
+    def from_factory(
+        cls, factory: EnvFactory, env_num: int, cfg: EasyDict | None = None, render_mode: str | None = None
+    ) -> IEnvManager:
+        """Makes a manager of ``env_num`` envs of a factory."""
+
+    @abstractmethod
+    def launch(self) -> None:
+        """Creates the envs, unless they exist."""
+
+    @property
+    @abstractmethod
+    def ready(self) -> IntArray:
+        """Ids of the envs that wait for an action, [n]."""
+
+    @property
+    def alive(self) -> IntArray:
+        """Ids of the envs that were not given up, [n]; all, unless the manager may go on without an env that fails."""
+        return np.arange(self.env_num)
+
+    @abstractmethod
+    def reset(self, env_id: IntArray | None = None, seed: Sequence[int | None] | None = None) -> None:
+        """Begins a new episode in the given envs, or in all.
+
+        Args:
+            env_id: Which envs, [n]; all where not given.
+            seed: Seed of each, or ``None`` to continue with the env's own generator. An env that resets itself uses only the
+                seeds given when all envs are reset.
+        """
+
+    @abstractmethod
+    def step(self, action: Array, env_id: IntArray) -> TimeStep:
+        """Steps the given envs, which must be ready, and returns the steps that are done."""
+
+    def render(self, env_id: int) -> Array:
+        """Returns a picture of one env, uint8 [H, W, C].
+
+        Raises:
+            EnvError: If the env cannot render.
+        """
+        raise NotImplementedError(f'{type(self).__name__} draws no pictures')
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the state of every env, as plain data."""
+
+    @abstractmethod
+    def load_state_dict(self, state: dict[str, Any]) -> IntArray:
+        """Restores every env to the state of ``state_dict()``.
+
+        Returns:
+            The envs whose state could not be restored, [n]; they begin a new episode.
+        """
+
+    def restart_lost(self) -> IntArray:
+        """Begins a new episode, with a seed derived from its own first one, in each env whose state cannot be saved.
+
+        Call it before every ``state_dict()``, so that a resumed run equals an uninterrupted one: ``load_state_dict`` then
+        begins the same episode.
+
+        Returns:
+            Those envs, [n].
+        """
+        return np.zeros(0, np.int64)
+
+    @property
+    @abstractmethod
+    def closed(self) -> bool:
+        """Whether the envs are closed."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Closes the envs; may be called twice."""

@@ -1,0 +1,288 @@
+"""The state of an env that somebody else wrote is data: it makes nothing that acts, and takes no more than it is long."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import gymnasium
+import gymnasium.wrappers
+import numpy as np
+import pytest
+from tripwire import armed
+
+import rlframe.envs.gym_env  # noqa: F401  what is not loaded cannot be misused
+from rlframe.envs.env_state import EnvState
+from rlframe.envs.state import old
+from rlframe.envs.state.classes import MismatchError
+from rlframe.errors import CheckpointCorruptError
+from rlframe.utils import bit_state, seed
+from rlframe.utils.checkpoint.schema import GENERATOR
+
+Edit = Callable[[dict[str, Any]], None]
+LAYER = 'env'
+INNER = 'env.env.env.env'
+
+
+def at(graph: dict[str, Any], place: str) -> dict[str, Any]:
+    """Returns the node of what an env had at a place when it was made."""
+    return next(node for node in graph['nodes'] if node.get('at') == place)
+
+
+def add(graph: dict[str, Any], **node: Any) -> list[int]:
+    """Adds a node and returns a reference to it."""
+    graph['nodes'].append(node)
+    return [len(graph['nodes']) - 1]
+
+
+def restored(edit: Edit, env_id: str = 'CartPole-v1') -> Any:
+    """Returns an env that was put into a state that somebody edited."""
+    env, other = gymnasium.make(env_id), gymnasium.make(env_id)
+    states = EnvState(env), EnvState(other)
+    env.reset(seed=0)
+    state = dict(states[0].capture())
+    graph = json.loads(state['graph'])
+    edit(graph)
+    states[1].restore({**state, 'graph': json.dumps(graph)})
+    return other
+
+
+def command(marker: Path) -> Edit:
+    """A wrapper whose function makes an env, which is a command."""
+
+    def edit(graph: dict[str, Any]) -> None:
+        cfg = add(
+            graph,
+            kind='SimpleNamespace',
+            attributes={
+                'env_id': 'os:system',
+                'kwargs': add(graph, kind='dict', items=[['command', f'touch {marker}']]),
+                'wrappers': add(graph, kind='list', items=[]),
+            },
+        )
+        factory = add(
+            graph, kind='object', attributes={'cfg': cfg}, **{'class': 'rlframe.envs.gym_env:GymEnvFactory'}
+        )
+        make = add(
+            graph,
+            kind='object',
+            attributes={'factory': factory, '_factory': factory, 'render_mode': None, '_render_mode': None},
+            **{'class': 'rlframe.envs.base_env:MakeEnv'},
+        )
+        inner = at(graph, LAYER)['attributes']['env']
+        at(graph, LAYER)['attributes']['env'] = add(
+            graph,
+            kind='object',
+            attributes={'env': inner, 'func': make, '_metadata': None},
+            **{'class': 'gymnasium.wrappers.transform_reward:TransformReward'},
+        )
+
+    return edit
+
+
+def test_a_state_cannot_run_a_command(tmp_path: Path) -> None:
+    with (
+        armed(tmp_path) as found,
+        pytest.raises(MismatchError, match=r'the class .* may not be part of a state'),
+    ):
+        restored(command(tmp_path / 'marker')).step(0)
+    assert found == []
+    assert not (tmp_path / 'marker').exists()
+
+
+@pytest.mark.parametrize(
+    'name',
+    [
+        'gymnasium.wrappers.rendering:HumanRendering',
+        'gymnasium.wrappers.common:TimeLimit',
+        'gymnasium.envs.registration:EnvSpec',
+        'gymnasium.vector.utils.misc:CloudpickleWrapper',
+        'rlframe.envs.gym_env:GymEnvFactory',
+        'rlframe.envs.env_group:EnvGroup',
+    ],
+)
+def test_a_state_makes_nothing_of_a_library_that_acts(name: str) -> None:
+    def edit(graph: dict[str, Any]) -> None:
+        at(graph, INNER)['attributes']['new'] = add(graph, kind='object', attributes={}, **{'class': name})
+
+    with pytest.raises(MismatchError, match=f'the class {name}'):
+        restored(edit)
+
+
+def test_how_an_env_is_shown_and_described_is_not_for_a_state_to_say() -> None:
+    def edit(graph: dict[str, Any]) -> None:
+        at(graph, INNER)['attributes'] |= {'render_mode': 'human', 'spec': None}
+
+    env = restored(edit)
+    assert env.unwrapped.render_mode is None
+    assert env.unwrapped.spec.id == 'CartPole-v1'
+
+
+@pytest.mark.parametrize('kind', ['constant', 'object', 'function'])
+def test_what_is_no_state_is_not_filled(kind: str) -> None:
+    def edit(graph: dict[str, Any]) -> None:
+        name = 'gymnasium.envs.registration:EnvSpec'
+        at(graph, INNER)['attributes']['spec'] = add(
+            graph,
+            kind=kind,
+            attributes={'entry_point': 'payload:X'},
+            at=f'{INNER}.spec',
+            **({'class': name} if kind == 'object' else {'type': name}),
+        )
+
+    before = gymnasium.spec('CartPole-v1').entry_point
+    with pytest.raises((MismatchError, CheckpointCorruptError)):
+        restored(edit)
+    assert gymnasium.spec('CartPole-v1').entry_point == before
+
+
+OBJECTS: dict[str, Any] = {
+    'plain': 'O',
+    'field': {'names': ['a'], 'formats': ['O'], 'offsets': [0], 'itemsize': 8, 'aligned': False},
+    'part': {'base': 'O', 'shape': [1]},
+}
+
+
+@pytest.mark.parametrize('dtype', OBJECTS.values(), ids=OBJECTS)
+@pytest.mark.parametrize('kind', ['view', 'array'])
+def test_bytes_never_become_references(dtype: Any, kind: str) -> None:
+    def edit(graph: dict[str, Any]) -> None:
+        of = at(graph, 'observation_space.low')
+        at(graph, INNER)['attributes']['new'] = add(
+            graph,
+            kind=kind,
+            dtype=dtype,
+            shape=[1],
+            writeable=True,
+            axes=[0],
+            start=0,
+            of=[graph['nodes'].index(of)],
+            offset=0,
+            strides=[8],
+        )
+
+    with pytest.raises(CheckpointCorruptError, match='references'):
+        restored(edit)
+
+
+LARGE: dict[str, Any] = {
+    'fraction': lambda graph: ['fraction', '1e1000000000'],
+    'seed sequence': lambda graph: add(
+        graph, kind='seeds', entropy=0, spawn_key=[], pool_size=10**7, spawned=0
+    ),
+    'array': lambda graph: add(
+        graph, kind='array', dtype='<f8', shape=[2**40], axes=[0], start=0, writeable=True
+    ),
+    'objects': lambda graph: add(graph, kind='objects', shape=[2**40], axes=[0], items=[], writeable=True),
+    'tuple of tuples': lambda graph: _doubled(graph, 60),
+    'part of itself': lambda graph: add(graph, kind='tuple', items=[[len(graph['nodes'])]]),
+    'negative number': lambda graph: add(graph, kind='tuple', items=[[-1]]),
+}
+
+
+def _doubled(graph: dict[str, Any], times: int) -> list[int]:
+    """Adds a dict with a key whose hash takes two to the power of that."""
+    inner = add(graph, kind='tuple', items=[1])
+    for _ in range(times):
+        inner = add(graph, kind='tuple', items=[inner, inner])
+    return add(graph, kind='dict', items=[[inner, 1]])
+
+
+@pytest.mark.parametrize('value', LARGE.values(), ids=LARGE)
+def test_a_short_state_takes_neither_time_nor_memory(value: Any) -> None:
+    def edit(graph: dict[str, Any]) -> None:
+        at(graph, INNER)['attributes']['new'] = value(graph)
+
+    with pytest.raises(CheckpointCorruptError):
+        restored(edit)
+
+
+def test_a_graph_counts_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    restored(lambda graph: None)
+    monkeypatch.setenv('RLFRAME_MAX_STATE_VALUES', '10')
+    with pytest.raises(CheckpointCorruptError, match='the limit is 10'):
+        restored(lambda graph: None)
+
+
+@pytest.mark.parametrize('position', [-1, 625, 2**31 - 100, True, 1.5])
+def test_positions_of_generators_stay_within_their_words(position: Any) -> None:
+    def edit(graph: dict[str, Any]) -> None:
+        words = np.random.MT19937(0).state['state']['key']
+        state = {'key': ['words', words.dtype.str, words.tobytes().hex()], 'pos': position}
+        bits = {'bit_generator': 'MT19937', 'state': state}
+        at(graph, INNER)['attributes']['new'] = add(
+            graph, kind='bits', name='MT19937', seeds=None, state=bits
+        )
+
+    with pytest.raises(CheckpointCorruptError, match='position'):
+        restored(edit)
+    for name in ('MT19937', 'Philox'):
+        state = getattr(np.random, name)(0).state
+        assert GENERATOR.fits(state) and bit_state.checked_bits(state) is state
+        (state['state'] if name == 'MT19937' else state)['pos' if name == 'MT19937' else 'buffer_pos'] = (
+            position
+        )
+        with pytest.raises(ValueError, match='position'):
+            bit_state.checked_bits(state)
+    whole = seed.global_rng_state()
+    kind, words, _, *rest = whole['numpy']
+    with pytest.raises(ValueError, match='position'):
+        seed.set_global_rng_state({**whole, 'numpy': (kind, words, position, *rest)})
+
+
+class Library(gymnasium.Env[Any, Any]):
+    """Holds a module, as some envs do."""
+
+    action_space = observation_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self) -> None:
+        self.lib = ModuleType('lib')
+        self.lib.answer = 42  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize('kind', ['constant', 'object'])
+def test_modules_that_an_env_holds_are_not_filled(kind: str) -> None:
+    env = Library()
+    held = EnvState(env)
+    state = dict(held.capture())
+    graph = json.loads(state['graph'])
+    at(graph, 'env.lib').update(
+        {'kind': kind, 'class': 'builtins:module', 'type': 'builtins:module', 'attributes': {'answer': 0}}
+    )
+    with pytest.raises((MismatchError, CheckpointCorruptError)):
+        held.restore({**state, 'graph': json.dumps(graph)})
+    assert env.lib.answer == 42
+    held.restore(state)
+    assert env.lib.answer == 42
+
+
+def test_states_of_the_old_form_leave_what_the_config_decides() -> None:
+    env = gymnasium.make('CartPole-v1')
+    inner = env.env
+    count = len(old.layers_of(env))
+    layers = [{'render_mode': 'human', 'env': None, 'x': 1}] * count
+    generator = {
+        '__kind__': 'generator',
+        'value': {**np.random.MT19937(0).state, 'bit_generator': 'MT19937'},
+    }
+    state = {'layers': layers, 'action_space': generator}
+    EnvState(env).restore(state)
+    assert env.env is inner and env.unwrapped.render_mode is None and env.unwrapped.x == 1
+    generator['value']['state']['pos'] = 10**6
+    with pytest.raises(CheckpointCorruptError, match='position'):
+        EnvState(gymnasium.make('CartPole-v1')).restore(state)
+
+
+@pytest.mark.parametrize('name', ['MT19937', 'PCG64', 'PCG64DXSM'])
+def test_generators_that_would_only_say_zero_are_refused(name: str) -> None:
+    state = getattr(np.random, name)(0).state
+    assert bit_state.checked_bits(state) is state
+    if name == 'MT19937':
+        state['state']['key'] = np.zeros(624, np.uint32)
+    else:
+        state['state'] = {'state': 0, 'inc': 0}
+    with pytest.raises(ValueError, match='random generator'):
+        bit_state.checked_bits(state)

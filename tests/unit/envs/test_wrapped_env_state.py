@@ -1,0 +1,133 @@
+"""n steps, saving, loading into envs that were made anew, and n steps are 2n steps: statistics of wrappers included."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from fakes import config_pair
+from gymnasium import wrappers
+from gymnasium.wrappers import vector
+
+from rlframe import config
+from rlframe.envs.env_manager import BaseEnvManager
+from rlframe.envs.subprocess_manager import SubprocessEnvManager
+from rlframe.envs.vector_env import GymVectorEnvManager
+from rlframe.pipeline import SerialPipeline
+from rlframe.utils.checkpoint import load_checkpoint, read_manifest, save_checkpoint
+
+
+def wrapped() -> Any:
+    env = wrappers.RecordEpisodeStatistics(gymnasium.make('CartPole-v1'))
+    return wrappers.NormalizeReward(wrappers.NormalizeObservation(wrappers.DelayObservation(env, 1)))
+
+
+def sync() -> Any:
+    return gymnasium.vector.SyncVectorEnv([wrapped] * 3)
+
+
+def plain() -> Any:
+    return gymnasium.vector.SyncVectorEnv([lambda: gymnasium.make('CartPole-v1')] * 3)
+
+
+def whole(kind: Any) -> Any:
+    return vector.NormalizeReward(vector.NormalizeObservation(vector.RecordEpisodeStatistics(kind())))
+
+
+def native() -> Any:
+    return gymnasium.make_vec('CartPole-v1', 3, vectorization_mode='vector_entry_point')
+
+
+MANAGERS = {
+    'base': lambda: BaseEnvManager([wrapped] * 3),
+    'vector of wrapped envs': lambda: GymVectorEnvManager(sync),
+    'wrapped vector': lambda: GymVectorEnvManager(lambda: whole(plain)),
+    'wrapped native vector': lambda: GymVectorEnvManager(lambda: whole(native)),
+    'subprocess': lambda: SubprocessEnvManager([wrapped] * 3),
+}
+
+
+def play(manager: Any, steps: int, rng: np.random.Generator) -> list[Any]:
+    told = []
+    for _ in range(steps):
+        ready = manager.ready
+        step = manager.step(rng.integers(2, size=len(ready)), ready)
+        told += [step.obs.copy(), step.reward.copy(), step.done.copy()]
+        if step.done.any():
+            manager.reset(step.env_id[step.done])
+    return told
+
+
+@pytest.mark.parametrize(
+    'name', [pytest.param(n, marks=pytest.mark.slow) if n == 'subprocess' else n for n in MANAGERS]
+)
+def test_2n_steps_equal_n_steps_saved_loaded_and_n_steps(name: str, tmp_path: Path) -> None:
+    manager, other = MANAGERS[name](), MANAGERS[name]()
+    try:
+        manager.reset(seed=[1, 2, 3])
+        play(manager, 60, np.random.default_rng(1))
+        assert manager.restart_lost().tolist() == []
+        assert not manager.unsaved
+        saved = save_checkpoint(tmp_path / 'saved', {'env': manager.state_dict()})
+        assert other.load_state_dict(load_checkpoint(saved)[0]['env']).tolist() == []
+        assert not other.unsaved
+        one, two = (play(each, 60, np.random.default_rng(2)) for each in (manager, other))
+        for a, b in zip(one, two, strict=True):
+            np.testing.assert_array_equal(a, b)
+    finally:
+        manager.close()
+        other.close()
+
+
+class Changed(gymnasium.Env):
+    """An env whose code is another one after an update."""
+
+    observation_space = gymnasium.spaces.Discrete(100)
+    action_space = gymnasium.spaces.Discrete(2)
+    has_rule = True
+
+    def __init__(self) -> None:
+        if self.has_rule:
+            self.rule = lambda: 1
+        self.count = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return 0, {}
+
+    def step(self, action: Any) -> Any:
+        self.count += 1
+        return 1, 0.0, False, False, {}
+
+
+class Updated(Changed):
+    has_rule = False
+
+
+Updated.__qualname__, Updated.__name__ = 'Changed', 'Changed'
+
+
+def test_an_env_that_its_saved_state_does_not_fit_begins_anew_and_says_why() -> None:
+    manager, other = BaseEnvManager([Changed] * 2), BaseEnvManager([Updated] * 2)
+    manager.reset(seed=[1, 2])
+    play(manager, 3, np.random.default_rng(1))
+    assert other.load_state_dict(manager.state_dict()).tolist() == [0, 1]
+    assert 'rule' in other.unsaved[0]
+
+
+def test_a_checkpoint_says_which_envs_are_not_saved_and_why(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    main, create = config_pair(env={'env_id': 'closed_env:ClosedCartPole', 'collector_env_num': 2})
+    with SerialPipeline(config.compile_config(main, create, seed=1)) as pipeline:
+        for _ in range(3):
+            pipeline.step()
+        pipeline.save_checkpoint(tmp_path / 'saved')
+    told = read_manifest(tmp_path / 'saved')['unsaved']
+    assert set(told) == {'0', '1'}
+    assert told['0'].startswith('ClosedCartPole.handle (tuple_iterator)')
+    assert 'env 0, 1: ClosedCartPole.handle' in caplog.text
