@@ -4,18 +4,45 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlframe import build, config
+from rlframe.ending import judge_again
 from rlframe.errors import CheckpointMismatchError
 from rlframe.utils import checkpoint
+from rlframe.utils.arithmetic import arithmetic
+from rlframe.utils.checkpoint import schema
 from rlframe.utils.crash_report import write_crash_report
-from rlframe.utils.seed import forked, global_rng_state, set_global_rng_state
+from rlframe.utils.progress import SCHEMA as PROGRESS
+from rlframe.utils.seed import RNG_STATE, forked, global_rng_state, set_global_rng_state
 
 if TYPE_CHECKING:
+    from rlframe.data.timestep import EnvSpec
     from rlframe.pipeline import SerialPipeline
+    from rlframe.utils.resolved_config import ResolvedConfig
+    from rlframe.worker import IBuffer
+
+POLICY_ONLY: dict[str, schema.Schema] = {'policy': schema.DICT, 'progress': PROGRESS}
+STATE: schema.Schema = {
+    **POLICY_ONLY,
+    'monitor': schema.DICT,
+    'collector': schema.DICT,
+    'evaluator': schema.DICT,
+    'rng': RNG_STATE,
+    'round': {
+        'warm': schema.FLAG,
+        'evaluated_at': schema.INT,
+        'idle_rounds': schema.COUNT,
+        'stopped': schema.FLAG,
+        'past_goal?': schema.FLAG,
+    },
+    'held?': schema.list_of(POLICY_ONLY),
+    'replay_buffer?': schema.maybe(schema.DICT),
+}
+"""Schema of a pipeline's checkpoint; each worker has the schema of its own part."""
 
 logger = logging.getLogger('rlframe.checkpoint')
 
@@ -32,6 +59,8 @@ class Checkpoints:
     def __init__(self, pipeline: SerialPipeline) -> None:
         self._pipeline = pipeline
         self._requested: list[str] = []
+        self.inexact: list[str] = []
+        """Why the run may differ from one with the same seed that was never interrupted; empty if it cannot."""
         self._held: list[dict[str, Any]] = []  # what may be the best: policies whose evaluation is under way
 
     @property
@@ -46,8 +75,9 @@ class Checkpoints:
     def finish_round(self) -> None:
         """Saves what was asked for during the round, as ``latest``."""
         for name in dict.fromkeys(self._requested):
-            state, facts = self._settled(name)
-            self._publish(name, 'latest', state, facts, self._buffer_state())
+            with self._buffer_held():
+                state, facts = self._settled(name)
+                self._publish(name, 'latest', state, facts, self._buffer_state())
         self._requested = []
 
     def save_latest(self) -> None:
@@ -84,14 +114,13 @@ class Checkpoints:
 
     def save_policy(self, path: Path) -> Path:
         """Writes the policy alone, as it is now."""
-        return checkpoint.save_checkpoint(path, self._policy_state(), self._facts())
+        return self._write(path, self._policy_state(), self._facts())
 
     def save_emergency(self) -> Path:
         """Saves everything where it stands, in the middle of a round maybe; no resume takes it by itself."""
         name = f'emergency_iteration_{self._pipeline.progress.train_iter}'
-        return checkpoint.save_checkpoint(
-            self.folder / name, self._state(), self._facts(), buffer=self._buffer_state()
-        )
+        with self._buffer_held():
+            return self._write(self.folder / name, self._state(), self._facts(), self._buffer_state())
 
     def leave_crash_report(self, error: BaseException) -> None:
         """Saves what explains an error, and the state as it is; what fails on the way is noted at the error."""
@@ -103,7 +132,8 @@ class Checkpoints:
         }
         name = f'crash_iteration_{pipeline.progress.train_iter}'
         try:
-            error.add_note(f'crash report: {write_crash_report(pipeline.folder, name, error, facts)}')
+            report = write_crash_report(pipeline.folder, name, error, facts, pipeline.secrets)
+            error.add_note(f'crash report: {report}')
             error.add_note(f'emergency checkpoint: {self.save_emergency()}')
         except Exception as second:
             error.add_note(f'and then: {type(second).__name__}: {second}')
@@ -114,15 +144,29 @@ class Checkpoints:
         Envs whose state cannot be had begin a new episode, here as well as where the checkpoint is loaded, so that the run
         that goes on and the one that is resumed stay the same.
         """
-        state, facts = self._settled(path.name)
-        return checkpoint.save_checkpoint(path, state, facts, buffer=self._buffer_state())
+        with self._buffer_held():
+            state, facts = self._settled(path.name)
+            return self._write(path, state, facts, self._buffer_state())
+
+    def _write(
+        self, path: Path, state: dict[str, Any], facts: dict[str, Any], buffer: dict[str, Any] | None = None
+    ) -> Path:
+        secrets = self._pipeline.secrets
+        return checkpoint.save_checkpoint(path, state, facts, buffer=buffer, secrets=secrets)
 
     def _settled(self, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
         """Brings everything to where a resumed run can take over and returns the state and the facts about it."""
         pipeline = self._pipeline
         pipeline.learner.ckpt_name = name
         pipeline.collector.settle()
-        return self._state(), self._facts() | {'logs': pipeline.writer.state_dict()}
+        state = self._state()
+        unsaved = unsaved_envs(state['collector'])
+        return state, self._facts() | {'unsaved': unsaved, 'logs': pipeline.writer.state_dict()}
+
+    def _buffer_held(self) -> AbstractContextManager[Any]:
+        """Locks the replay buffer while its rows are being saved."""
+        buffer = self._pipeline.replay_buffer
+        return nullcontext() if buffer is None else buffer.locked()
 
     def _buffer_state(self) -> dict[str, Any] | None:
         buffer = self._pipeline.replay_buffer
@@ -136,10 +180,8 @@ class Checkpoints:
         facts: Mapping[str, Any],
         buffer: Mapping[str, Any] | None = None,
     ) -> None:
-        options = self._pipeline.cfg.checkpoint
-        checkpoint.publish_checkpoint(
-            self.folder / name, state, facts, name=link, buffer=buffer, options=options
-        )
+        given = {'options': self._pipeline.cfg.checkpoint, 'secrets': self._pipeline.secrets}
+        checkpoint.publish_checkpoint(self.folder / name, state, facts, name=link, buffer=buffer, **given)
 
     def _facts(self) -> dict[str, Any]:
         pipeline = self._pipeline
@@ -149,6 +191,8 @@ class Checkpoints:
             'progress': pipeline.progress.state_dict(),
             'score': _number(pipeline.evaluator.score),
             'exact': pipeline.exact,
+            'inexact': list(self.inexact),
+            'arithmetic': arithmetic(),
             'config': config.config_data(*config.split_config(pipeline.cfg)),
         }
 
@@ -171,7 +215,7 @@ class Checkpoints:
         Raises:
             CheckpointError: If it is missing or damaged, or was made by another policy or for another env.
         """
-        self.restore(*checkpoint.load_checkpoint(Path(path)), path)
+        self.restore(*checkpoint.load_checkpoint(Path(path), secrets=self._pipeline.secrets), path)
 
     def restore(
         self,
@@ -192,43 +236,86 @@ class Checkpoints:
             CheckpointMismatchError: If it was made by another policy or for another env, or holds a policy only.
         """
         pipeline = self._pipeline
-        here = {'policy': pipeline.cfg.policy.type, 'env': pipeline.factory.spec.name}
-        check_same(manifest, here, path)
-        if clone_key is not None:
-            state = forked(state, clone_key)
-        pipeline.progress.load_state_dict(state['progress'])
-        with build.named_mismatch(manifest, pipeline.cfg, str(path)):
-            pipeline.policy.learn_mode.load_state_dict(state['policy'])
-        pipeline.learner.monitor.load_state_dict(state['monitor'])
+        check_same(manifest, pipeline.cfg, pipeline.factory.spec, path)
+        with schema.loading(path):
+            schema.check_state(state, STATE)
+            if clone_key is not None:
+                with schema.part(''):
+                    state = forked(state, clone_key)
+            with build.named_mismatch(manifest, pipeline.cfg, str(path)):
+                self._load('policy', pipeline.policy.learn_mode.load_state_dict, state)
+            self._load('progress', pipeline.progress.load_state_dict, state)
+            self._load('monitor', pipeline.learner.monitor.load_state_dict, state)
+            self._load('collector', self._load_collector, state)
+            self._add_reasons(manifest, clone_key is not None)
+            if pipeline.replay_buffer is not None:
+                self._load_buffer(pipeline.replay_buffer, state, path)
+            self._load('evaluator', pipeline.evaluator.load_state_dict, state)
+            self._load('rng', set_global_rng_state, state)
+            self._load('round', pipeline.load_round_state, state)
         pipeline.learner.ckpt_name = path.name
-        pipeline.collector.load_state_dict(state['collector'])
-        pipeline.exact = manifest.get('exact', True) and clone_key is None
-        if pipeline.replay_buffer is not None:
-            if state.get('replay_buffer') is None:
-                pipeline.exact = False
-                logger.warning(
-                    '%s was saved without the replay buffer: the resumed run begins with an empty one and is not exact',
-                    path,
-                )
-            else:
-                pipeline.replay_buffer.load_state_dict(state['replay_buffer'])
-        pipeline.evaluator.load_state_dict(state['evaluator'])
         self._held = list(state.get('held', ()))
-        set_global_rng_state(state['rng'])
-        pipeline.load_round_state(state['round'])
+        if 'config' in manifest:
+            judge_again(pipeline, manifest['config']['main_config'])
+
+    def _load(self, name: str, load: Callable[[Any], object], state: Mapping[str, Any]) -> None:
+        with schema.part(name):
+            load(state[name])
+
+    def _load_collector(self, state: Mapping[str, Any]) -> None:
+        self._pipeline.collector.load_state_dict(build.collector_state(self._pipeline.cfg, state))
+
+    def _load_buffer(self, buffer: IBuffer, state: Mapping[str, Any], path: Path) -> None:
+        if state.get('replay_buffer') is None:
+            self.note_inexact(
+                'the checkpoint was saved without the replay buffer, so it begins with an empty one'
+            )
+        else:
+            self._load('replay_buffer', buffer.load_state_dict, state)
+
+    def _add_reasons(self, manifest: Mapping[str, Any], is_clone: bool) -> None:
+        """Records why a resumed run may differ from an uninterrupted one."""
+        unsaved = getattr(self._pipeline.collector, 'unsaved', None) or {}
+        for env, why in unsaved.items():
+            self.note_inexact(f'the state of env {env} could not be restored: {why}')
+        before = manifest.get('inexact') or ['an earlier resume was not exact']
+        for reason in before if not manifest.get('exact', True) else ():
+            self.note_inexact(reason)
+        if is_clone:
+            self.inexact.append('it is a clone of another run, with its own random generators')
+        here, there = arithmetic(), manifest.get('arithmetic')
+        if there is not None and there != here:
+            self.note_inexact(f'{there} saved the checkpoint and this is {here}, which may round differently')
+
+    def note_inexact(self, reason: str) -> None:
+        """Warns once why the run may differ from an uninterrupted one with the same seed; '' is no reason."""
+        if reason and reason not in self.inexact:
+            self.inexact.append(reason)
+            logger.warning('this run cannot be repeated or resumed bit for bit: %s', reason)
+
+
+def unsaved_envs(state: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the envs without a saved state in a collector's state, and why; envs of Ray actors as ``rank.env``."""
+    found: dict[str, str] = dict(state.get('unsaved', {}))
+    for rank, actor in zip(state.get('ranks', ()), state.get('actors', ()), strict=True):
+        found |= {f'{rank}.{env}': why for env, why in unsaved_envs(actor['collector']).items()}
+    return found
 
 
 def _number(score: float) -> float | None:
     return score if score == score else None
 
 
-def check_same(manifest: Mapping[str, Any], here: Mapping[str, Any], path: Path) -> None:
+def check_same(manifest: Mapping[str, Any], cfg: ResolvedConfig, spec: EnvSpec, path: Path) -> None:
     """Makes sure that a checkpoint can be resumed by this policy in this env.
 
     Raises:
         CheckpointMismatchError: If it was made by another policy or for another env, or holds a policy only.
     """
-    if differing := [f'{k}: {manifest[k]!r} there, {v!r} here' for k, v in here.items() if manifest[k] != v]:
+    here = {'policy': cfg.policy.type, 'env': spec.name}
+    if differing := [
+        f'{k}: {manifest.get(k)!r} there, {v!r} here' for k, v in here.items() if manifest.get(k) != v
+    ]:
         raise CheckpointMismatchError('; '.join(differing), where=str(path))
     if 'logs' not in manifest:
         raise CheckpointMismatchError(
@@ -236,3 +323,29 @@ def check_same(manifest: Mapping[str, Any], here: Mapping[str, Any], path: Path)
             where=str(path),
             remedy='policy.init_from begins with its weights.',
         )
+
+
+def check_fits(
+    saved: tuple[Mapping[str, Any], Mapping[str, Any]] | None,
+    cfg: ResolvedConfig,
+    spec: EnvSpec,
+    path: Path | None,
+    model: Any,
+) -> None:
+    """Checks, before anything is built, that a run can continue from a checkpoint, if there is one.
+
+    Args:
+        saved: Its state and its manifest.
+        cfg: The config to continue with.
+        spec: Spaces of the env.
+        path: Where the checkpoint is.
+        model: The user's network; None: the one that the config names, whose sizes are compared first.
+
+    Raises:
+        CheckpointMismatchError: If it is of another policy, env or network.
+    """
+    if saved is None or path is None:
+        return
+    check_same(saved[1], cfg, spec, path)
+    if model is None:
+        build.check_network(cfg, spec, *saved, str(path))

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 from rlframe import build, config
-from rlframe.checkpointing import Checkpoints
+from rlframe.checkpointing import Checkpoints, check_fits
 from rlframe.data.batch import Batch
-from rlframe.errors import BufferUnderflowError
+from rlframe.ending import nothing_left, spent_budgets, unused
+from rlframe.errors import BufferUnderflowError, RunWarning
 from rlframe.resume import resume
-from rlframe.utils import checkpoint, run_folder
+from rlframe.run_output import RunOutput
+from rlframe.utils import checkpoint
+from rlframe.utils.exit_guard import ended_from_inside, guarded
 from rlframe.utils.field import ResolvedConfig
-from rlframe.utils.metrics import MetricWriter, copy_records, write_record
+from rlframe.utils.metrics import write_record
 from rlframe.utils.progress import Progress
+from rlframe.utils.secrets import Secrets
 from rlframe.utils.seed import set_seed
 from rlframe.utils.stall import StallDetector
 
@@ -38,11 +44,10 @@ class SerialPipeline:
 
     Args:
         cfg: A compiled config.
-        folder: Existing run folder; a new one is made where not given. It is made last, so that a config that cannot work
-            leaves nothing behind.
+        folder: Existing run folder; None: a new one is created last, so a config that fails leaves nothing behind.
         model: A network to use instead of the one that the config names.
-        resume: A checkpoint to go on from; what the folder's metrics say of later rounds is cut off.
-        clone_key: Where the run that saved it goes on too: by which number random generators become others than its own.
+        resume: A checkpoint to resume from; metrics of later rounds in the folder are cut off.
+        clone_key: If the run that saved it continues as well: number from which this run derives different random generators.
     """
 
     def __init__(
@@ -55,6 +60,7 @@ class SerialPipeline:
     ) -> None:
         self._model = model
         self._closers: list[Callable[[], None]] = []
+        self._output: RunOutput | None = None
         try:
             self.setup(cfg, folder, resume, clone_key)
         except BaseException:
@@ -70,9 +76,10 @@ class SerialPipeline:
     ) -> None:
         """Builds every worker. What can go wrong with the config goes wrong before the run folder is made."""
         self.cfg = cfg
-        if folder is None or callable(folder):
-            run_folder.check_writable(Path.cwd())
-        saved = checkpoint.load_checkpoint(resume) if resume is not None else None
+        self.secrets = Secrets(cfg)
+        """Secrets of the config, which the run's files must not contain."""
+        self._output = RunOutput(cfg, folder, resume, self.secrets)
+        saved = checkpoint.load_checkpoint(resume, secrets=self.secrets) if resume is not None else None
         self.progress = Progress()
         """Counters of the experiment."""
         set_seed(cfg.seed)
@@ -80,6 +87,7 @@ class SerialPipeline:
         self.factory = build.make_factory(cfg)
         collector_env = build.make_collector_env(cfg, self.factory)
         self._closers.append(collector_env.close)
+        check_fits(saved, cfg, self.factory.spec, resume, self._model)
         self.policy = build.make_policy(cfg, self.factory.spec, self._model)
         """What is trained."""
         evaluator_env = build.make_evaluator_env(
@@ -87,16 +95,9 @@ class SerialPipeline:
         )
         self._closers.append(evaluator_env.close)
         build.check_memory(cfg, self.factory.spec)
-        self.folder = (
-            folder() if callable(folder) else folder or run_folder.new_folder(cfg.exp_name, cfg.seed)
-        )
-        """Where results go."""
-        self._closers.append(run_folder.lock(self.folder))
-        checkpoint.clean_leftovers(self.folder / 'ckpt')
-        if resume is not None and (origin := resume.parent.parent) != self.folder:
-            copy_records(origin, self.folder)
-        self._open_logs(saved[1] if saved is not None else {})
-        config.write_total_config(self.folder, *config.split_config(cfg))
+        self._output.open(saved[1].get('logs') if saved is not None else None)
+        self.folder, self.writer = self._output.folder, self._output.writer
+        """Where results go, and where metrics go."""
         common = {'tb_logger': self.writer, 'exp_name': str(self.folder)}
         self.replay_buffer = build.make_buffer(cfg, **common)
         """Past transitions; None for an on-policy policy."""
@@ -110,32 +111,34 @@ class SerialPipeline:
         self.evaluator = build.make_evaluator(cfg, evaluator_env, self.policy, self.factory.spec, **common)
         self.commander = build.make_commander(cfg, self)
         self.stopped = False
-        """Whether an evaluation reached the stop value."""
+        """Whether an evaluation reached the stop value and thereby ended training."""
+        self.past_goal = False
+        """Whether a solved run trains on until a budget is spent."""
         self.evaluations = 0
         """Evaluations whose answer came in since this object was set up."""
         self._begun = self._warm = False
         self._evaluated_at = -1  # train iterations at the last evaluation
         self._idle_rounds = 0
-        self.exact = True
-        """Whether the run is the same as one that was never interrupted."""
+        self.checkpoints.note_inexact(self.collector.why_inexact)
         if saved is not None and resume is not None:
             self.checkpoints.restore(*saved, resume, clone_key)
+        if not self.complete:
+            self._output.update_config()
 
-    def _open_logs(self, manifest: Mapping[str, Any]) -> None:
-        handler = run_folder.log_to_file(self.folder)
-        self.writer = MetricWriter(self.folder, self.cfg.tag_style, manifest.get('logs'))
-        self._closers += [
-            self.writer.close,
-            handler.close,
-            lambda: logging.getLogger('rlframe').removeHandler(handler),
-        ]
+    @property
+    def exact(self) -> bool:
+        """Whether the run is the same, bit for bit, as one with the same seed that was never interrupted."""
+        return not self.checkpoints.inexact
 
     @property
     def finished(self) -> bool:
         """Whether there is nothing left to do."""
-        cfg = self.cfg
-        spent = self.progress.envstep >= cfg.max_env_step or self.progress.train_iter >= cfg.max_train_iter
-        return self.stopped or spent
+        return self.stopped or bool(spent_budgets(self.cfg, self.progress))
+
+    @property
+    def solved(self) -> bool:
+        """Whether an evaluation reached the stop value."""
+        return self.stopped or self.past_goal
 
     @property
     def complete(self) -> bool:
@@ -151,7 +154,8 @@ class SerialPipeline:
         """
         start = perf_counter()
         if not self._warm:
-            self._collect_at_random()
+            self._warm = True
+            build.fill_at_random(self)
         self._given_up = False
         self._evaluate()
         if not (self.stopped or self._given_up):
@@ -216,7 +220,7 @@ class SerialPipeline:
     def _take_evaluations(self) -> None:
         for result in self.evaluator.poll():
             self.evaluations += 1
-            self.stopped = self.stopped or result.stop
+            self.stopped = self.stopped or (result.stop and not self.past_goal)
             if self.evaluator.answers_later:
                 self.checkpoints.let_go(result.score, result.is_best)
 
@@ -238,17 +242,6 @@ class SerialPipeline:
         if 'eps' in settings:
             values['rollout/exploration_rate'] = settings['eps']
         write_record(self.writer, values, self.progress.envstep, train_iter=self.progress.train_iter)
-
-    def _collect_at_random(self) -> None:
-        """Fills the replay buffer with what random actions bring, as far as the config asks for it."""
-        self._warm = True
-        count = self.cfg.policy.random_collect_size
-        if count == 0 or self.replay_buffer is None:
-            return
-        self.collector.reset_policy(build.random_actor(self.cfg, self.policy, self.factory.spec))
-        collected = self.collector.collect(count, random_collect=True, record_random_collect=False)
-        self.collector.reset_policy(build.collecting_policy(self.cfg, self.policy))
-        self.replay_buffer.push(self.collector.training_data(collected), self.progress.envstep)
 
     def run(
         self,
@@ -275,12 +268,17 @@ class SerialPipeline:
             if not self._begun:
                 self._begun = True
                 self.learner.call_hook('before_run')
-            while not self.finished:
-                self.step()
-                stall.beat()
-                if after_step is not None and after_step(self):
-                    break
-            self._end(supervised)
+            with guarded() if not supervised else nullcontext():
+                while not self.finished:
+                    self.step()
+                    stall.beat()
+                    if after_step is not None and after_step(self):
+                        break
+                self._end(supervised)
+        except SystemExit as error:
+            ended = ended_from_inside(error)
+            self.checkpoints.leave_crash_report(ended)
+            raise ended from error
         except BaseException as error:
             self.checkpoints.leave_crash_report(error)
             raise
@@ -288,8 +286,8 @@ class SerialPipeline:
             stall.close()
             self.evaluator.on_step = self.collector.on_step = None
             self.writer.flush()
-        for key in config.unread_user_keys(self.cfg) if self.progress.train_iter and not supervised else ():
-            logger.warning('%s was set but nothing read it', key)
+        for text in unused(self, supervised):
+            logger.warning(text)
 
     def _end(self, may_go_on: bool) -> None:
         """Brings a run to its end: the last evaluation, hooks, checkpoints that were asked for."""
@@ -331,12 +329,14 @@ class SerialPipeline:
             'evaluated_at': self._evaluated_at,
             'idle_rounds': self._idle_rounds,
             'stopped': self.stopped,
+            **({'past_goal': True} if self.past_goal else {}),
         }
 
     def load_round_state(self, state: Mapping[str, Any]) -> None:
         """Continues from ``round_state()``."""
         self._warm, self._evaluated_at = state['warm'], state['evaluated_at']
         self._idle_rounds, self.stopped = state['idle_rounds'], state['stopped']
+        self.past_goal = state.get('past_goal', False)
 
     def reset_config(self, cfg: ResolvedConfig) -> bool:
         """Starts over with another config, in a run folder of its own."""
@@ -347,8 +347,12 @@ class SerialPipeline:
     def cleanup(self) -> None:
         """Closes envs, logs and files; may be called twice."""
         closers, self._closers = self._closers, []
-        for close in closers:
-            close()
+        try:
+            for close in closers:
+                close()
+        finally:
+            if self._output is not None:
+                self._output.close()
 
     def __enter__(self) -> SerialPipeline:
         return self
@@ -358,7 +362,7 @@ class SerialPipeline:
 
 
 def serial_pipeline(
-    input_cfg: str | tuple[Mapping[str, Any], Mapping[str, Any]],
+    input_cfg: str | Path | tuple[Mapping[str, Any], Mapping[str, Any]] | None,
     seed: int = 0,
     model: Any = None,
     max_train_iter: int | None = None,
@@ -369,25 +373,28 @@ def serial_pipeline(
     """Trains as a config says, without a display.
 
     Args:
-        input_cfg: Path of a config file, or a pair of main and create config.
+        input_cfg: Path of a config file, or a pair of main and create config; None: the config of the resumed run.
         seed: Seed of the experiment; a run that is resumed keeps its own.
         model: A network to use instead of the one that the config names.
         max_train_iter: Budget in train iterations.
         max_env_step: Budget in env steps.
         overrides: Options such as ``policy.learn.batch_size=128``.
-        resume_from: A run folder or checkpoint to go on from.
+        resume_from: A run folder or checkpoint to resume from.
 
     Returns:
         The trained policy.
     """
-    pair = config.read_config(input_cfg) if isinstance(input_cfg, str) else input_cfg
-    given: dict[str, Any] = dict(max_train_iter=max_train_iter, max_env_step=max_env_step)
-    given['overrides'] = list(overrides)
+    given: Any = dict(max_train_iter=max_train_iter, max_env_step=max_env_step, overrides=list(overrides))
     if resume_from is None:
+        pair = config.config_pair(input_cfg)
         cfg, folder, start = config.compile_config(*pair, seed=seed, **given), None, None
     else:
-        found = resume(resume_from, pair, **given)
+        found = resume(resume_from, None if input_cfg is None else config.config_pair(input_cfg), **given)
         cfg, folder, start = found.cfg, found.folder, found.checkpoint
+    config.warn_of_own_parts(cfg, model)
     with SerialPipeline(cfg, folder, model, start) as pipeline:
-        pipeline.run()
+        if pipeline.complete:
+            warnings.warn(nothing_left(pipeline), RunWarning, stacklevel=2)
+        else:
+            pipeline.run()
         return pipeline.policy

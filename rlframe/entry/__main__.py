@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 
 from rlframe import __version__
+from rlframe.entry.import_path import set_import_path
+from rlframe.entry.saying import tell_what_is_trusted
 from rlframe.entry.tune_options import add_tune, check_tune
 from rlframe.entry.verbs import Verbs, count
 from rlframe.errors import RLFrameError
@@ -70,17 +71,20 @@ def _add_train(verbs: Verbs, common: argparse.ArgumentParser) -> None:
     train.add_argument('--env-step', type=count, metavar='N', help='budget in env steps')
     train.add_argument('--train-iter', type=count, metavar='N', help='budget in train iterations')
     train.set_defaults(usage=train)
-    _add_allow_import(train)
+    _add_trust(train)
     train.add_argument(
         'overrides', nargs='*', metavar='KEY=VALUE', help='options that replace those of the file'
     )
 
 
-def _add_allow_import(parser: argparse.ArgumentParser) -> None:
+def _add_trust(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
+        '--trust',
         '--allow-import',
+        dest='trust',
         action='store_true',
-        help='let the config inside a checkpoint import the modules that it names; only for checkpoints you trust',
+        help='let the config of a foreign run import code, open files and start programs, and print each such value; your own'
+        ' runs do not need it',
     )
 
 
@@ -96,7 +100,7 @@ def _add_eval(verbs: Verbs, common: argparse.ArgumentParser) -> None:
     evaluate.add_argument(
         '--video', metavar='DIR', help='film the first episode into this folder (needs rlframe[video])'
     )
-    _add_allow_import(evaluate)
+    _add_trust(evaluate)
     evaluate.add_argument('--json', action='store_true', help='print the result as one line of JSON')
     evaluate.add_argument(
         'overrides', nargs='*', metavar='KEY=VALUE', help='options that replace those of the run'
@@ -123,7 +127,10 @@ def _add_export(verbs: Verbs, common: argparse.ArgumentParser) -> None:
     export.add_argument(
         '--out', metavar='DIR', help='the folder to write to (default: the folder export of the run)'
     )
-    _add_allow_import(export)
+    _add_trust(export)
+    export.add_argument(
+        'overrides', nargs='*', metavar='KEY=VALUE', help='options that replace those of the run'
+    )
 
 
 def parse(words: list[str]) -> argparse.Namespace:
@@ -157,15 +164,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         0 when done, 1 for a failure while running, 2 for bad input, 130 or 143 when stopped by Ctrl-C or SIGTERM.
     """
     args = parse(list(sys.argv[1:] if argv is None else argv))
-    if os.getcwd() not in sys.path and '' not in sys.path:
-        sys.path.insert(
-            0, os.getcwd()
-        )  # as ``python -m`` does, so that ``rlframe`` finds the same import_names
+    set_import_path(args)
     try:
+        if getattr(args, 'trust', False):
+            tell_what_is_trusted()
         if args.verb == 'train':
-            from rlframe.entry.train import train
+            from rlframe.utils.exit_guard import guarded, told
 
-            return train(args)
+            with told(), guarded():  # a module that is imported from here on may keep os._exit
+                from rlframe.entry.train import train
+
+                return train(args)
         if args.verb == 'tune':
             from rlframe.entry.tune import tune
 

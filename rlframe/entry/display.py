@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import math
+from collections.abc import Sequence
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -12,11 +14,15 @@ from rich.live import Live
 from rich.logging import RichHandler
 from rich.text import Text
 
+from rlframe.ending import BUDGETS, NO_BUDGET
+
 if TYPE_CHECKING:
     from rlframe.pipeline import SerialPipeline
 
 LIVE_SECONDS, PLAIN_SECONDS = 0.2, 5.0
 """Seconds between two updates of the live line, and between two plain lines."""
+MEASURED_SECONDS, LONGEST_SECONDS = 5.0, 100 * 86_400.0
+"""Seconds of training before the remaining time is shown, and the longest remaining time that is shown."""
 
 
 class Display:
@@ -28,7 +34,7 @@ class Display:
         is_live = self._console.is_terminal and not self._console.is_dumb_terminal
         self._live = Live(console=self._console, auto_refresh=False) if is_live else None
         self._begin = self._last = monotonic()
-        self._first_step = pipeline.progress.envstep
+        self._first = dataclasses.replace(pipeline.progress)
         self._handler: logging.Handler = RichHandler(
             logging.WARNING, console=self._console, show_time=False, show_path=False, markup=False
         )
@@ -60,7 +66,7 @@ class Display:
     def _line(self, seconds: float) -> str:
         pipeline = self._pipeline
         progress = pipeline.progress
-        speed = (progress.envstep - self._first_step) / seconds
+        speed = (progress.envstep - self._first.envstep) / seconds
         parts = [f'env steps {progress.envstep:,}', f'{speed:,.0f}/s', f'updates {progress.train_iter:,}']
         mean_return = pipeline.collector.mean_return()
         if not math.isnan(mean_return):
@@ -69,27 +75,33 @@ class Display:
             parts.append(f'eval {score}')
         if status := pipeline.collector.status():
             parts.append(status)
+        if status := pipeline.evaluator.status():
+            parts.append(status)
         loss = pipeline.learner.monitor.means().get('total_loss')
         if loss is not None:
             parts.append(f'loss {loss:.3g}')
         parts.append(_duration(seconds))
-        left = None if self._pipeline.finished else self._seconds_left(seconds)
-        if left is not None:
-            parts.append(f'at most {_duration(left)} left')
+        if not pipeline.finished and (budgets := self._budgets()):
+            left = self._seconds_left(seconds, budgets)
+            parts.append(f'at most {"--:--" if left is None else _duration(left)} left')
         return ' | '.join(parts)
 
-    def _seconds_left(self, seconds: float) -> float | None:
-        """Returns the seconds until a budget is spent at the present speed, None where there is no budget."""
-        progress, cfg = self._pipeline.progress, self._pipeline.cfg
-        estimates = [
-            (budget - done) * seconds / done
-            for budget, done in (
-                (cfg.max_env_step, progress.envstep),
-                (cfg.max_train_iter, progress.train_iter),
-            )
-            if budget < 10**10 and done
-        ]
-        return min(estimates, default=None)
+    def _budgets(self) -> list[str]:
+        """Returns the keys of the run's budgets."""
+        return [key for key in BUDGETS if self._pipeline.cfg[key] < NO_BUDGET]
+
+    def _seconds_left(self, seconds: float, budgets: Sequence[str]) -> float | None:
+        """Estimates the seconds until a budget is spent, from the speed since the display started; None if unknown."""
+        if seconds < MEASURED_SECONDS:
+            return None
+        estimates = []
+        for key in budgets:
+            counter = BUDGETS[key][0]
+            count = getattr(self._pipeline.progress, counter)
+            if done := count - getattr(self._first, counter):
+                estimates.append((self._pipeline.cfg[key] - count) * seconds / done)
+        left = min(estimates, default=math.inf)
+        return left if left < LONGEST_SECONDS else None
 
 
 def _duration(seconds: float) -> str:

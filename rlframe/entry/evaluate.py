@@ -8,10 +8,11 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from time import monotonic
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from rlframe.registry import SERIAL_EVALUATOR_REGISTRY
 from rlframe.utils.checkpoint import find_checkpoint, load_checkpoint
 from rlframe.utils.field import ResolvedConfig
 from rlframe.utils.seed import SCORE, env_seed, set_seed
+from rlframe.worker.collector.episode_limit import EpisodeLimit
 
 if TYPE_CHECKING:
     from rlframe.envs import EnvFactory
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 DEFAULT_FPS = 30
 """Pictures a second of a film, where the env does not say."""
+PLAIN_SECONDS = 5.0
+"""Seconds between two lines about a long evaluation."""
 
 
 def evaluate(args: argparse.Namespace) -> int:
@@ -39,7 +43,8 @@ def evaluate(args: argparse.Namespace) -> int:
     if args.video is not None and Path(args.video).exists() and not Path(args.video).is_dir():
         raise ConfigError('bad value', where='--video', got=args.video, expected='a folder, not a file')
     path = find_checkpoint(args.checkpoint)
-    returns, lengths = score(path, args.episodes, args.seed, args.overrides, args.video, args.allow_import)
+    info = _play(path, args.episodes, args.seed, args.overrides, args.video, args.trust, on_step=_Progress())
+    returns, lengths = info['eval_episode_return'], info['eval_episode_len']
     result = {
         'checkpoint': str(path),
         'episodes': len(returns),
@@ -48,6 +53,7 @@ def evaluate(args: argparse.Namespace) -> int:
         'min': float(np.min(returns)),
         'max': float(np.max(returns)),
         'mean_length': float(np.mean(lengths)),
+        'cut': sum(info['eval_episode_cut']),
         'video': args.video,
     }
     if args.json:
@@ -63,30 +69,81 @@ def evaluate(args: argparse.Namespace) -> int:
     return 0
 
 
-def score(
+def score(  # noqa: PLR0913  # what the command line has, and what it cannot have
     path: Path,
     episodes: int,
     seed: int = 0,
     overrides: list[str] | None = None,
     video: str | None = None,
+    trust: bool = False,
+    *,
     allow_import: bool = False,
+    model: Any = None,
+    env: Any = None,
 ) -> tuple[list[float], list[int]]:
     """Plays episodes with the policy of a checkpoint.
 
     Args:
         path: The checkpoint.
         episodes: How many episodes.
-        seed: Which ones: episode k begins with the seed f(seed, k), and none of them was seen in training.
+        seed: Selects the episodes: episode k has the seed f(seed, k), which training never uses.
         overrides: Options that replace those of the run.
         video: Folder for a film of the first episode.
-        allow_import: Whether the config in the checkpoint may import the modules that it names.
+        trust: Whether the config of a foreign run may reach beyond the run.
+        allow_import: Old name of ``trust``.
+        model: A network to load the weights into, instead of the one that the config names.
+        env: Id, class or factory of the env, instead of the one that the config names.
 
     Returns:
         Returns and lengths of the episodes.
     """
+    parts = _OwnParts(model, env)
+    info = _play(path, episodes, seed, overrides, video, trust or allow_import, parts)
+    return info['eval_episode_return'], info['eval_episode_len']
+
+
+class _OwnParts(NamedTuple):
+    """Parts passed by the user in place of those that a config names; None: as the config says."""
+
+    model: Any = None
+    env: Any = None
+
+
+CONFIGURED = _OwnParts()
+"""Everything as the config says."""
+
+
+class _Progress:
+    """Reports the progress of a long evaluation on stderr from time to time."""
+
+    def __init__(self) -> None:
+        self.status: Callable[[], str] = str
+        """Returns the progress."""
+        self._last = monotonic()
+
+    def __call__(self) -> None:
+        if monotonic() - self._last > PLAIN_SECONDS:
+            self._last = monotonic()
+            sys.stderr.write(f'rlframe: {self.status()}\n')
+
+
+def _play(
+    path: Path,
+    episodes: int,
+    seed: int,
+    overrides: list[str] | None,
+    video: str | None,
+    trust: bool,
+    own: _OwnParts = CONFIGURED,
+    on_step: _Progress | None = None,
+) -> dict[str, Any]:
+    """Plays episodes as ``score`` says and returns what the evaluator tells of them."""
     state, manifest = load_checkpoint(path, buffer=False)
-    data = config.without_records(manifest['config'])
-    config.check_code(data, str(path), allow_import)
+    data = config.as_played(config.config_of(manifest, str(path)))
+    if own.env is not None:
+        data = config.with_env(data, own.env)
+    if not manifest.is_own:
+        config.check_trust(data, str(path), trust, overrides or [], own.env)
     main, create = _with_episodes(data)
     with warnings.catch_warnings():
         warnings.simplefilter('ignore', ConfigWarning)  # they were shown when the run began
@@ -104,23 +161,30 @@ def score(
                 where='--video',
                 remedy='policy.eval.evaluator.render.render_freq=0 films evaluations during training.',
             )
-        policy = build.make_policy(cfg, factory.spec, fields=('eval',))
+        if own.model is None:
+            build.check_network(cfg, factory.spec, state, manifest, str(path))
+        policy = build.make_policy(cfg, factory.spec, copy.deepcopy(own.model), fields=('eval',))
         build.load_network(policy, state, manifest, cfg, str(path))
         if video is not None:
             _film(cfg, factory, policy, Path(video), seed)
         evaluator = build.make_evaluator(cfg, env, policy, factory.spec, seed=seed, purpose=SCORE)
         closers.callback(evaluator.close)
-        _, info = evaluator.eval(n_episode=episodes)
-    return info['eval_episode_return'], info['eval_episode_len']
+        if on_step is not None:
+            on_step.status, evaluator.on_step = evaluator.status, on_step
+        return dict(evaluator.eval(n_episode=episodes)[1])
 
 
 def _with_episodes(data: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns a config pair whose evaluator plays episodes, also where that of the run scored its policy on data."""
     main, create = (copy.deepcopy(data[name]) for name in ('main_config', 'create_config'))
-    kind: Any = SERIAL_EVALUATOR_REGISTRY.get_cls({'type': 'interaction', **create.get('evaluator', {})})
+    kind: Any = SERIAL_EVALUATOR_REGISTRY.get_cls(
+        {'type': 'interaction', **config.section_at(create, ('evaluator',))}
+    )
     if not kind.scores_returns:
         create['evaluator'] = {'type': 'interaction'}
-        main['policy']['eval'].pop('evaluator', None)
+        section = config.section_at(main, ('policy', 'eval'))
+        if isinstance(section, dict):
+            section.pop('evaluator', None)
     return main, create
 
 
@@ -136,7 +200,8 @@ def _film(cfg: ResolvedConfig, factory: EnvFactory, policy: Policy, folder: Path
         mode = policy.eval_mode
         mode.reset(None)
         frames, done = [env.render(0)], False
-        while not done:
+        limit = EpisodeLimit(env.spec, 1, cfg.policy.eval.evaluator.max_episode_len).max_episode_len
+        while not done and (limit is None or len(frames) <= limit):
             step = env.step(mode.forward(env.obs, env.ready)['action'], env.ready)
             frames.append(env.render(0))
             done = bool(step.done.any()) or any(info.get('abnormal') for info in step.info)

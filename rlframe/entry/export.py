@@ -10,7 +10,9 @@ from rlframe.export import FORMATS, export_policy
 
 def export(args: argparse.Namespace) -> int:
     """Does what the command line asks for and returns the exit code."""
-    written = export_policy(args.checkpoint, args.format, args.out, allow_import=args.allow_import)
+    written = export_policy(
+        args.checkpoint, args.format, args.out, trust=args.trust, overrides=args.overrides
+    )
     for name, path in written.items():
         sys.stdout.write(f'{name}: {path}; use it: {FORMATS[name].usage.format(path=str(path))}\n')
     return 0

@@ -44,10 +44,15 @@ def _show_options(console: Console, kind: str, name: str) -> None:
         default = '(required)' if field.default is REQUIRED else f'= {field.default!r}'
         console.print(Text.assemble((key, 'bold'), f' {default}'), soft_wrap=True)
         console.print(
-            Padding(Text(f'{field.expected()}: {field.doc}'.rstrip(': ')), (0, 0, 0, 4), expand=False)
+            Padding(Text(f'{field.expected()}: {told(field)}'.rstrip(': ')), (0, 0, 0, 4), expand=False)
         )
     if not fields:
         console.print('It declares no options of its own.')
+
+
+def told(field: Field) -> str:
+    """Returns the description of an option and what it reaches."""
+    return f'{field.doc} (reaches: {field.reaches})'.lstrip() if field.reaches else field.doc
 
 
 def flat_fields(options: Mapping[str, Any], prefix: str = '') -> list[tuple[str, Field]]:

@@ -8,6 +8,8 @@ import sys
 from types import FrameType
 from typing import Any
 
+from rlframe.utils.exit_guard import hard_exit
+
 SHOW_CURSOR = b'\x1b[?25h\n'
 """Undoes what a live line did to the terminal."""
 
@@ -28,7 +30,7 @@ class StopSignal:
         if self.received is not None:
             if sys.stderr.isatty():
                 os.write(2, SHOW_CURSOR)
-            os._exit(128 + number)
+            hard_exit(128 + number)
         self.received = number
         os.write(2, b'\nstopping after this round; a second signal ends the process at once\n')
 

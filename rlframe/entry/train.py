@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import os
+import shlex
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -13,10 +16,15 @@ from typing import TYPE_CHECKING, Any
 from rlframe import config
 from rlframe.config import compile_config
 from rlframe.config.reader import read_config
+from rlframe.ending import nothing_left
 from rlframe.entry.saying import say, short_path
 from rlframe.entry.stop import StopSignal
 from rlframe.errors import ConfigWarning
 from rlframe.utils.field import ResolvedConfig
+from rlframe.utils.trust_key import has_key
+
+STDLIB = str(Path(os.__file__).parent)
+"""First entry of ``sys.path`` that every process has; entries before it belong to this process or shell."""
 
 if TYPE_CHECKING:
     from rlframe.pipeline import SerialPipeline
@@ -36,11 +44,13 @@ def train(args: argparse.Namespace) -> int:
             assert pair is not None  # the parser requires it
             cfg = compile_config(*pair, overrides=args.overrides, exp_name=args.exp_name, **given)
             found = _newest_run(cfg, pair, args, given) if args.resume == AUTO else None
+            again = _again(cfg, args) if args.resume == AUTO and found is None else None
         else:
             found = _resume(args.resume, pair, args, given)
+        config.warn_of_own_parts(cfg if found is None else found.cfg)
     for warning in caught:
         sys.stderr.write(f'rlframe: warning: {warning.message}\n')
-    return run(cfg, args.exp_name) if found is None else go_on(found)
+    return run(cfg, args.exp_name, again=again) if found is None else go_on(found)
 
 
 def _resume(
@@ -48,7 +58,7 @@ def _resume(
 ) -> Resumption:
     from rlframe.resume import resume
 
-    return resume(path, pair, overrides=args.overrides, allow_import=args.allow_import, **given)
+    return resume(path, pair, overrides=args.overrides, trust=args.trust, **given)
 
 
 def _newest_run(
@@ -58,10 +68,21 @@ def _newest_run(
     from rlframe.resume import newest_run
 
     folder = newest_run(cfg, args.exp_name)
+    return None if folder is None else _resume(folder, pair, args, given)
+
+
+def _again(cfg: ResolvedConfig, args: argparse.Namespace) -> Path | None:
+    """Returns the folder of a run of this config that ended before its first checkpoint, None if there is none."""
+    from rlframe.resume import unbegun_run
+
+    folder = unbegun_run(cfg, args.exp_name)
     if folder is None:
         sys.stderr.write('rlframe: no run of this config to go on with; a new one begins\n')
-        return None
-    return _resume(folder, pair, args, given)
+    else:
+        sys.stderr.write(
+            f'rlframe: {short_path(folder)} ended before its first checkpoint; starting again in the same folder\n'
+        )
+    return folder
 
 
 def go_on(found: Resumption) -> int:
@@ -71,14 +92,28 @@ def go_on(found: Resumption) -> int:
     return run(found.cfg, resumption=found)
 
 
-def run(cfg: ResolvedConfig, folder_name: str | None = None, resumption: Resumption | None = None) -> int:
-    """Trains by a compiled config and returns the exit code."""
+def run(
+    cfg: ResolvedConfig,
+    folder_name: str | None = None,
+    resumption: Resumption | None = None,
+    again: Path | None = None,
+) -> int:
+    """Trains with a compiled config and returns the exit code.
+
+    Args:
+        cfg: The config.
+        folder_name: Name of the new run folder, if the user set one.
+        resumption: The state and config of a resumed run.
+        again: Existing folder of a run that starts again.
+    """
     from rlframe.entry.display import Display
     from rlframe.pipeline import SerialPipeline
     from rlframe.utils.run_folder import named_folder
 
     start = perf_counter()
-    folder = resumption.folder if resumption else (lambda: named_folder(folder_name)) if folder_name else None
+    folder: Path | Callable[[], Path] | None = resumption.folder if resumption else again
+    if folder is None and folder_name:
+        folder = partial(named_folder, folder_name)
     checkpoint = resumption.checkpoint if resumption else None
     with StopSignal() as stop, SerialPipeline(cfg, folder, resume=checkpoint) as pipeline:
         say(_launch_line(pipeline))
@@ -91,7 +126,11 @@ def run(cfg: ResolvedConfig, folder_name: str | None = None, resumption: Resumpt
                     display.show()
                     return stop.received is not None
 
-                pipeline.run(after_step, lambda: stop.received is not None)
+                def interrupted() -> bool:  # asked during evaluations
+                    display.show()
+                    return stop.received is not None
+
+                pipeline.run(after_step, interrupted)
             if stop.received is not None:
                 pipeline.checkpoints.save_latest()
         say(_last_lines(pipeline, perf_counter() - start, stop.received is not None))
@@ -117,6 +156,8 @@ def _launch_line(pipeline: SerialPipeline) -> str:
     verb = 'averages' if pipeline.evaluator.scores_returns else 'reaches'
     goal = _goal(pipeline)
     until = f'until an evaluation {verb} {goal}' if goal else 'until a budget is spent'
+    if pipeline.past_goal:
+        until = f'until a budget is spent (the goal of {goal} was reached)'
     return (
         f'{cfg.policy.type} on {envs}; {memory}; {saved}; device {device}, {cfg.num_threads} torch thread(s);'
         f' seed {cfg.seed}; {until}'
@@ -134,7 +175,7 @@ def _goal(pipeline: SerialPipeline) -> str:
 def _resume_line(pipeline: SerialPipeline, resumption: Resumption) -> str:
     """Says where a resumed run goes on."""
     progress, exact = pipeline.progress, '' if pipeline.exact else ' (not exact)'
-    done = '; nothing is left to do: raise --env-step to train on' if pipeline.complete else ''
+    done = f'\n{nothing_left(pipeline)}' if pipeline.complete else ''
     return (
         f'goes on{exact} from {short_path(resumption.checkpoint)}: {progress.envstep:,} env steps,'
         f' {progress.train_iter:,} updates{done}'
@@ -144,19 +185,39 @@ def _resume_line(pipeline: SerialPipeline, resumption: Resumption) -> str:
 def _last_lines(pipeline: SerialPipeline, seconds: float, interrupted: bool) -> str:
     """Says how the run ended, where its results are, and how to score them."""
     progress, evaluator, folder = pipeline.progress, pipeline.evaluator, short_path(pipeline.folder)
-    state = 'interrupted and saved' if interrupted else 'solved' if pipeline.stopped else 'not solved'
     score, goal = evaluator.describe(evaluator.best), _goal(pipeline)
+    state = 'solved' if pipeline.solved else 'not solved' if goal else 'done'
+    state = 'interrupted and saved' if interrupted else state
     best = f'best evaluation {score}' if score else 'never evaluated'
     goal = f' (goal {goal})' if goal else ''
     counts = f'{progress.envstep:,} env steps, {progress.train_iter:,} updates, {seconds:.1f} s'
     lines = [f'{state}: {best}{goal} after {counts}. Results: {folder}']
     data = config.config_data(*config.split_config(pipeline.cfg))
+    path = _import_path(data)
     if interrupted:
-        lines.append(f'go on: python -m rlframe.entry --resume {folder}{_flag(data)}')
-    flag = _flag(config.without_records(data))
-    return '\n'.join([*lines, f'score it: python -m rlframe.entry eval {folder}{flag}'])
+        lines.append(f'go on: {path}python -m rlframe.entry --resume {folder}{_flag(data)}')
+    if score:
+        flag = _flag(config.as_played(data))
+        lines.append(f'score it: {path}python -m rlframe.entry eval {folder}{flag}')
+    return '\n'.join(lines)
 
 
 def _flag(data: Mapping[str, Any]) -> str:
-    """Returns what must follow on the command line where a config names code."""
-    return ' --allow-import' if config.named_code(data) else ''
+    """Returns the flag that later commands need if this user has no key, so the run is not recognised as their own."""
+    return ' --trust' if not has_key() and config.reaching_values(data) else ''
+
+
+def _import_path(data: Mapping[str, Any]) -> str:
+    """Returns the ``PYTHONPATH`` setting that a command in the working directory needs to find the config's modules."""
+    names = {name.partition('.')[0] for name in config.modules_of(data)}
+    files = [getattr(sys.modules.get(name), '__file__', None) for name in sorted(names)]
+    before = sys.path[: sys.path.index(STDLIB)] if STDLIB in sys.path else sys.path
+    searched = [Path(entry).absolute() for entry in before]  # all that is not there in every process
+    folders: list[Path] = []
+    for file in files:
+        folder = Path(file or '.').absolute().parent
+        folder = folder.parent if file and Path(file).name == '__init__.py' else folder
+        if file and folder in searched and folder not in (Path.cwd(), *folders):
+            folders.append(folder)
+    path = os.pathsep.join(shlex.quote(short_path(folder)) for folder in folders)
+    return f'PYTHONPATH={path}{os.pathsep}$PYTHONPATH ' if path else ''

@@ -62,7 +62,7 @@ def _new(args: argparse.Namespace) -> Any:
     from rlframe.utils.seed import set_seed
 
     if args.seed is not None:
-        set_seed(args.seed)  # populations draw from the global generators
+        set_seed(args.seed)  # of what searches draw from the global generators
     words = dict(_split(args.search, '--search'))
     space = {key: parse_domain(value, f'--search {key}') for key, value in words.items() if '(' in value}
     if args.search and not space:

@@ -11,8 +11,7 @@ from fakes import config_pair
 from runs import DQN, assert_same_end, finish, records, train
 
 from rlframe import config
-from rlframe.errors import EpisodeTooLongError
-from rlframe.pipeline import SerialPipeline, serial_pipeline
+from rlframe.pipeline import SerialPipeline
 
 LONG_EVALUATION = ('env.n_evaluator_episode=2000', 'policy.eval.evaluator.eval_freq=30')
 
@@ -58,12 +57,3 @@ def test_evaluator_that_is_given_up_asks_for_the_same_evaluation_again(
         pipeline.run(lambda p: len(asked) > 30, interrupted)
         at = asked[-1]
         assert at == pipeline.progress.train_iter and pipeline.evaluator.should_eval(at)
-
-
-def test_endless_episode_is_an_error_that_names_the_env(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    main, create = config_pair(env_id='fakes:CountingEnv', env=dict(kwargs=dict(lengths=10**9)))
-    with pytest.raises(EpisodeTooLongError, match=r'evaluator.*env 0: an episode of more than 40.*TimeLimit'):
-        serial_pipeline((main, create), overrides=['evaluator.max_episode_len=40'])

@@ -13,6 +13,7 @@ import pytest
 import torch
 from fakes import config_pair
 from memory import R2D2
+from moved_memory import arrays_at
 
 from rlframe import config
 from rlframe.errors import (
@@ -146,18 +147,19 @@ def full_state(pipeline: SerialPipeline) -> dict[str, Any]:
 
 @pytest.mark.parametrize('name', CASES)
 def test_2n_steps_equal_n_steps_saved_loaded_and_n_steps(name: str, in_tmp: Path) -> None:
+    """Also if every array lies elsewhere in memory than in the run that was not interrupted."""
     rounds = 17 if name.startswith(('dqn', 'bc')) else 5
-    with start(**dict(CASES[name])) as whole:
+    with arrays_at(0), start(**dict(CASES[name])) as whole:
         for _ in range(2 * rounds):
             whole.step()
         expected, lines = full_state(whole), records(whole)
     assert whole.progress.train_iter > rounds
-    with start(**dict(CASES[name])) as first:
+    with arrays_at(8), start(**dict(CASES[name])) as first:
         for _ in range(rounds):
             first.step()
         first.save_checkpoint(in_tmp / 'saved')
         first_lines = records(first)
-    with start(seed=3, **dict(CASES[name])) as second:
+    with arrays_at(40), start(seed=3, **dict(CASES[name])) as second:
         second.load_checkpoint(in_tmp / 'saved')
         for _ in range(rounds):
             second.step()
@@ -165,10 +167,27 @@ def test_2n_steps_equal_n_steps_saved_loaded_and_n_steps(name: str, in_tmp: Path
         assert first_lines + records(second) == lines
 
 
+def test_resuming_on_another_kind_of_processor_is_not_called_exact(in_tmp: Path, monkeypatch: Any) -> None:
+    with start() as first:
+        first.step()
+        first.save_checkpoint(in_tmp / 'saved')
+        assert first.exact
+    monkeypatch.setattr('rlframe.checkpointing.arithmetic', lambda: {'processor': 'm68k'})
+    with start() as second:
+        second.load_checkpoint(in_tmp / 'saved')
+        assert not second.exact and 'm68k' in second.checkpoints.inexact[0]
+        second.save_checkpoint(in_tmp / 'again')
+    monkeypatch.undo()
+    with start() as third:
+        third.load_checkpoint(in_tmp / 'again')
+        assert len(third.checkpoints.inexact) == 2, 'what was rounded differently once stays so'
+
+
 def test_same_seed_same_numbers_and_another_seed_others() -> None:
     runs = []
-    for seed in (1, 1, 2):
-        with start(seed, evaluator=dict(eval_freq=10)) as pipeline:
+    for seed, offset in ((1, 0), (1, 8), (2, 0)):
+        small = dict(encoder_hidden_size_list=[8])
+        with arrays_at(offset), start(seed, evaluator=dict(eval_freq=10), model=small) as pipeline:
             for _ in range(20):
                 pipeline.step()
             runs.append((records(pipeline), full_state(pipeline)))

@@ -98,7 +98,7 @@ def test_resumed_run_with_fields_and_masks_equals_an_uninterrupted_one(
         code, _, err = run(*words, '--train-iter', length)
         assert code == 0, err
     stopped, straight = cwd / 'cartpole_dqn_seed0', cwd / 'cartpole_dqn_seed0_1'
-    code, _, err = run('--resume', str(stopped), '--train-iter', '80', '--allow-import')
+    code, _, err = run('--resume', str(stopped), '--train-iter', '80')
     assert code == 0, err
     one, other = end_state(straight), end_state(stopped)
     assert one['replay_buffer']['storage']['columns']['obs']['observation'].dtype.names == ('0', '1')
@@ -214,10 +214,10 @@ def test_config_of_a_checkpoint_imports_nothing_unasked(
     for name in path[:-1]:
         section = section[name]
     section[path[-1]] = value
-    with pytest.raises(UnsafeCheckpointError, match='--allow-import') as caught:
-        config.check_code(data, 'here', False)
-    assert '.'.join(path) in str(caught.value)
-    config.check_code(data, 'here', True)
+    with pytest.raises(UnsafeCheckpointError, match='--trust') as caught:
+        config.check_trust(data, 'here', False)
+    assert '.'.join(path[1:]) in str(caught.value)
+    config.check_trust(data, 'here', True)
 
 
 # what is refused: rows 50 to 53, 56, 59
@@ -314,10 +314,7 @@ def test_damaged_newest_checkpoint_falls_back_with_a_warning_unless_named(run: R
     assert code == 2 and 'CheckpointCorruptError' in err and tensors.name in err
     code, out, err = run('--resume', str(stopped))
     assert (
-        code == 0
-        and 'iteration_20' in out
-        and 'passed over a damaged checkpoint' in err
-        and tensors.name in err
+        code == 0 and 'iteration_20' in out and 'skipped a damaged checkpoint' in err and tensors.name in err
     )
     assert end_state(stopped)['progress']['train_iter'] == 40
 

@@ -1,0 +1,76 @@
+"""Parts of a run that only the program which started it has: a network, or classes of its main script."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rlframe.config.tree import COMPONENTS, section_at
+from rlframe.config.writer import is_importable
+from rlframe.errors import ConfigWarning, RegistryError
+from rlframe.registry import REGISTRIES
+from rlframe.utils.resolved_config import ResolvedConfig, raw_items
+
+
+def warn_of_own_parts(cfg: ResolvedConfig, model: Any = None) -> None:
+    """Warns of parts that the command line and other programs cannot create when they score the run later.
+
+    Args:
+        cfg: The config.
+        model: The user's network, if any.
+    """
+    for text in own_parts(cfg, model):
+        warnings.warn(text, ConfigWarning, stacklevel=3)
+
+
+def own_parts(cfg: ResolvedConfig, model: Any = None) -> list[str]:
+    """Returns a warning for each part that only this program has, with the remedy."""
+    found = []
+    if model is not None:
+        found.append(
+            'the network is an object of this program, so eval, export and --resume cannot create it. Register its'
+            ' class (MODEL_REGISTRY) in a module named by import_names and set policy.model.type, or pass it again:'
+            ' model= of score(), export_policy() and serial_pipeline()'
+        )
+    for key, value in _unnamed(cfg, ''):
+        again = ', or pass it again: env= of score() and export_policy()' if key == 'env.env_id' else ''
+        found.append(
+            f'{key} is {getattr(value, "__qualname__", repr(value))}, which no module defines under that name, so eval,'
+            f" export and --resume cannot find it. Move it to a module and name it 'module:Name'{again}"
+        )
+    for part in COMPONENTS:
+        name = dict(raw_items(section_at(cfg, part.path))).get('type')
+        if isinstance(name, str) and _module_of(part.name, name) == '__main__':
+            found.append(
+                f'{part.key}.type={name!r} is registered by the main script, so eval, export and --resume cannot'
+                ' find it. Move it to a module and list the module in import_names'
+            )
+    return found
+
+
+def _module_of(kind: str, name: str) -> str:
+    try:
+        return REGISTRIES[kind].get(name).__module__
+    except RegistryError:
+        return ''
+
+
+def _unnamed(value: Any, key: str) -> Iterator[tuple[str, Any]]:
+    """Yields the keys of classes and functions that cannot be imported, with the values."""
+    if isinstance(value, Mapping):
+        for name, below in raw_items(value):
+            yield from _unnamed(below, f'{key}.{name}' if key else str(name))
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _unnamed(item, key)
+    elif callable(value) and not is_importable(value):
+        yield key, value
+
+
+def with_env(data: Mapping[str, Any], env: Any) -> dict[str, Any]:
+    """Returns a config pair with another ``env.env_id``: an id, a class or a function."""
+    main = copy.deepcopy(data['main_config'])
+    main['env']['env_id'] = env
+    return {**data, 'main_config': main}

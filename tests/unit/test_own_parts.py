@@ -1,0 +1,148 @@
+"""What only one program has is told of when a run is configured, and can be handed over again when it is scored."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes import CountingEnv, config_pair
+from runs import DQN, ROOT
+
+from rlframe.config import compile_config
+from rlframe.config.own_parts import own_parts
+from rlframe.entry.__main__ import main
+from rlframe.entry.evaluate import score
+from rlframe.errors import ConfigWarning, RLFrameError
+from rlframe.export import export_policy
+from rlframe.pipeline import serial_pipeline
+from rlframe.resume import resume
+
+
+@pytest.fixture(autouse=True)
+def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def network(sizes: tuple[int, ...] = (3, 2)) -> Any:
+    import torch
+
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(*sizes))
+
+
+@pytest.mark.filterwarnings('ignore:CountingEnv. two calls of reset')
+def test_env_and_network_of_a_script_are_told_of_scored_exported_and_resumed(cwd: Path) -> None:
+    def make_env(**options: Any) -> CountingEnv:
+        return CountingEnv(lengths=5)
+
+    pair = config_pair(env_id=make_env, max_train_iter=5, evaluator=dict(eval_freq=2))
+    with pytest.warns(ConfigWarning) as told:
+        serial_pipeline(pair, model=network())
+    texts = [str(warning.message) for warning in told if warning.category is ConfigWarning]
+    assert len(texts) == 2
+    for text, words in zip(
+        texts,
+        (('network', 'model=', 'import_names'), ('env.env_id', 'make_env', 'env=', "'module:Name'")),
+        strict=True,
+    ):
+        assert all(word in text for word in words), text
+    folder = next(cwd.iterdir())
+    assert ' at 0x' not in (folder / 'config.json').read_text()
+    with pytest.raises(RLFrameError):
+        score(folder, 3, allow_import=True)
+    returns, lengths = score(folder, 3, allow_import=True, model=network(), env=make_env)
+    assert lengths == [5] * 3 and len(returns) == 3
+    assert export_policy(folder, ['state_dict'], model=network(), env=make_env, allow_import=True)
+    with pytest.warns(ConfigWarning):
+        serial_pipeline(pair, model=network(), resume_from=folder, max_train_iter=7)
+    assert resume(folder, pair).folder == folder, 'the same config, whatever the addresses of its functions'
+
+
+def test_what_a_module_has_is_not_told_of() -> None:
+    cfg = compile_config(*config_pair(env_id=CountingEnv))
+    assert own_parts(cfg) == []
+
+
+@pytest.mark.slow
+def test_script_is_warned_of_what_it_registers_and_defines(cwd: Path) -> None:
+    (cwd / 'script.py').write_text(
+        'from rlframe.config import compile_config\n'
+        'from rlframe.config.own_parts import own_parts\n'
+        'from rlframe.policy.dqn import DQNPolicy\n'
+        'from rlframe.registry import POLICY_REGISTRY\n'
+        'import gymnasium\n'
+        "@POLICY_REGISTRY.register('mine')\n"
+        'class Mine(DQNPolicy):\n    pass\n'
+        'class MyEnv(gymnasium.Env):\n    pass\n'
+        "cfg = compile_config(dict(env=dict(env_id=MyEnv)), dict(policy=dict(type='mine')))\n"
+        "print('\\n'.join(own_parts(cfg)))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, 'script.py'], capture_output=True, text=True, check=False, env=_env()
+    )
+    assert done.returncode == 0, done.stderr
+    assert (
+        'env.env_id is MyEnv' in done.stdout
+        and "policy.type='mine' is registered by the main script" in done.stdout
+    )
+
+
+def _env() -> dict[str, str]:
+    return {**os.environ, 'PYTHONPATH': str(ROOT)}
+
+
+def test_class_in_a_config_file_is_told_of_on_the_command_line(
+    cwd: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (cwd / 'mine.py').write_text(
+        'import gymnasium\n'
+        'def make_env(**options):\n    return gymnasium.make("CartPole-v1")\n'
+        'main_config = dict(env=dict(env_id=make_env))\n'
+        "create_config = dict(policy=dict(type='dqn'))\n"
+    )
+    assert (
+        main(['-c', 'mine.py', '--train-iter', '2', 'env.n_evaluator_episode=1', 'policy.learn.batch_size=8'])
+        == 0
+    )
+    err = capsys.readouterr().err
+    assert 'rlframe: warning: env.env_id is make_env' in err and 'module:Name' in err
+
+
+@pytest.mark.slow
+def test_printed_command_scores_a_run_with_modules_of_its_own_where_it_is_printed(cwd: Path) -> None:
+    words = [word for word in DQN if '=' in word and 'model' not in word]
+    command = [sys.executable, '-m', 'rlframe.entry', '-c', str(ROOT / 'docs/examples/cartpole_extended.py')]
+    environment = {name: value for name, value in os.environ.items() if name != 'PYTHONPATH'}
+    out = subprocess.run(
+        [*command, *words[:4], '--train-iter', '2'],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment,
+    ).stdout
+    line = re.search(r'score it: (.*)', out)
+    assert line is not None and line[1].startswith(
+        f'PYTHONPATH={ROOT / "docs/examples"}:$PYTHONPATH python -m'
+    )
+    again = line[1].replace('python -m', f'{sys.executable} -m') + ' -n 2 --json'
+    done = subprocess.run(again, shell=True, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0 and '"episodes": 2' in done.stdout, done.stderr
+
+
+def test_long_evaluation_of_the_command_line_tells_of_itself_and_of_what_it_cut(
+    cwd: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = str(ROOT / 'configs' / 'cartpole_dqn.py')
+    assert main(['-c', config, '--train-iter', '5', *[word for word in DQN if '=' in word]]) == 0
+    monkeypatch.setattr('rlframe.entry.evaluate.PLAIN_SECONDS', -1.0)
+    capsys.readouterr()
+    folder = 'cartpole_dqn_seed0'
+    assert main(['eval', folder, '-n', '3', '--json', 'evaluator.max_episode_len=4']) == 0
+    out, err = capsys.readouterr()
+    assert '"cut": 3' in out and '"mean_length": 4.0' in out
+    assert 'rlframe: evaluating: 0 of 3 episodes' in err
