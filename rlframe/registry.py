@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, overload
 
 from rlframe.errors import ConfigError, RegistryError
@@ -23,12 +23,19 @@ def nearest(word: str, known: Any) -> str:
     return f' Did you mean {close[0]!r}?' if close else ''
 
 
-def import_modules(names: list[str]) -> None:
+def is_list_of_names(names: Any) -> bool:
+    """Whether this is a list of strings, as ``import_names`` must be."""
+    return isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)
+
+
+def import_modules(names: Sequence[str]) -> None:
     """Imports the modules that register a user's own components.
 
     Raises:
-        ConfigError: If a module does not exist. Errors inside a module are left as they are.
+        ConfigError: If this is not a list of names, or a module does not exist. Errors inside a module are not changed.
     """
+    if not is_list_of_names(names):
+        raise ConfigError('bad value', where='import_names', got=names, expected='a list of module names')
     for name in names:
         try:
             importlib.import_module(name)
@@ -56,39 +63,88 @@ class Registry:
         self._classes: dict[str, type] = {}
 
     @overload
-    def register(self, name: str) -> Callable[[T], T]: ...
+    def register(
+        self, name: str | None = None, module: None = None, force_overwrite: bool = False
+    ) -> Callable[[T], T]: ...
     @overload
-    def register(self, name: str, cls: T) -> T: ...
-    def register(self, name: str, cls: T | None = None) -> T | Callable[[T], T]:
-        """Registers ``cls`` under ``name``; without ``cls`` it is a decorator.
+    def register(self, name: str | None, module: T, force_overwrite: bool = False) -> T: ...
+    def register(
+        self, name: str | None = None, module: T | None = None, force_overwrite: bool = False
+    ) -> T | Callable[[T], T]:
+        """Registers a class under a name; without a class, acts as a decorator.
+
+        Args:
+            name: Its name in configs; by default, the name of the class.
+            module: The class.
+            force_overwrite: Whether to replace another class of that name, including a built-in one.
 
         Raises:
             RegistryError: If another class has that name; both places are named.
         """
-        if cls is None:
-            return lambda cls: self.register(name, cls)
+        if module is None:
+            return lambda cls: self.register(name, cls, force_overwrite)
+        name = module.__name__ if name is None else name
+        if not force_overwrite:
+            if self._is_replaced(name) and self._builtin[name] == module.__module__:
+                return module  # a built-in class, imported after its place was taken
+            self._check_free(name, module)
+        self._classes[name] = module
+        return module
+
+    def _check_free(self, name: str, cls: type) -> None:
         taken = self._classes.get(name)
         if taken is None and self._builtin.get(name, cls.__module__) != cls.__module__:
             taken = self.get(name)
         if taken is not None and _place(taken) != _place(cls):
             raise RegistryError(
                 f'{self.kind} {name!r} is registered twice: {_place(taken)} and {_place(cls)}',
-                remedy='Give one of them another name.',
+                remedy='Give one of them another name, or replace the first by register(..., force_overwrite=True).',
             )
-        self._classes[name] = cls
-        return cls
+
+    def _is_replaced(self, name: str) -> bool:
+        """Whether another class replaces the built-in one."""
+        cls = self._classes.get(name)
+        return cls is not None and self._builtin.get(name, cls.__module__) != cls.__module__
 
     def names(self) -> list[str]:
         """Returns all names, sorted."""
         return sorted({*self._builtin, *self._classes})
+
+    def query(self) -> list[str]:
+        """Returns all names, sorted; DI-engine's name for ``names``."""
+        return self.names()
+
+    def query_details(self, aliases: Iterable[str] | None = None) -> dict[str, tuple[str, int]]:
+        """Returns the file and the line where each class is defined; built-in ones are imported for it.
+
+        Args:
+            aliases: Names to look up; by default, all.
+
+        Raises:
+            RegistryError: If a name is unknown.
+        """
+        names = self.names() if aliases is None else aliases
+        return {name: _source(self.get(name)) for name in names}
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._classes or name in self._builtin
+
+    def __getitem__(self, name: str) -> type:
+        return self.get(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names())
+
+    def __len__(self) -> int:
+        return len(self.names())
 
     def registered_in(self, module: str) -> dict[str, type]:
         """Returns the classes that a module has registered."""
         return {name: cls for name, cls in self._classes.items() if cls.__module__ == module}
 
     def is_builtin(self, name: str) -> bool:
-        """Whether ``name`` is one of rlframe's own components."""
-        return name in self._builtin
+        """Whether ``name`` is a built-in component that has not been replaced."""
+        return name in self._builtin and not self._is_replaced(name)
 
     def get(self, name: str) -> type:
         """Returns the class called ``name``.
@@ -111,22 +167,35 @@ class Registry:
 
     def get_cls(self, cfg: Mapping[str, Any]) -> type:
         """Returns the class named by ``cfg.type``, after importing ``cfg.import_names``."""
-        import_modules(list(cfg.get('import_names') or ()))
+        import_modules(cfg.get('import_names') or [])
         if 'type' not in cfg:
             raise RegistryError(f"the config of a {self.kind} needs a 'type'; one of {self.names()}")
         return self.get(cfg['type'])
 
-    def build(self, cfg: Mapping[str, Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Returns an instance of the class named by ``cfg.type``; its constructor's errors pass unchanged."""
-        return self.get_cls(cfg)(*args, **kwargs)
+    def build(self, cfg: str | Mapping[str, Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Returns an instance of a class; errors of its constructor are not changed.
+
+        Args:
+            cfg: The name of the class, or a config whose ``type`` is that name.
+            args: Arguments of its constructor.
+            kwargs: Keyword arguments of its constructor.
+        """
+        cls = self.get(cfg) if isinstance(cfg, str) else self.get_cls(cfg)
+        return cls(*args, **kwargs)
 
 
 def _place(cls: type) -> str:
     """Returns ``file:line`` of a class, or its dotted name where there is no source."""
+    file, line = _source(cls)
+    return f'{file}:{line}' if line else file
+
+
+def _source(cls: type) -> tuple[str, int]:
+    """Returns the file and the line of a class, or its dotted name and 0 where there is no source."""
     try:
-        return f'{inspect.getsourcefile(cls)}:{inspect.getsourcelines(cls)[1]}'
+        return str(inspect.getsourcefile(cls)), inspect.getsourcelines(cls)[1]
     except (OSError, TypeError):
-        return f'{cls.__module__}.{cls.__qualname__}'
+        return f'{cls.__module__}.{cls.__qualname__}', 0
 
 
 def _in(package: str, **modules: str) -> dict[str, str]:

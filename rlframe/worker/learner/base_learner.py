@@ -9,22 +9,27 @@ from typing import Any
 
 from easydict import EasyDict
 
-from rlframe.errors import ConfigError, NonFiniteError
+from rlframe.data import Batch
+from rlframe.errors import BufferUnderflowError, ConfigError, NonFiniteError
 from rlframe.registry import LEARNER_REGISTRY
 from rlframe.utils.checkpoint import load_checkpoint, save_checkpoint
+from rlframe.utils.checkpoint.schema import DICT, check_state, loading, part
 from rlframe.utils.field import Configurable, Field, ResolvedConfig
 from rlframe.utils.metrics import ScalarWriter
-from rlframe.utils.progress import Progress
+from rlframe.utils.progress import Progress, TrainIter
 from rlframe.worker.learner.learner_hook import (
     POSITIONS,
     LearnerHook,
     add_learner_hook,
+    are_plain_hooks,
     build_learner_hook_by_cfg,
     check_hooks,
     hook_errors,
 )
 from rlframe.worker.learner.prefetch import prefetched
 from rlframe.worker.learner.training_monitor import Monitor
+
+STATE = {'policy': DICT, 'progress': DICT}
 
 
 @LEARNER_REGISTRY.register('base')
@@ -71,6 +76,8 @@ class BaseLearner(Configurable):
             'hooks, as build_learner_hook_by_cfg reads them',
             check=check_hooks,
             may_change=True,
+            reaches='code',
+            harmless=are_plain_hooks,
         ),
     )
 
@@ -139,9 +146,9 @@ class BaseLearner(Configurable):
         return self._progress.train_iter
 
     @property
-    def last_iter(self) -> int:
-        """Gradient steps so far, under DI-engine's name."""
-        return self._progress.train_iter
+    def last_iter(self) -> TrainIter:
+        """Gradient steps so far, under DI-engine's name, with its ``val``, ``add`` and ``update``."""
+        return TrainIter(self._progress)
 
     @property
     def collector_envstep(self) -> int:
@@ -171,12 +178,16 @@ class BaseLearner(Configurable):
         increased.
 
         Args:
-            data: A batch, as the policy's ``forward`` takes it.
+            data: A batch, as the policy's ``forward`` takes it: mostly a ``Batch``, or a list of mappings, one for each row,
+                which is made into one.
             envstep: Env steps so far.
             policy_kwargs: Further arguments of ``forward``.
 
         Returns:
             The training variables of each update.
+
+        Raises:
+            ValueError: If the mappings of a list do not fit together.
         """
         self._envstep = envstep
         if not self._hooks_shown:
@@ -192,7 +203,7 @@ class BaseLearner(Configurable):
             raise
 
     def _update(self, data: Any, policy_kwargs: Mapping[str, Any]) -> list[dict[str, Any]]:
-        answer = self._policy.forward(data, **policy_kwargs)
+        answer = self._policy.forward(_stacked(data), **policy_kwargs)
         if isinstance(answer, Mapping):
             return [self._finish_iter(dict(answer), data)]
         outputs: list[dict[str, Any]] = []
@@ -215,7 +226,11 @@ class BaseLearner(Configurable):
         return variables
 
     def start(self, *args: Any, **kwargs: Any) -> None:
-        """Does ``train_iterations`` updates on data from ``get_data``, with all hooks."""
+        """Does ``train_iterations`` updates on data from ``get_data``, with all hooks.
+
+        Raises:
+            BufferUnderflowError: If ``get_data`` returns None.
+        """
         if self._loader is None:
             self.setup_dataloader()
         assert self._loader is not None  # setup_dataloader made it
@@ -223,9 +238,19 @@ class BaseLearner(Configurable):
         for _ in range(self._cfg.train_iterations):
             if self._closed:
                 break
-            self.train(next(self._loader))
+            self.train(self._next_batch(self._loader))
         self._finished = True
         self.call_hook('after_run')
+
+    def _next_batch(self, batches: Iterator[Any]) -> Any:
+        try:
+            return next(batches)
+        except StopIteration:
+            raise BufferUnderflowError(
+                f'train_iter {self.train_iter}: learner.get_data returned None, as a replay buffer with too little data does',
+                where='learner.get_data',
+                remedy='Collect more before start(), or wait in get_data until there is a batch.',
+            ) from None
 
     def setup_dataloader(self) -> None:
         """Prepares the batches that ``start`` trains on.
@@ -297,7 +322,8 @@ class BaseLearner(Configurable):
             CheckpointError: If it is missing or damaged.
         """
         state, _ = load_checkpoint(path, buffer=False)
-        self.load_state_dict(state.get('learner', state))  # a pipeline's checkpoint has both at its top
+        with loading(path):
+            self.load_state_dict(state.get('learner', state))  # a pipeline's checkpoint has both at its top
         self.info(f'loaded {path}, train_iter {self.train_iter}')
 
     def state_dict(self) -> dict[str, Any]:
@@ -306,8 +332,11 @@ class BaseLearner(Configurable):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from ``state_dict()``."""
-        self._policy.load_state_dict(state['policy'])
-        self._progress.load_state_dict(state['progress'])
+        check_state(state, STATE)
+        with part('policy'):
+            self._policy.load_state_dict(state['policy'])
+        with part('progress'):
+            self._progress.load_state_dict(state['progress'])
 
     def close(self) -> None:
         """Ends ``start`` after the running iteration; may be called twice."""
@@ -316,6 +345,13 @@ class BaseLearner(Configurable):
         if close is not None:
             close()
         self._loader = None
+
+
+def _stacked(data: Any) -> Any:
+    """Converts a list of mappings to a ``Batch`` of numpy columns, as collectors create them; returns anything else unchanged."""
+    if not (isinstance(data, list | tuple) and data and all(isinstance(row, Mapping) for row in data)):
+        return data
+    return Batch.from_rows(data).map(lambda c: c.detach().cpu().numpy() if hasattr(c, 'detach') else c)
 
 
 def _priority_info(priority: Any, data: Any) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from rlframe.errors import CheckpointError, ConfigError, HookError
-from rlframe.registry import LEARNER_HOOK_REGISTRY, nearest
+from rlframe.registry import LEARNER_HOOK_REGISTRY, is_list_of_names, nearest
 from rlframe.utils.checkpoint import find_checkpoint
 
 if TYPE_CHECKING:
@@ -177,12 +177,40 @@ def _is_none(value: Any) -> bool:
     return value is None or value is False or value == ''
 
 
+_PLAIN_HOOKS = {'save_ckpt': {'freq'}, 'log_show': {'freq'}, 'log_reduce': set()}
+"""Types of hooks that stay in the run folder, and their own options."""
+_PLAIN_OPTIONS = {'type', 'import_names', 'name', 'position', 'priority'}
+
+
+def are_plain_hooks(cfg: Any) -> bool:
+    """Whether all hooks of a section stay in the run folder: built-in ones that do not load a checkpoint."""
+    return isinstance(cfg, Mapping) and all(_is_plain_hook(key, value) for key, value in cfg.items())
+
+
+def _is_plain_hook(key: Any, value: Any) -> bool:
+    if not isinstance(value, Mapping):
+        loads = key == 'load_ckpt_before_run'
+        return _is_none(value) or (isinstance(key, str) and key in SHORTHANDS and not loads)
+    kind = value.get('type')
+    if not (isinstance(kind, str) and kind in _PLAIN_HOOKS) or value.get('import_names') not in (
+        None,
+        [],
+        (),
+    ):
+        return False
+    return value.keys() <= _PLAIN_OPTIONS | _PLAIN_HOOKS[kind]
+
+
 def check_hooks(cfg: Mapping[str, Any]) -> str:
     """Returns what is expected instead of a hook section that cannot be, else an empty string."""
     for key, value in cfg.items():
         if isinstance(value, Mapping):
             if 'type' not in value:
                 return f'a type for the hook {key!r}'
+            if not all(isinstance(value.get(name, ''), str) for name in ('type', 'position', 'name')):
+                return f'strings as type, position and name of the hook {key!r}'
+            if not is_list_of_names(value.get('import_names') or []):
+                return f'a list of module names as import_names of the hook {key!r}'
         elif key not in SHORTHANDS:
             return f'a shorthand instead of {key!r}.{nearest(key, SHORTHANDS)} Shorthands: {", ".join(SHORTHANDS)}'
         elif (

@@ -6,8 +6,19 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
+from rlframe.utils.checkpoint.schema import Kind, check_state, dict_of
+
 MONITOR_WINDOW = 1000
 """Most iterations that a mean of training variables is taken over."""
+
+
+def _is_series(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return all(isinstance(item, int | float) for item in value)
+    return getattr(value, 'ndim', 0) == 1
+
+
+STATE = dict_of(Kind('a list of numbers, or a tensor of them', _is_series))
 
 
 class Monitor:
@@ -51,6 +62,7 @@ class Monitor:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from ``state_dict()``."""
+        check_state(state, STATE)
         self._values = {name: deque(values, maxlen=MONITOR_WINDOW) for name, values in state.items()}
 
     def take_means(self) -> dict[str, float]:

@@ -13,7 +13,7 @@ from fakes import FakeBoard, ScriptedPolicy
 from test_hooks import NO_HOOKS, Note, learner_with
 
 from rlframe.data import Batch
-from rlframe.errors import CheckpointNotFoundError, ConfigError
+from rlframe.errors import BufferUnderflowError, CheckpointNotFoundError, ConfigError
 from rlframe.utils.progress import Progress
 from rlframe.worker import BaseLearner, create_learner
 
@@ -130,6 +130,17 @@ def test_start_trains_on_what_get_data_gives_in_order(num_workers: int) -> None:
     assert seen == [1, 2, 3, 4, 5] and set(sizes) == {32} and len(sizes) <= 5 + 2 * num_workers
     assert learner.learn_info['learner_done'] and learner.train_iter == 5
     assert not [t for t in threading.enumerate() if t.name == 'rlframe-prefetch']
+
+
+@pytest.mark.parametrize('num_workers', [0, 1])
+def test_no_data_ends_start_with_an_error_that_names_get_data(num_workers: int) -> None:
+    learner = learner_with(train_iterations=9, dataloader={'num_workers': num_workers})
+    learner.policy.set_attribute('batch_size', 4)
+    batches = iter([{}, {}, None])
+    learner.get_data = lambda size: next(batches)
+    with pytest.raises(BufferUnderflowError, match=r'train_iter 2: learner\.get_data returned None'):
+        learner.start()
+    learner.close()
 
 
 @pytest.mark.parametrize('num_workers', [0, 1])

@@ -1,0 +1,217 @@
+"""Translates DI-engine's configs, which have the same two parts but different keys, types and defaults.
+
+``ding_table`` holds the correspondences, ``ding_convert`` the conversions that a table cannot express. Neither DI-engine nor
+the modules that its configs name are imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from rlframe.config import ding_convert, ding_table
+from rlframe.config.ding_draft import MISSING, Change, Draft
+from rlframe.config.tree import COMPONENTS, Tree, full_key, plain_type, section_at
+from rlframe.errors import ConfigError
+from rlframe.registry import ENV_REGISTRY, POLICY_REGISTRY
+from rlframe.utils.resolved_config import raw_items, to_plain
+
+
+class Translation(NamedTuple):
+    """A DI-engine config in rlframe's terms."""
+
+    main_config: Tree
+    create_config: Tree
+    changes: tuple[Change, ...]
+    """All changes, in order."""
+
+
+def is_ding(create_config: Mapping[str, Any]) -> bool:
+    """Whether a config is DI-engine's: it imports its modules, or has an env type or a section that only DI-engine has."""
+    if not isinstance(create_config, Mapping):
+        return False
+    sections = [value for _, value in raw_items(create_config) if isinstance(value, Mapping)]
+    names = [name for section in [create_config, *sections] for name in _import_names(section)]
+    is_parallel = any(isinstance(create_config.get(name), Mapping) for name in ding_table.PARALLEL)
+    if is_parallel or any(map(_is_dings, names)):
+        return True
+    env = create_config.get('env')
+    kind = env.get('type') if isinstance(env, Mapping) else None
+    is_dizoos = isinstance(kind, str) and kind in ding_table.ENVS and kind not in ENV_REGISTRY.names()
+    return is_dizoos and not names
+
+
+def from_ding(
+    main_config: Mapping[str, Any],
+    create_config: Mapping[str, Any],
+    overrides: Sequence[str] | Mapping[str, Any] = (),
+) -> Translation:
+    """Translates a DI-engine config; the pair itself is not changed.
+
+    Values are kept unless the unit differs. Options that are left out take DI-engine's default. Unknown keys are passed on,
+    so that ``compile_config`` reports misspelt ones.
+
+    Args:
+        main_config: How.
+        create_config: Which.
+        overrides: Overrides that will be applied to the result, in rlframe's keys; with an ``env.env_id`` among them, any env
+            type is accepted.
+
+    Raises:
+        ConfigError: If its policy, its env or its reward model does not exist here.
+    """
+    draft = Draft(to_plain(main_config), to_plain(create_config))
+    is_own = _drop_imports(draft)
+    draft.policy = _policy(draft, is_own)
+    _refuse_other_learning(draft)
+    _translate_types(draft)
+    _translate_env(draft, _keys(overrides), is_own)
+    for convert in ding_convert.FIRST:
+        convert(draft)
+    _apply_tables(draft)
+    for convert in ding_convert.LAST:
+        convert(draft)
+    return Translation(draft.main, draft.create, tuple(draft.changes))
+
+
+def summary(changes: Iterable[Change]) -> str:
+    """Returns the changes of a translation as one text, a line for each kind."""
+    lines = ['this DI-engine config was translated; docs/from_ding.md lists what behaves differently']
+    unused: dict[str, list[str]] = {}
+    defaults: dict[str, Any] = {}
+    for change in changes:
+        if not change.key:
+            defaults |= change.became
+        elif change.became:
+            lines.append(str(change))
+        else:
+            unused.setdefault(change.reason, []).append(change.key)
+    lines += [f'not used: {", ".join(keys)} ({reason})' for reason, keys in unused.items()]
+    if defaults:
+        lines.append(str(Change('', None, defaults, "DI-engine's defaults")))
+    return '\n  '.join(lines)
+
+
+def _import_names(section: Mapping[str, Any]) -> list[Any]:
+    names = section.get('import_names')
+    return list(names) if isinstance(names, list | tuple) else []
+
+
+def _is_dings(name: Any) -> bool:
+    return isinstance(name, str) and name.partition('.')[0] in ('ding', 'dizoo')
+
+
+def _keys(overrides: Sequence[str] | Mapping[str, Any]) -> set[str]:
+    """Returns the dotted keys that overrides set."""
+    return {full_key(str(text).partition('=')[0].strip()) for text in overrides}
+
+
+def _drop_imports(draft: Draft) -> bool:
+    """Removes DI-engine's modules from ``import_names``; returns whether the config imports other modules."""
+    is_own = False
+    sections = [(f'create_config.{name}.', below) for name, below in draft.create.items()]
+    paths = [*(part.path for part in COMPONENTS), ('policy', 'model')]
+    sections += [('.'.join(path) + '.', section_at(draft.main, path)) for path in paths]
+    for where, section in [('create_config.', draft.create), *sections]:
+        if not isinstance(section, dict) or not (names := _import_names(section)):
+            continue
+        kept = [name for name in names if not _is_dings(name)]
+        is_own = is_own or bool(kept)
+        if kept != names:
+            section['import_names'] = kept
+            reason = "DI-engine's modules are never imported"
+            draft.say(f'{where}import_names', names, {}, reason)
+    return is_own
+
+
+def _policy(draft: Draft, is_own: bool) -> str:
+    """Returns rlframe's name of the policy.
+
+    Raises:
+        ConfigError: If it does not exist here, and the config imports nothing that could register it.
+    """
+    given = draft.kind('policy')
+    name = plain_type(given)
+    name = ding_table.TYPES['policy'].get(name, name) if isinstance(name, str) else name
+    if isinstance(name, str) and name not in POLICY_REGISTRY.names() and not is_own:
+        instead = ding_table.INSTEAD.get(name, '')
+        known = f'Policies here: {", ".join(POLICY_REGISTRY.names())}.'
+        raise ConfigError(
+            f"DI-engine's policy {given!r} does not exist in rlframe",
+            where='policy.type',
+            remedy=f'{instead} {known}'.strip(),
+        )
+    draft.set_kind('policy', name, '')
+    return name if isinstance(name, str) else ''
+
+
+def _refuse_other_learning(draft: Draft) -> None:
+    for name in ding_table.REWARD_MODELS:
+        if name in draft.create or name in draft.main:
+            what = name.replace('_', ' ')
+            message = f"DI-engine's {what} does not exist in rlframe, and training without it would be a different algorithm"
+            raise ConfigError(message, where=f'create_config.{name}', remedy='Leave it out of both configs.')
+    if 'hybrid' in (draft.get('policy.action_space'), draft.get('policy.model.action_space')):
+        raise ConfigError('hybrid action spaces do not exist in rlframe', where='policy.action_space')
+    if draft.get('policy.multi_agent') is True:
+        message = 'one policy for several agents does not exist in rlframe'
+        raise ConfigError(message, where='policy.multi_agent', got=True, expected='False')
+
+
+def _translate_types(draft: Draft) -> None:
+    for name in ding_table.PARALLEL:
+        if draft.create.pop(name, None) is not None:
+            reason = 'there is no coordinator: one process learns, and Ray actors collect'
+            draft.say(f'create_config.{name}', None, {}, reason)
+    for name, types in ding_table.TYPES.items():
+        given = draft.kind(name)
+        if name != 'policy' and isinstance(given, str) and given in types:
+            draft.set_kind(name, types[given], '' if given == 'zergling' else 'the same, renamed')
+            if given == 'zergling':
+                is_sync = draft.policy in ding_table.ON_POLICY
+                put: dict[str, Any] = {'backend': 'ray'} | ({} if is_sync else {'sync': False})
+                new = {f'policy.collect.collector.{key}': value for key, value in put.items()}
+                reason = 'Ray actors collect while the learner learns'
+                draft.replace('create_config.collector.type', given, new, reason)
+
+
+def _translate_env(draft: Draft, overridden: set[str], is_own: bool) -> None:
+    """Replaces dizoo's env type by the Gymnasium env that it wraps.
+
+    Raises:
+        ConfigError: If no Gymnasium env is known for it.
+    """
+    kind, named = draft.kind('env'), draft.get('env.env_id')
+    if isinstance(named, str) and named in ding_table.OLD_IDS:
+        new = ding_table.OLD_IDS[named]
+        draft.replace('env.env_id', named, {'env.env_id': new}, 'Gymnasium no longer has the old version')
+    if not isinstance(kind, str) or kind in ENV_REGISTRY.names() or (is_own and kind not in ding_table.ENVS):
+        return
+    draft.set_kind('env', 'gym', '')
+    if 'env.env_id' in overridden:
+        return
+    if env_id := ding_table.ENVS.get(kind) if named is MISSING else None:
+        reason = 'the env that dizoo wraps'
+        draft.replace('create_config.env.type', kind, {'env.env_id': env_id}, reason)
+    elif named is MISSING:
+        raise ConfigError(
+            f"no Gymnasium env is known for DI-engine's env type {kind!r}",
+            where='env.type',
+            remedy="Name one: env.env_id='...', and add dizoo's wrappers by env.wrappers.",
+        )
+    elif kind not in ding_table.ENVS:
+        reason = "the Gymnasium env without dizoo's wrappers, which env.wrappers can add"
+        draft.say('create_config.env.type', kind, {'env.env_id': draft.get('env.env_id')}, reason)
+
+
+def _apply_tables(draft: Draft) -> None:
+    for old, new, policies in ding_table.RENAMED:
+        if (not policies or draft.policy in policies) and (value := draft.take(old)) is not MISSING:
+            draft.replace(old, value, {new: value}, '')
+    for key, reason, policies in ding_table.UNUSED:
+        if (not policies or draft.policy in policies) and (value := draft.take(key)) is not MISSING:
+            draft.say(key, value, {}, reason)
+    defaults = ding_table.EVERY | ding_table.DEFAULTS.get(draft.policy, {})
+    if draft.get('policy.eval.evaluator.n_episode') is not MISSING:
+        defaults.pop('env.n_evaluator_episode')
+    draft.fill(defaults)

@@ -1,0 +1,274 @@
+"""Converts the options of DI-engine for which a new name is not enough: other units, merged keys, objects."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from rlframe.config.ding_draft import MISSING, Draft
+from rlframe.config.ding_table import ACTOR_CRITIC, ADVANTAGE, Q_LEARNING, SAC
+from rlframe.config.tree import section_at
+
+ACTIVATIONS = {'relu': 'relu', 'tanh': 'tanh', 'gelu': 'gelu', 'silu': 'silu', 'swish': 'silu'}
+"""Names of activations and of torch's modules, in lower case."""
+SEQUENCES = 'policy.other.replay_buffer'
+"""Section of R2D2's sequences."""
+
+
+def run_name(draft: Draft) -> None:
+    """Removes folders and a trailing seed from the name of the run; run folders add the seed."""
+    name = draft.get('exp_name')
+    if isinstance(name, str):
+        short = re.sub(r'_seed\d+$', '', name.rstrip('/').rpartition('/')[2])
+        if short and short != name:
+            reason = 'run folders are created in the working directory, and their names end in the seed'
+            draft.replace('exp_name', name, {'exp_name': short}, reason)
+
+
+def device(draft: Draft) -> None:
+    """Uses the GPU only if there is one."""
+    if draft.get('policy.cuda') is True:
+        draft.take('policy.cuda')
+        draft.replace('policy.cuda', True, {'policy.device': 'auto'}, 'CUDA if available')
+
+
+def activation(draft: Draft) -> None:
+    """Replaces a torch module by the name of its activation."""
+    given = draft.get('policy.model.activation')
+    if given is MISSING:
+        return
+    text = given if isinstance(given, str) else getattr(given, '__name__', type(given).__name__)
+    name = ACTIVATIONS.get(re.sub(r'[^a-z]', '', text.lower().rpartition('.')[2]))
+    if name is not None and not (isinstance(given, str) and given == name):
+        draft.replace('policy.model.activation', given, {'policy.model.activation': name}, 'by name')
+
+
+def normalisation(draft: Draft) -> None:
+    """Moves normalisation by running statistics from the env to the policy."""
+    for old, new in (('env.norm_obs', 'normalize_obs'), ('env.norm_reward', 'normalize_reward')):
+        given = draft.take(old)
+        if given is not MISSING:
+            used = bool(given.get('use_norm')) if isinstance(given, dict) else bool(given)
+            draft.replace(old, given, {f'policy.{new}': used}, 'the policy keeps the statistics')
+
+
+def evaluation_episodes(draft: Draft) -> None:
+    """Converts evaluation episodes per env, as the parallel mode counts them, to their total."""
+    each, envs = draft.take('env.evaluator_episode_num'), draft.get('env.evaluator_env_num', 5)
+    if isinstance(each, int) and isinstance(envs, int) and draft.get('env.n_evaluator_episode') is MISSING:
+        new = {'env.n_evaluator_episode': each * envs}
+        draft.replace('env.evaluator_episode_num', each, new, 'the total over all envs')
+
+
+def manager_limits(draft: Draft) -> None:
+    """Keeps the time limits that the chosen env manager has, and drops the others."""
+    kind = draft.kind('env_manager')
+    if kind == 'async_subprocess':
+        wait = draft.take('env.manager.step_wait_timeout')
+        if wait is not MISSING:
+            draft.replace('env.manager.step_wait_timeout', wait, {'env.manager.wait_timeout': wait}, '')
+    in_processes = kind in ('subprocess', 'async_subprocess')
+    unused = ('step_timeout', 'reset_timeout') if not in_processes else ()
+    waits = () if kind == 'async_subprocess' else ('wait_num', 'step_wait_timeout')
+    for key in (f'env.manager.{name}' for name in (*unused, *waits)):
+        if (value := draft.take(key)) is not MISSING:
+            draft.say(key, value, {}, f'without effect on the env manager {kind or "base"!r}')
+    for key in ('env.manager.step_timeout', 'env.manager.reset_timeout'):
+        if draft.get(key) is None:
+            draft.take(key)
+            draft.say(key, None, {}, 'the default timeout is used')
+
+
+def q_learning(draft: Draft) -> None:
+    """Keeps only the target network update that DI-engine really does."""
+    if draft.policy not in Q_LEARNING:
+        return
+    if draft.policy != 'r2d2':
+        theta = draft.take('policy.learn.target_theta')
+        if theta is not MISSING:
+            reason = 'without effect in DI-engine as well: target_update_freq takes precedence'
+            draft.say('policy.learn.target_theta', theta, {}, reason)
+        return
+    theta = draft.take('policy.learn.target_update_theta')
+    soft = {'policy.learn.target_theta': theta, 'policy.learn.target_update_freq': None}
+    if theta is not MISSING:
+        draft.take('policy.learn.target_update_freq')
+        draft.replace('policy.learn.target_update_theta', theta, soft, '')
+    elif draft.get('policy.learn.target_update_freq') is MISSING:
+        draft.fill(soft | {'policy.learn.target_theta': 0.001})
+
+
+def recurrence(draft: Draft) -> None:
+    """Gives R2D2 the sequence replay buffer and an LSTM as wide as the layer before it."""
+    if draft.policy != 'r2d2':
+        return
+    if draft.get('policy.priority') is False:
+        draft.fill({'policy.priority_IS_weight': False})
+    given = draft.kind('replay_buffer')
+    if given in (None, 'advanced', 'naive'):
+        draft.create['replay_buffer'] = {**section_at(draft.create, ['replay_buffer']), 'type': 'sequence'}
+        new = {'create_config.replay_buffer.type': 'sequence'}
+        draft.say(
+            'create_config.replay_buffer.type', given, new, 'sequences are built from env steps when sampled'
+        )
+    if draft.kind('collector') in (None, 'sample'):
+        draft.fill({'policy.collect.collector.mark_episodes': True})
+    sizes = draft.get('policy.model.encoder_hidden_size_list')
+    if isinstance(sizes, list | tuple) and sizes:
+        draft.fill({'policy.model.lstm_hidden_size': sizes[-1]})
+
+
+def advantages(draft: Draft) -> None:
+    """Converts how PPO and A2C normalise advantages and clip gradients and values."""
+    if draft.policy not in ADVANTAGE:
+        return
+    for name in ('adv_norm', 'normalize_advantage'):
+        given = draft.take(f'policy.learn.{name}')
+        if given is not MISSING:
+            new = {'policy.learn.advantage_norm': 'batch' if given else None}
+            draft.replace(f'policy.learn.{name}', given, new, 'over each batch')
+    kind = draft.take('policy.learn.grad_clip_type', 'clip_norm')
+    limit = draft.take('policy.learn.grad_clip_value')
+    if kind != 'clip_norm':
+        reason = 'gradients are only clipped by their norm, with policy.learn.grad_clip_norm'
+        draft.replace('policy.learn.grad_clip_type', kind, {'policy.learn.grad_clip_norm': None}, reason)
+    elif limit is not MISSING:
+        draft.replace('policy.learn.grad_clip_value', limit, {'policy.learn.grad_clip_norm': limit}, '')
+    if draft.policy == 'ppo':
+        if 'continuous' in (draft.get('policy.action_space'), draft.get('policy.model.action_space')):
+            draft.fill({'policy.model.log_std_init': -0.5})
+        if draft.get('policy.recompute_adv') is False:  # else each epoch clips around values of its own
+            draft.fill({'policy.learn.value_clip': draft.get('policy.learn.clip_ratio', 0.2)})
+
+
+def entropy_weight(draft: Draft) -> None:
+    """Merges SAC's ``auto_alpha`` and ``alpha``."""
+    if draft.policy not in SAC:
+        return
+    key, given = 'policy.learn.auto_alpha', draft.get('policy.learn.alpha', 0.2)
+    learned = draft.take(key)
+    if learned is MISSING and given == 'auto':
+        return
+    if learned is MISSING or learned:
+        new = {'policy.learn.alpha': 'auto', 'policy.learn.init_alpha': given}
+        draft.replace(key, True, new, 'alpha was the initial value')
+    else:
+        draft.replace(key, False, {'policy.learn.alpha': given}, 'a constant')
+
+
+def target_noise(draft: Draft) -> None:
+    """Merges the switch and the size of the noise on target actions."""
+    if draft.policy not in ('ddpg', 'td3'):
+        return
+    is_on = draft.take('policy.learn.noise')
+    sigma, limits = draft.take('policy.learn.noise_sigma', 0.2), draft.take('policy.learn.noise_range')
+    if is_on is not MISSING:
+        size = {'policy.learn.target_noise': sigma if is_on else 0.0}
+        draft.replace('policy.learn.noise', is_on, size, 'its standard deviation')
+    elif draft.policy == 'td3':
+        draft.put('policy.learn.target_noise', sigma)
+    if isinstance(limits, dict) and isinstance(limits.get('max'), int | float):
+        new = {'policy.learn.target_noise_clip': limits['max']}
+        draft.replace('policy.learn.noise_range', limits, new, 'a symmetric range')
+
+
+def hidden_layers(draft: Draft) -> None:
+    """Lists the hidden layers of actor and critics, which DI-engine describes by width and number."""
+    if draft.policy not in ACTOR_CRITIC:
+        return
+    sizes: list[list[Any]] = []
+    taken: dict[str, Any] = {}
+    for part in ('actor', 'critic'):
+        keys = [f'policy.model.{part}_head_hidden_size', f'policy.model.{part}_head_layer_num']
+        found = [draft.take(key) for key in keys]
+        taken |= {key: value for key, value in zip(keys, found, strict=True) if value is not MISSING}
+        width, number = (
+            default if value is MISSING else value for value, default in zip(found, (64, 1), strict=True)
+        )
+        sizes.append([width] * (1 + (number if isinstance(number, int) else 1)))
+    new = 'policy.model.encoder_hidden_size_list'
+    if draft.get(new) is not MISSING:
+        return
+    if not taken:
+        draft.fill({new: sizes[1]})
+        return
+    draft.put(new, sizes[1])
+    reason = (
+        'the layers of actor and critics'
+        if sizes[0] == sizes[1]
+        else f"the critic's, also for the actor, which had {sizes[0]}"
+    )
+    draft.say(', '.join(taken), list(taken.values()), {new: sizes[1]}, reason)
+
+
+def sequences(draft: Draft) -> None:
+    """Converts R2D2's rounds from sequences to env steps and copies ``priority`` to its replay buffer."""
+    if draft.policy != 'r2d2':
+        return
+    draft.fill({f'{SEQUENCES}.priority': draft.get('policy.priority')})
+    count = draft.get('policy.collect.n_sample')
+    lengths = [draft.get(f'{SEQUENCES}.{name}') for name in ('unroll_len', 'burn_in')]
+    if all(isinstance(number, int) for number in (count, *lengths)):
+        steps, reason = count * sum(lengths), f'env steps: {count} sequences of {sum(lengths)}'
+        draft.replace('policy.collect.n_sample', count, {'policy.collect.n_sample': steps}, reason)
+    size = draft.get(f'{SEQUENCES}.replay_buffer_size')
+    reason = 'the same number of env steps; DI-engine counts sequences'
+    draft.say(f'{SEQUENCES}.replay_buffer_size', size, {f'{SEQUENCES}.replay_buffer_size': size}, reason)
+
+
+def equal_shares(draft: Draft) -> None:
+    """Rounds an on-policy ``n_sample`` up to a multiple of the number of envs."""
+    count, envs = draft.get('policy.collect.n_sample'), draft.get('env.collector_env_num', 8)
+    if draft.policy not in ADVANTAGE or not isinstance(count, int) or not isinstance(envs, int):
+        return
+    if count % max(envs, 1):
+        total = -(-count // envs) * envs
+        reason = f'the same number of steps from each of {envs} envs'
+        draft.replace('policy.collect.n_sample', count, {'policy.collect.n_sample': total}, reason)
+
+
+def cloning(draft: Draft) -> None:
+    """Chooses an optimizer that exists here, and names the option for the data that ``serial_pipeline_bc`` takes."""
+    if draft.policy != 'bc':
+        return
+    optimizer = draft.get('policy.learn.optimizer')
+    if isinstance(optimizer, str):
+        known = optimizer.lower() if optimizer.lower() in ('adam', 'rmsprop') else 'adam'
+        reason = (
+            ''
+            if known == optimizer.lower()
+            else 'the closest one in rlframe; its learning_rate may need another value'
+        )
+        draft.replace('policy.learn.optimizer', optimizer, {'policy.learn.optimizer': known}, reason)
+    keys = ('policy.collect.data_path', 'policy.collect.collector.data')
+    if all(draft.get(key) is MISSING for key in keys):
+        draft.say('data_path of serial_pipeline_bc', None, {}, 'set policy.collect.collector.data')
+
+
+def random_start(draft: Draft) -> None:
+    """Limits the random start to the size of the replay buffer."""
+    key, size = 'policy.random_collect_size', draft.get('policy.other.replay_buffer.replay_buffer_size')
+    count = draft.get(key)
+    if isinstance(count, int) and isinstance(size, int) and count > size:
+        draft.replace(key, count, {key: size}, 'the size of the replay buffer')
+
+
+FIRST: tuple[Callable[[Draft], None], ...] = (
+    run_name,
+    device,
+    activation,
+    normalisation,
+    evaluation_episodes,
+    manager_limits,
+    q_learning,
+    recurrence,
+    advantages,
+    entropy_weight,
+    target_noise,
+    hidden_layers,
+    cloning,
+)
+"""Converters that run before the tables are applied."""
+LAST: tuple[Callable[[Draft], None], ...] = (sequences, equal_shares, random_start)
+"""Converters that run after the defaults are filled in."""

@@ -1,0 +1,274 @@
+"""DI-engine 0.5.3 as data: its envs, types, keys and defaults, and their counterparts in rlframe.
+
+``rlframe.config.ding`` reads these tables. Keys are those of the merged config.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+ENVS: dict[str, str] = {
+    'cartpole': 'CartPole-v0',
+    'pendulum': 'Pendulum-v1',
+    'mountain_car': 'MountainCar-v0',
+    'acrobot': 'Acrobot-v1',
+    'bipedalwalker': 'BipedalWalker-v3',
+    'lunarlander': 'LunarLander-v3',
+    'mujoco': '',
+}
+"""Env types of dizoo that wrap a Gymnasium env, and its id if the config has no ``env.env_id``."""
+
+_MUJOCO = [
+    'Ant',
+    'HalfCheetah',
+    'Hopper',
+    'Humanoid',
+    'HumanoidStandup',
+    'InvertedDoublePendulum',
+    'InvertedPendulum',
+    'Pusher',
+    'Reacher',
+    'Swimmer',
+    'Walker2d',
+]
+OLD_IDS: dict[str, str] = {
+    'LunarLander-v2': 'LunarLander-v3',
+    'LunarLanderContinuous-v2': 'LunarLanderContinuous-v3',
+    'Pendulum-v0': 'Pendulum-v1',
+    **{f'{name}-v{version}': f'{name}-v5' for name in _MUJOCO for version in (2, 3)},
+}
+"""Ids that Gymnasium has removed, and their successors."""
+
+TYPES: dict[str, dict[str, str]] = {
+    'env_manager': {'base_v2': 'base', 'subprocess_v2': 'subprocess', 'env_supervisor': 'subprocess'},
+    'policy': {'discrete_sac': 'sac_discrete', 'continuous_bc': 'bc'},
+    'collector': {'zergling': 'sample'},
+    'replay_buffer': {'deque': 'advanced'},
+}
+"""Types with another name in rlframe, by section of ``create_config``."""
+
+PARALLEL = ('commander', 'comm_learner', 'comm_collector')
+"""Sections of ``create_config`` that only the parallel mode has."""
+REWARD_MODELS = ('reward_model', 'world_model')
+"""Sections that change what is learned and have no counterpart."""
+
+INSTEAD = {
+    'rainbow': "'c51' with policy.model.noisy=True, policy.priority=True and policy.nstep=3 is Rainbow.",
+    'ppo_offpolicy': "'ppo' is the on-policy one.",
+    'ppof': "'ppo' has its network and loss as options.",
+}
+"""Advice for some policies that do not exist in rlframe."""
+
+Q_LEARNING = ('dqn', 'c51', 'qrdqn', 'r2d2')
+ACTOR_CRITIC = ('ddpg', 'td3', 'sac', 'sac_discrete')
+SAC = ('sac', 'sac_discrete')
+ON_POLICY = ('ppo', 'a2c', 'bc')
+ADVANTAGE = ('ppo', 'a2c')
+
+RENAMED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ('policy.unroll_len', 'policy.collect.unroll_len', ('dqn', 'c51', 'qrdqn', *ACTOR_CRITIC, *ON_POLICY)),
+    ('policy.unroll_len', 'policy.other.replay_buffer.unroll_len', ('r2d2',)),
+    ('policy.noisy_net', 'policy.model.noisy', Q_LEARNING),
+    ('policy.model.noise', 'policy.model.noisy', Q_LEARNING),
+    ('policy.learn.discount_factor', 'policy.discount_factor', ACTOR_CRITIC),
+    ('policy.learn.learning_rate_q', 'policy.learn.learning_rate_critic', SAC),
+    ('policy.learn.learning_rate_policy', 'policy.learn.learning_rate_actor', SAC),
+    ('policy.learn.grad_norm', 'policy.learn.grad_clip_norm', ADVANTAGE),
+    ('policy.learn.eps', 'policy.learn.adam_eps', ADVANTAGE),
+    ('policy.learn.value_rescale', 'policy.value_rescale', ('r2d2',)),
+    ('policy.burnin_step', 'policy.other.replay_buffer.burn_in', ('r2d2',)),
+    ('policy.learn_unroll_len', 'policy.other.replay_buffer.unroll_len', ('r2d2',)),
+    ('policy.collect.data_path', 'policy.collect.collector.data', ('bc',)),
+    ('policy.collect.collector.collector_num', 'policy.collect.collector.num_collectors', ()),
+)
+"""DI-engine's key, rlframe's key, and the policies concerned (empty: all)."""
+
+_SPACES = 'read from the spaces of the env'
+_PROCESSES = 'one process learns; collector.backend=ray collects in several'
+_MANAGER = 'env_manager.on_error and max_restarts decide how failing envs are handled'
+_FIXED = 'no counterpart'
+_HEADS = 'heads are one linear layer; policy.model.encoder_hidden_size_list lists all hidden layers'
+_DONE = 'episodes cut by a time limit are always bootstrapped, terminated ones never'
+_RESUME = '--resume RUN continues a run'
+_LOAD = 'eval RUN scores a run, policy.init_from=RUN starts from its weights'
+_RATE = 'policy.learn.learning_rate takes a schedule'
+_FILM = 'eval RUN --video DIR films episodes'
+
+UNUSED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ('env.replay_path', _FILM, ()),
+    ('env.replay_path_gif', _FILM, ()),
+    ('env.save_replay_gif', _FILM, ()),
+    ('env.save_replay', _FILM, ()),
+    ('env.act_scale', 'actions are always scaled to the bounds of the env', ()),
+    ('env.use_act_scale', 'actions are always scaled to the bounds of the env', ()),
+    ('env.rew_clip', 'rewards are not clipped; add a wrapper that does to env.wrappers', ()),
+    ('env.is_train', _FIXED, ()),
+    ('env.collector_episode_num', 'policy.collect.n_sample sets how much a round collects', ()),
+    ('env.manager.shared_memory', 'envs in subprocesses always use shared memory', ()),
+    ('env.manager.copy_on_get', _FIXED, ()),
+    ('env.manager.context', _FIXED, ()),
+    ('env.manager.auto_reset', _FIXED, ()),
+    ('env.manager.episode_num', _FIXED, ()),
+    ('env.manager.reset_inplace', _FIXED, ()),
+    ('env.manager.max_retry', _MANAGER, ()),
+    ('env.manager.retry_type', _MANAGER, ()),
+    ('env.manager.retry_waiting_time', _MANAGER, ()),
+    ('env.manager.connect_timeout', 'env_manager.reset_timeout limits the time of a reset', ()),
+    ('policy.load_path', _LOAD, ()),
+    ('policy.learn.learner.load_path', _LOAD, ()),
+    ('policy.learn.resume_training', _RESUME, ()),
+    ('policy.resume_training', _RESUME, ()),
+    ('policy.on_policy', 'set by the policy', ()),
+    ('policy.multi_gpu', _PROCESSES, ()),
+    ('policy.bp_update_sync', _PROCESSES, ()),
+    ('policy.learn.multi_gpu', _PROCESSES, ()),
+    ('policy.learn.learner.learner_num', _PROCESSES, ()),
+    ('policy.learn.learner.send_policy_freq', 'actors get weights with every request', ()),
+    ('policy.collect.collector.update_policy_second', 'actors get weights with every request', ()),
+    ('policy.collect.collector.print_freq', 'collector.collect_print_freq', ()),
+    ('policy.collect.collector.compressor', _FIXED, ()),
+    ('policy.other.commander', 'there is no coordinator; evaluator.eval_freq sets when to evaluate', ()),
+    ('policy.other.replay_buffer.multi_gpu', _PROCESSES, ()),
+    ('policy.other.replay_buffer', 'an on-policy policy has no replay buffer', ON_POLICY),
+    ('policy.other.eps', 'the policy samples its actions', (*ON_POLICY, *SAC)),
+    ('policy.other.replay_buffer.max_use', 'the sequence replay buffer has no such limit', ('r2d2',)),
+    ('policy.other.replay_buffer.max_staleness', 'the sequence replay buffer has none', ('r2d2',)),
+    ('policy.other.replay_buffer.monitor', 'the sequence replay buffer has none', ('r2d2',)),
+    ('policy.other.replay_buffer.thruput_controller', 'the sequence replay buffer has none', ('r2d2',)),
+    ('policy.priority', 'an on-policy policy has no replay buffer', ON_POLICY),
+    ('policy.priority_IS_weight', 'an on-policy policy has no replay buffer', ON_POLICY),
+    ('policy.transition_with_policy_data', _FIXED, ()),
+    ('policy.multi_agent', 'there is one agent', ()),
+    ('policy.command', 'policy.other.eps sets the exploration schedule', ()),
+    ('policy.traj_len_inf', 'a round ends when it has n_sample samples', ()),
+    ('policy.collect.traj_len_inf', 'a round ends when it has n_sample samples', ()),
+    ('policy.collect.collector_env_num', 'env.collector_env_num', ()),
+    ('policy.collect.env_num', 'env.collector_env_num', ()),
+    ('policy.eval.env_num', 'env.evaluator_env_num', ()),
+    ('policy.collect.unroll_len', 'replay_buffer.unroll_len and burn_in', ('r2d2',)),
+    ('policy.collect.collector_logit', _FIXED, ()),
+    ('policy.action_space', _SPACES, ()),
+    ('policy.continuous', _SPACES, ()),
+    ('policy.action_shape', _SPACES, ()),
+    ('policy.model.obs_shape', _SPACES, ()),
+    ('policy.model.action_shape', _SPACES, ()),
+    ('policy.model.action_space', _SPACES, ()),
+    ('policy.model.actor_head_type', _SPACES, ()),
+    ('policy.model.agent_obs_shape', _SPACES, ()),
+    ('policy.model.global_obs_shape', _SPACES, ()),
+    ('policy.model.continuous', _SPACES, ()),
+    ('policy.model.actor_head_hidden_size', _HEADS, ()),
+    ('policy.model.actor_head_layer_num', _HEADS, ()),
+    ('policy.model.critic_head_hidden_size', _HEADS, ()),
+    ('policy.model.critic_head_layer_num', _HEADS, ()),
+    ('policy.model.head_hidden_size', _HEADS, ()),
+    ('policy.model.head_layer_num', _HEADS, ()),
+    ('policy.model.share_encoder', 'actor and critics share nothing', ACTOR_CRITIC),
+    ('policy.model.norm_type', 'networks have no such layers', ()),
+    ('policy.model.dropout', 'networks have no such layers', ()),
+    (
+        'policy.model.sigma_type',
+        'the standard deviation of a Gaussian actor is one parameter per action',
+        ADVANTAGE,
+    ),
+    ('policy.model.fixed_sigma_value', 'policy.model.log_std_init', ADVANTAGE),
+    ('policy.model.bound_type', 'actions are clipped to the bounds of the env', ADVANTAGE),
+    ('policy.model.value_network', 'SAC has no value network', SAC),
+    ('policy.learn.value_network', 'SAC has no value network', SAC),
+    ('policy.learn.reparameterization', 'the actor is always trained by reparameterization', SAC),
+    ('policy.model.lstm_type', 'always an LSTM', ('r2d2',)),
+    ('policy.model.res_link', 'networks have no residual connections', ('r2d2',)),
+    ('policy.recompute_adv', 'advantages are computed once per round', ADVANTAGE),
+    ('policy.nstep_return', 'returns are computed by policy.collect.gae_lambda', ADVANTAGE),
+    ('policy.nstep', 'policy.collect.gae_lambda sets how far advantages look ahead', ADVANTAGE),
+    ('policy.collect.nstep_return', 'returns are computed by policy.collect.gae_lambda', ADVANTAGE),
+    ('policy.collect.nstep', 'policy.collect.gae_lambda sets how far advantages look ahead', ADVANTAGE),
+    ('policy.learn.ppo_param_init', 'networks are always initialized this way', ADVANTAGE),
+    ('policy.learn.betas', "Adam's defaults", ADVANTAGE),
+    ('policy.learn.ignore_done', _DONE, ()),
+    ('policy.learn.init_w', _FIXED, ACTOR_CRITIC),
+    ('policy.learn.log_space', 'the logarithm of the entropy weight is learned', SAC),
+    ('policy.learn.learning_rate_value', 'SAC has no value network', SAC),
+    ('policy.learn.update_per_collect', 'the number of updates per round is epochs times batches', ADVANTAGE),
+    ('policy.learn.update_per_collect', 'one update per batch of the data', ('bc',)),
+    (
+        'policy.learn.train_epoch',
+        'set max_env_step to the number of passes times the number of rows',
+        ('bc',),
+    ),
+    ('policy.learn.show_accuracy', "evaluator.type='metric' scores on held-out data", ('bc',)),
+    ('policy.learn.ce_label_smooth', _FIXED, ('bc',)),
+    ('policy.learn.weight_decay', _FIXED, ('bc',)),
+    ('policy.learn.momentum', _FIXED, ('bc',)),
+    ('policy.learn.lr_decay', _RATE, ('bc',)),
+    ('policy.learn.decay_epoch', _RATE, ('bc',)),
+    ('policy.learn.decay_rate', _RATE, ('bc',)),
+    ('policy.learn.warmup_lr', _RATE, ('bc',)),
+    ('policy.learn.warmup_epoch', _RATE, ('bc',)),
+    ('policy.model.dueling', 'behaviour cloning has no action values', ('bc',)),
+    ('policy.loss_type', 'squared error for continuous, cross entropy for discrete actions', ('bc',)),
+    ('env.collector_env_num', 'the data are recorded, so there is no collector env', ('bc',)),
+    ('policy.collect.n_sample', 'each round is one batch of the data', ('bc',)),
+    ('policy.collect.n_episode', 'each round is one batch of the data', ('bc',)),
+)
+"""Key without a counterpart, what to use instead, and the policies concerned (empty: all)."""
+
+_EPS = {'policy.other.replay_buffer.replay_buffer_size': 10_000}
+_QAC: dict[str, Any] = {
+    'policy.learn.update_per_collect': 1,
+    'policy.other.replay_buffer.replay_buffer_size': 100_000,
+    'policy.random_collect_size': 25_000,
+}
+_VAC: dict[str, Any] = {
+    'policy.model.encoder_hidden_size_list': [128, 128, 64],
+    'policy.model.activation': 'relu',
+    'policy.model.share_encoder': True,
+    'policy.learn.batch_size': 64,
+    'policy.learn.adam_eps': 1e-8,
+}
+_SAC = _QAC | {
+    'policy.random_collect_size': 10_000,
+    'policy.other.replay_buffer.replay_buffer_size': 1_000_000,
+}
+EVERY = {'env.n_evaluator_episode': 4}
+"""DI-engine's defaults that differ from rlframe's, whatever the policy."""
+DEFAULTS: dict[str, dict[str, Any]] = {
+    'dqn': _EPS,
+    'c51': _EPS | {'policy.model.dueling': False},
+    'qrdqn': _EPS | {'policy.model.dueling': False},
+    'r2d2': _EPS
+    | {
+        'policy.priority': True,
+        'policy.priority_IS_weight': True,
+        'policy.discount_factor': 0.997,
+        'policy.nstep': 5,
+        'policy.value_rescale': True,
+        'policy.model.encoder_hidden_size_list': [128, 128, 64],
+        'policy.learn.update_per_collect': 1,
+        'policy.learn.learning_rate': 1e-4,
+        'policy.collect.n_sample': 32,
+        'policy.other.replay_buffer.unroll_len': 80,
+        'policy.other.replay_buffer.burn_in': 20,
+        'policy.other.eps': {'type': 'exp', 'start': 0.95, 'end': 0.05, 'decay': 10_000},
+    },
+    'ppo': _VAC
+    | {
+        'policy.learn.epoch_per_collect': 10,
+        'policy.learn.entropy_weight': 0.0,
+        'policy.learn.value_norm': True,
+    },
+    'a2c': _VAC
+    | {
+        'policy.learn.optimizer': 'adam',
+        'policy.learn.learning_rate': 1e-3,
+        'policy.learn.entropy_weight': 0.01,
+        'policy.collect.discount_factor': 0.9,
+        'policy.collect.gae_lambda': 0.95,
+    },
+    'ddpg': _QAC,
+    'td3': _QAC | {'policy.eval.evaluator.eval_freq': 5000},
+    'sac': _SAC | {'policy.collect.n_sample': 1},
+    'sac_discrete': _SAC,
+    'bc': {'policy.learn.batch_size': 32, 'policy.learn.learning_rate': 1e-5},
+}
+"""DI-engine's defaults that differ from rlframe's, by policy."""

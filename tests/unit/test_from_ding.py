@@ -1,0 +1,562 @@
+"""Configs of DI-engine compile and train as they are, and nobody else's config is taken for one."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from easydict import EasyDict
+
+from rlframe.config import compile_config, from_ding, is_ding, read_config, unread_user_keys
+from rlframe.config.ding_table import DEFAULTS, RENAMED, UNUSED
+from rlframe.entry.__main__ import main
+from rlframe.errors import ConfigError, ConfigErrors, ConfigWarning
+from rlframe.pipeline import SerialPipeline, serial_pipeline
+from rlframe.policy.dqn import DQNPolicy
+from rlframe.worker import (
+    AdvancedReplayBuffer,
+    BaseLearner,
+    InteractionSerialEvaluator,
+    SampleSerialCollector,
+)
+
+ROOT = Path(__file__).parents[2]
+FLAT: dict[str, Any] = json.loads((ROOT / 'tests' / 'data' / 'ding_configs.json').read_text(encoding='utf-8'))
+"""Keys and values of configs of DI-engine 0.5.3, by their names."""
+MISSING_HERE = {'cartpole_impala': 'impala'}
+TRAINED = sorted(set(FLAT) - set(MISSING_HERE))
+SMALL = [
+    'env.collector_env_num=2',
+    'env.evaluator_env_num=2',
+    'env.n_evaluator_episode=2',
+    'env.stop_value=1e9',
+    'env_manager.type=base',
+    'policy.model.encoder_hidden_size_list=[8]',
+    'policy.learn.batch_size=8',
+]
+SMALL_OF = {
+    'ppo': ['policy.collect.n_sample=16', 'policy.learn.epoch_per_collect=2'],
+    'a2c': ['policy.collect.n_sample=16'],
+    'r2d2': ['policy.collect.n_sample=64', 'replay_buffer.unroll_len=4'],
+    'bc': ['policy.collect.collector.data=records.npz'],
+}
+LOCAL = ['collector.backend=local', 'collector.num_collectors=1', 'collector.sync=true']
+EVAL = 'policy.eval.evaluator.eval_freq=2'
+TOYS = {'lunarlander_dqn': 'CartPole-v1', 'lunarlander_cont_sac': 'Pendulum-v1'}
+"""Envs that stand for those whose package is not installed."""
+
+
+def nested(flat: dict[str, Any]) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for key, value in flat.items():
+        *path, name = key.split('.')
+        section = tree
+        for part in path:
+            section = section.setdefault(part, {})
+        section[name] = torch.nn.Tanh() if value == '<Tanh>' else copy.deepcopy(value)
+    return tree
+
+
+def pair_of(name: str) -> tuple[EasyDict, EasyDict]:
+    return tuple(EasyDict(nested(FLAT[name][part])) for part in ('main_config', 'create_config'))  # type: ignore[return-value]
+
+
+def small(name: str) -> list[str]:
+    policy = FLAT[name]['create_config']['policy.type'].removesuffix('_command')
+    words = SMALL + SMALL_OF.get(
+        policy,
+        ['policy.collect.n_sample=4', 'policy.learn.update_per_collect=2', 'policy.random_collect_size=16'],
+    )
+    if policy == 'bc':
+        words.remove('env.collector_env_num=2')
+    if name == 'cartpole_dqn_parallel':
+        words = [*words, *LOCAL]
+    if name in TOYS and importlib.util.find_spec('Box2D') is None:
+        words = [*words, f'env.env_id={TOYS[name]}']
+    return words
+
+
+def compiled(name: str, *overrides: str) -> tuple[Any, list[str]]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter('always')
+        cfg = compile_config(*pair_of(name), overrides=overrides)
+    return cfg, [str(warning.message) for warning in caught if warning.category is ConfigWarning]
+
+
+@pytest.fixture
+def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    obs = rng.normal(size=(64, 4)).astype(np.float32)
+    np.savez(tmp_path / 'records.npz', obs=obs, action=(obs[:, 2] > 0).astype(np.int64))
+    return tmp_path
+
+
+@pytest.mark.parametrize('name', TRAINED)
+def test_config_of_di_engine_compiles_with_one_warning_that_names_every_key_without_a_meaning(
+    name: str,
+) -> None:
+    cfg, texts = compiled(name)
+    assert len(texts) == 1 and 'docs/from_ding.md' in texts[0]
+    for key in FLAT[name]['main_config']:
+        section: Any = cfg
+        for part in key.split('.')[:-1]:
+            section = section.get(part) if isinstance(section, dict) else None
+        is_here = isinstance(section, dict) and key.rpartition('.')[2] in section
+        above = [key.rsplit('.', n)[0] for n in range(key.count('.'))]
+        assert is_here or any(part in texts[0] for part in above), key
+
+
+@pytest.mark.parametrize('name', TRAINED)
+def test_config_of_di_engine_trains_and_every_option_that_is_set_is_read(name: str, records: Path) -> None:
+    cfg, _ = compiled(name, *small(name), 'max_train_iter=6')
+    with SerialPipeline(cfg) as pipeline:
+        before = [parameter.clone() for parameter in pipeline.policy._model.parameters()]
+        pipeline.run()
+        after = list(pipeline.policy._model.parameters())
+        assert pipeline.progress.train_iter >= 6
+    assert any(not torch.equal(one, other) for one, other in zip(before, after, strict=True))
+    assert not unread_user_keys(cfg)
+
+
+@pytest.mark.ray
+def test_config_of_the_parallel_mode_trains_with_ray_actors(records: Path) -> None:
+    words = [word for word in small('cartpole_dqn_parallel') if word not in LOCAL]
+    cfg, _ = compiled('cartpole_dqn_parallel', *words, 'max_train_iter=6')
+    collector = cfg.policy.collect.collector
+    assert (collector.backend, collector.num_collectors, collector.sync) == ('ray', 2, False)
+    with SerialPipeline(cfg) as pipeline:
+        pipeline.run()
+        assert pipeline.progress.train_iter >= 6
+
+
+@pytest.mark.parametrize('name', MISSING_HERE)
+def test_policy_that_does_not_exist_here_is_the_only_thing_that_is_said(name: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        compile_config(*pair_of(name))
+    assert not isinstance(caught.value, ConfigErrors)
+    assert f"DI-engine's policy {MISSING_HERE[name]!r} does not exist in rlframe" in str(caught.value)
+    assert caught.value.where == 'policy.type' and 'r2d2' in caught.value.remedy
+
+
+EXPECTED: dict[str, dict[str, Any]] = {
+    'cartpole_dqn': {
+        'exp_name': 'cartpole_dqn',
+        'env.env_id': 'CartPole-v0',
+        'env.n_evaluator_episode': 5,
+        'policy.learn.learning_rate': 0.001,
+        'policy.other.eps.decay': 10000,
+        'policy.other.replay_buffer.type': 'advanced',
+        'policy.other.replay_buffer.replay_buffer_size': 20000,
+    },
+    'cartpole_ppo': {
+        'policy.learn.value_norm': True,
+        'policy.learn.value_clip': None,
+        'policy.learn.advantage_norm': 'batch',
+        'policy.model.share_encoder': True,
+        'policy.model.activation': 'relu',
+        'policy.model.log_std_init': 0.0,
+        'policy.collect.n_sample': 256,
+    },
+    'cartpole_a2c': {
+        'policy.learn.optimizer': 'adam',
+        'policy.learn.batch_size': 40,
+        'policy.collect.discount_factor': 0.9,
+        'policy.collect.gae_lambda': 0.95,
+    },
+    'cartpole_c51': {'policy.priority': True, 'policy.model.dueling': False, 'policy.model.v_max': 10},
+    'cartpole_r2d2': {
+        'policy.value_rescale': True,
+        'policy.model.lstm_hidden_size': 64,
+        'policy.learn.target_theta': 0.001,
+        'policy.learn.target_update_freq': None,
+        'policy.learn.burn_in': 2,
+        'policy.collect.n_sample': 32 * 42,
+        'policy.collect.unroll_len': 1,
+        'policy.collect.collector.mark_episodes': True,
+        'policy.other.replay_buffer.type': 'sequence',
+        'policy.other.replay_buffer.unroll_len': 40,
+        'policy.other.replay_buffer.burn_in': 2,
+        'policy.other.replay_buffer.priority': False,
+    },
+    'pendulum_sac': {
+        'policy.learn.learning_rate_critic': 0.001,
+        'policy.learn.learning_rate_actor': 0.001,
+        'policy.learn.alpha': 'auto',
+        'policy.learn.init_alpha': 0.2,
+        'policy.discount_factor': 0.99,
+        'policy.model.encoder_hidden_size_list': [128, 128],
+    },
+    'pendulum_ddpg': {
+        'policy.learn.target_noise': 0.0,
+        'policy.model.encoder_hidden_size_list': [64, 64],
+        'policy.collect.noise_sigma': 0.1,
+        'policy.other.replay_buffer.max_use': 16,
+    },
+    'pendulum_ppo': {
+        'policy.model.activation': 'tanh',
+        'policy.model.log_std_init': -0.5,
+        'policy.learn.advantage_norm': 'batch',
+        'policy.collect.n_sample': 5000,
+    },
+    'lunarlander_dqn': {
+        'env.env_id': 'LunarLander-v3',
+        'env.manager.type': 'subprocess',
+        'policy.cuda': None,
+        'policy.device': 'auto',
+        'policy.other.eps.decay': 50000,
+    },
+    'lunarlander_cont_sac': {
+        'env.env_id': 'LunarLanderContinuous-v3',
+        'policy.random_collect_size': 10000,
+        'policy.model.encoder_hidden_size_list': [64, 64],
+    },
+    'cartpole_dqn_parallel': {
+        'env.n_evaluator_episode': 5,
+        'policy.type': 'dqn',
+        'policy.collect.collector.type': 'sample',
+        'policy.collect.collector.backend': 'ray',
+        'policy.collect.collector.num_collectors': 2,
+    },
+}
+"""What some options are here, of those that have another name, unit or default there."""
+
+
+def at(cfg: Any, key: str) -> Any:
+    for name in key.split('.'):
+        cfg = cfg[name]
+    return cfg
+
+
+@pytest.mark.parametrize('name', EXPECTED)
+def test_options_of_di_engine_have_their_meaning_here(name: str) -> None:
+    cfg, _ = compiled(name)
+    assert {key: at(cfg, key) for key in EXPECTED[name]} == EXPECTED[name]
+
+
+def dqn(main: dict[str, Any] | None = None, create: dict[str, Any] | None = None) -> tuple[Any, Any]:
+    """Returns a config of DI-engine with more keys."""
+    pair = [nested(FLAT['cartpole_dqn'][part]) for part in ('main_config', 'create_config')]
+    for base, more in zip(pair, (main, create), strict=True):
+        for key, value in (more or {}).items():
+            *path, name = key.split('.')
+            section = base
+            for part in path:
+                section = section.setdefault(part, {})
+            section[name] = value
+    return pair[0], pair[1]
+
+
+def of_policy(policy: str, **main: Any) -> Any:
+    """Returns the compiled config of a policy of which DI-engine's config says nothing but ``main``."""
+    keys = {key.replace('__', '.'): value for key, value in main.items()}
+    base = {} if policy == 'bc' else {'policy.collect.n_sample': 16}
+    pair = nested(base | keys), nested({'env.type': 'pendulum', 'policy.type': policy})
+    with pytest.warns(ConfigWarning, match='DI-engine'):
+        return compile_config(*pair)
+
+
+def test_translation_leaves_the_pair_as_it_is_and_lists_its_changes() -> None:
+    pair = pair_of('pendulum_sac')
+    before = copy.deepcopy(pair)
+    first, second = from_ding(*pair), from_ding(*pair)
+    assert pair == before and first == second
+    changes = {change.key: change for change in first.changes}
+    assert changes['policy.learn.learning_rate_q'].became == {'policy.learn.learning_rate_critic': 0.001}
+    assert (
+        changes['policy.learn.ignore_done'].became == {} and changes['policy.learn.ignore_done'].value is True
+    )
+    assert not is_ding(first.create_config)
+    compile_config(first.main_config, first.create_config)  # without a warning
+
+
+def test_di_engines_modules_are_not_imported_and_the_users_own_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in ('ding', 'dizoo'):
+        (tmp_path / f'{name}.py').write_text("raise AssertionError('imported')")
+    (tmp_path / 'own_parts_of_ding_user.py').write_text('')
+    names = ['dizoo.classic_control', 'ding.model', 'own_parts_of_ding_user']
+    with pytest.warns(ConfigWarning):
+        cfg = compile_config(*dqn({}, {'env.import_names': names, 'import_names': names}))
+    assert cfg.env.import_names == cfg.import_names == names[2:]
+
+
+@pytest.mark.parametrize('file', sorted((ROOT / 'configs').glob('*.py')), ids=lambda file: file.stem)
+def test_shipped_configs_are_not_taken_for_di_engines(file: Path) -> None:
+    assert not is_ding(read_config(file)[1])
+
+
+@pytest.mark.parametrize(
+    'create',
+    [
+        {},
+        {'env': None},
+        {'env': {'type': 3}},
+        {'env': {'type': []}},
+        {'policy': 'dqn'},
+        {'commander': {'type': 'solo'}},
+    ],
+)
+def test_any_create_config_can_be_asked_whose_it_is(create: Any) -> None:
+    assert is_ding(create) is ('commander' in create)
+
+
+def test_misspelt_key_in_a_config_of_di_engine_is_still_an_error() -> None:
+    with pytest.raises(ConfigError, match=r'learning_rat is not a known key. Did you mean .*learning_rate'):
+        compile_config(*dqn({'policy.learn.learning_rat': 0.1}))
+
+
+def test_di_engines_keys_are_unknown_in_a_config_of_rlframe() -> None:
+    pair = {'env': {'env_id': 'Pendulum-v1'}}, {'policy': {'type': 'sac'}}
+    for key in ('policy.learn.learning_rate_q', 'policy.load_path', 'env.replay_path'):
+        with pytest.raises(ConfigError, match=f'{key} is not a known key'):
+            compile_config(*pair, overrides={key: 1})
+
+
+def test_overrides_are_laid_over_the_translation() -> None:
+    cfg, _ = compiled('pendulum_sac', 'policy.learn.learning_rate_critic=0.5', 'env.env_id=Some-v0')
+    assert cfg.policy.learn.learning_rate_critic == 0.5 and cfg.env.env_id == 'Some-v0'
+
+
+def test_env_that_is_not_known_has_to_be_given() -> None:
+    pair = dqn({}, {'env.type': 'smac', 'env.import_names': ['dizoo.smac.envs.smac_env']})
+    with pytest.raises(
+        ConfigError, match="no Gymnasium env is known for DI-engine's env type 'smac'"
+    ) as caught:
+        compile_config(*pair)
+    assert caught.value.where == 'env.type' and 'env.env_id=' in str(caught.value)
+    for overrides in (['env.env_id=CartPole-v1'], {'env.env_id': 'CartPole-v1'}):
+        with pytest.warns(ConfigWarning):
+            assert compile_config(*pair, overrides=overrides).env.env_id == 'CartPole-v1'  # type: ignore[arg-type]
+    with pytest.warns(ConfigWarning, match="dizoo's wrappers"):
+        named = dqn({'env.env_id': 'MiniGrid-Empty-8x8-v0'}, {'env.type': 'minigrid'})
+        assert compile_config(*named).env.type == 'gym'
+
+
+@pytest.mark.parametrize(
+    ('main', 'create', 'text'),
+    [
+        ({}, {'policy.type': 'qmix_command'}, r"policy 'qmix_command' does not exist in rlframe\. Policies"),
+        ({}, {'policy.type': 'rainbow'}, r"policy 'rainbow' does not exist in rlframe\. 'c51' with"),
+        ({}, {'reward_model.type': 'rnd'}, 'reward model does not exist'),
+        ({'world_model.train_freq': 1}, {}, 'world model does not exist'),
+        ({'policy.action_space': 'hybrid'}, {}, 'hybrid action spaces'),
+        ({'policy.multi_agent': True}, {}, 'one policy for several agents'),
+    ],
+)
+def test_what_would_learn_something_else_is_one_error(
+    main: dict[str, Any], create: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(ConfigError, match=text) as caught:
+        compile_config(*dqn(main, create))
+    assert not isinstance(caught.value, ConfigErrors)
+
+
+@pytest.mark.parametrize(
+    'name', ['cartpole_bc', 'cartpole_ppo', 'cartpole_r2d2', 'pendulum_ddpg', 'pendulum_sac']
+)
+def test_values_that_mean_nothing_are_left_to_the_check_of_the_config(name: str) -> None:
+    parts = ('main_config', 'create_config')
+    pair = [nested(FLAT[name][part]) for part in parts]
+    for part, tree in zip(parts, pair, strict=True):
+        leaves = FLAT[name][part]
+        for key in sorted({leaf.rsplit('.', n)[0] for leaf in leaves for n in range(leaf.count('.') + 1)}):
+            *path, last = key.split('.')
+            section = tree
+            for step in path:
+                section = section[step]
+            right = section[last]
+            for junk in (None, -1, float('nan'), 'x', ['x'], {'max': 'x'}, True):
+                section[last] = junk
+                try:
+                    from_ding(*pair)
+                except ConfigError as error:
+                    assert str(error)
+            section[last] = right
+
+
+def test_policy_of_the_users_own_module_is_looked_for_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / 'module_without_qmix.py').write_text('')
+    pair = dqn({}, {'policy.type': 'qmix', 'policy.import_names': ['module_without_qmix']})
+    with pytest.raises(ConfigError, match="unknown policy 'qmix'"):
+        compile_config(*pair)
+
+
+def test_units_of_rounds_are_rlframes() -> None:
+    cfg = of_policy('ppo', policy__collect__n_sample=100, env__collector_env_num=8)
+    assert cfg.policy.collect.n_sample == 104
+    cfg = of_policy('r2d2', policy__collect__n_sample=2, policy__burnin_step=3, policy__learn_unroll_len=7)
+    assert cfg.policy.collect.n_sample == 20
+    cfg = of_policy(
+        'r2d2', policy__priority=False, policy__unroll_len=8, policy__learn__target_update_freq=50
+    )
+    assert cfg.policy.collect.n_sample == 16 * (8 + 20) and not cfg.policy.other.replay_buffer.priority
+    assert (cfg.policy.learn.target_update_freq, cfg.policy.learn.target_theta) == (50, None)
+
+
+def test_noise_of_td3_and_constant_temperature_of_sac_are_read() -> None:
+    learn = dict(noise=True, noise_sigma=0.3, noise_range=dict(min=-0.4, max=0.4))
+    cfg = of_policy('td3', policy__learn=learn).policy
+    assert (cfg.learn.target_noise, cfg.learn.target_noise_clip) == (0.3, 0.4)
+    assert of_policy('td3', policy__learn=dict(noise=False)).policy.learn.target_noise == 0
+    cfg = of_policy('sac', policy__learn=dict(auto_alpha=False, alpha=0.5)).policy
+    assert cfg.learn.alpha == 0.5
+    assert of_policy('discrete_sac').policy.type == 'sac_discrete'
+
+
+def test_limits_of_envs_in_processes_are_kept_where_there_are_processes() -> None:
+    manager = dict(step_timeout=5, reset_timeout=None, wait_num=2, step_wait_timeout=0.5)
+    found = {}
+    for kind in ('base', 'subprocess', 'async_subprocess'):
+        main_config, create_config = dqn({'env.manager': dict(manager)}, {'env_manager.type': kind})
+        with pytest.warns(ConfigWarning):
+            found[kind] = compile_config(main_config, create_config).env.manager
+    assert 'step_timeout' not in found['base']
+    assert (found['subprocess'].step_timeout, found['subprocess'].reset_timeout) == (5, 120)
+    assert (found['async_subprocess'].wait_num, found['async_subprocess'].wait_timeout) == (2, 0.5)
+
+
+def test_random_start_is_at_most_what_the_replay_buffer_holds() -> None:
+    cfg = of_policy('td3', policy__other__replay_buffer__replay_buffer_size=500)
+    assert cfg.policy.random_collect_size == 500
+    assert of_policy('td3').policy.random_collect_size == 25_000
+
+
+def test_optimizer_of_cloning_is_one_that_exists() -> None:
+    assert of_policy('bc', policy__learn__optimizer='SGD').policy.learn.optimizer == 'adam'
+    assert of_policy('bc', policy__learn__optimizer='RMSprop').policy.learn.optimizer == 'rmsprop'
+
+
+def test_import_of_di_engine_in_a_file_is_told_how_to_change(tmp_path: Path) -> None:
+    file = tmp_path / 'config.py'
+    file.write_text('from ding.entry import serial_pipeline_onpolicy\n')
+    with pytest.raises(ConfigError, match='import serial_pipeline') as caught:
+        read_config(file)
+    assert caught.value.where == f'{file}:1'
+
+
+def test_gradients_and_values_are_limited_as_in_di_engine() -> None:
+    assert of_policy('ppo', policy__learn__grad_clip_value=2.0).policy.learn.grad_clip_norm == 2.0
+    learn = dict(grad_clip_type='clip_value', grad_clip_value=1.0)
+    assert of_policy('ppo', policy__learn=learn).policy.learn.grad_clip_norm is None
+    cfg = of_policy('ppo', policy__recompute_adv=False, policy__learn__clip_ratio=0.3)
+    assert cfg.policy.learn.value_clip == 0.3
+    assert of_policy('a2c', policy__learn__grad_norm=3.0).policy.learn.grad_clip_norm == 3.0
+
+
+@pytest.mark.parametrize('policy', DEFAULTS)
+def test_every_key_that_the_tables_set_is_an_option_and_none_that_they_drop(policy: str) -> None:
+    """What an option is called can change, and the tables have to follow; a new option must not be dropped."""
+    cfg = of_policy(policy)
+    declared = {key for key, _ in leaves(cfg)}
+    sections = {key.rpartition('.')[0] for key in declared}
+    for key, value in DEFAULTS[policy].items():
+        wanted = value if key != 'policy.collect.n_sample' else at(cfg, key)
+        assert at(cfg, key) == wanted or key == 'policy.collect.n_sample', key
+    for _, new, policies in RENAMED:
+        if policy in policies:
+            assert new in declared, new
+    dropped = {key for key, _, policies in UNUSED if not policies or policy in policies}
+    kept = {
+        'policy.on_policy', 'policy.model.obs_shape', 'policy.model.action_shape', 'policy.other.replay_buffer',
+        'policy.collect.unroll_len', 'policy.collect.n_sample', 'policy.collect.n_episode', 'env.collector_env_num',
+    }  # fmt: skip
+    assert not (dropped - kept) & (declared | sections)
+
+
+def leaves(tree: Any, prefix: str = '') -> list[tuple[str, Any]]:
+    found = []
+    for name, value in dict.items(tree):
+        found += leaves(value, f'{prefix}{name}.') if isinstance(value, dict) else [(prefix + name, value)]
+    return found
+
+
+def write(folder: Path, name: str) -> Path:
+    """Writes a config as DI-engine's files are."""
+    file = folder / f'{name}_config.py'
+    parts = [nested({k: v for k, v in FLAT[name][part].items() if v != '<Tanh>'}) for part in FLAT[name]]
+    file.write_text(
+        f'from easydict import EasyDict\n\n{name}_config = EasyDict(dict({parts[0]!r}))\n'
+        f'main_config = {name}_config\n'
+        f'create_config = EasyDict({parts[1]!r})\n\n'
+        "if __name__ == '__main__':\n    from ding.entry import serial_pipeline\n"
+        '    serial_pipeline((main_config, create_config), seed=0)\n'
+    )
+    return file
+
+
+def test_file_of_di_engine_trains_and_resumes_on_the_command_line(
+    records: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write(records, 'cartpole_dqn')
+    assert main(['-c', str(file), '--train-iter', '6', EVAL, *small('cartpole_dqn')]) == 0
+    said = capsys.readouterr().err
+    assert said.count('rlframe: warning') == 1 and 'policy.load_path' in said
+    assert not is_ding(read_config('cartpole_dqn_seed0/total_config.py')[1])
+    assert main(['--resume', 'cartpole_dqn_seed0', '--train-iter', '8']) == 0
+    assert 'DI-engine' not in capsys.readouterr().err
+    assert (
+        main(
+            [
+                '--resume',
+                'cartpole_dqn_seed0',
+                '-c',
+                str(file),
+                '--train-iter',
+                '10',
+                EVAL,
+                *small('cartpole_dqn'),
+            ]
+        )
+        == 0
+    )
+
+
+def test_pair_of_di_engine_can_be_given_to_serial_pipeline(records: Path) -> None:
+    with pytest.warns(ConfigWarning, match='DI-engine config'):
+        policy = serial_pipeline(
+            list(pair_of('cartpole_a2c')),
+            seed=0,
+            max_train_iter=2,
+            overrides=[EVAL, *small('cartpole_a2c')],  # type: ignore[arg-type]
+        )
+    assert policy is not None
+
+
+def test_compile_config_is_called_as_in_di_engine() -> None:
+    main_config, create_config = pair_of('cartpole_dqn')
+    with pytest.warns(ConfigWarning):
+        cfg = compile_config(main_config, seed=3, auto=True, create_cfg=create_config, save_cfg=True)
+        same = compile_config(main_config, create_config, seed=3)
+    assert cfg == same and cfg.seed == 3
+    with pytest.raises(ConfigError, match='create_config: bad value; got None, expected a dict'):
+        compile_config(main_config)
+
+
+@pytest.mark.parametrize(
+    'worker',
+    [BaseLearner, SampleSerialCollector, InteractionSerialEvaluator, AdvancedReplayBuffer, DQNPolicy],
+)
+def test_default_config_is_a_copy_that_names_its_class(worker: Any) -> None:
+    first, second = worker.default_config(), worker.default_config()
+    assert isinstance(first, EasyDict) and first.cfg_type == f'{worker.__name__}Dict'
+    first.cfg_type = 'changed'
+    assert second.cfg_type == worker.default_config().cfg_type != 'changed'
+
+
+def test_every_key_that_is_translated_is_documented() -> None:
+    text = (ROOT / 'docs' / 'from_ding.md').read_text(encoding='utf-8')
+    keys = {key for key, *_ in (*RENAMED, *UNUSED)}
+    assert not [key for key in sorted(keys) if f'`{key}`' not in text]
