@@ -18,9 +18,14 @@ __all__ = ['__version__', 'load']
 
 
 def load(
-    path: str | Path, *, device: str | None = None, stack_frames: bool = True, allow_import: bool = False
+    path: str | Path,
+    *,
+    device: str | None = None,
+    stack_frames: bool = True,
+    trust: bool = False,
+    allow_import: bool = False,
 ) -> LoadedPolicy:
-    """Loads a policy that was exported, to act with: ``rlframe.load(path).act(obs)``.
+    """Loads an exported policy: ``rlframe.load(path).act(obs)``.
 
     Neither the training config nor the env is needed.
 
@@ -30,7 +35,9 @@ def load(
             where there is one.
         stack_frames: Whether to stack frames for a policy that sees several; False: observations come stacked, as a wrapper
             does it.
-        allow_import: Whether the policy's own modules may be imported, where it has any; only for folders that you trust.
+        trust: Whether to import the custom modules of a policy that somebody else exported; only for folders that you
+            trust. Otherwise only rlframe and Gymnasium are imported.
+        allow_import: Old name of ``trust``.
 
     Raises:
         CheckpointNotFoundError: If there is none.
@@ -40,4 +47,4 @@ def load(
     """
     from rlframe.export.loaded import load_policy
 
-    return load_policy(path, device=device, stack_frames=stack_frames, allow_import=allow_import)
+    return load_policy(path, device=device, stack_frames=stack_frames, trust=trust or allow_import)

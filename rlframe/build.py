@@ -14,7 +14,7 @@ import numpy as np
 from rlframe.data.dataset import COLLECTOR_DATA, check_source
 from rlframe.data.observation import obs_dtype
 from rlframe.data.timestep import EnvSpec
-from rlframe.errors import CheckpointMismatchError, ResourceError
+from rlframe.errors import CheckpointMismatchError, ResourceError, named_during
 from rlframe.registry import (
     BUFFER_REGISTRY,
     ENV_MANAGER_REGISTRY,
@@ -23,9 +23,11 @@ from rlframe.registry import (
     SERIAL_COLLECTOR_REGISTRY,
     SERIAL_EVALUATOR_REGISTRY,
 )
-from rlframe.utils.checkpoint import compare_configs, load_checkpoint
+from rlframe.utils.checkpoint import compare_configs, load_checkpoint, schema
 from rlframe.utils.field import ResolvedConfig
+from rlframe.utils.ray_session import check_installed
 from rlframe.utils.seed import component_rng
+from rlframe.utils.serialize import to_bytes
 
 if TYPE_CHECKING:
     from rlframe.envs import EnvFactory, IEnvManager
@@ -58,16 +60,27 @@ def make_collector_env(cfg: ResolvedConfig, factory: EnvFactory) -> Any:
     """Makes what training samples come from: envs, actors that have envs, or the data of a collector that steps none."""
     section = cfg.policy.collect.collector
     if section.get('backend') == 'ray':
+        check_installed('policy.collect.collector.backend')
         from rlframe.remote import MakeCollector
         from rlframe.worker.collector.ray_pool import ActorPool
 
-        return ActorPool(section, make=MakeCollector(cfg, factory))
+        return ActorPool(section, make=_portable(MakeCollector(cfg, factory)))
     kind: Any = SERIAL_COLLECTOR_REGISTRY.get_cls(section)
     data = kind.open_data(section) if hasattr(kind, 'open_data') else None
     if data is None:
         return make_env(cfg, factory, cfg.env.collector_env_num)
     check_source(data, factory.spec, COLLECTOR_DATA)
     return data
+
+
+def _portable(make: Any) -> Any:
+    """Returns a factory of the parts in actors; fails before Ray starts and a run folder is created if it cannot be pickled.
+
+    Raises:
+        SerializationError: With the path to the part that cannot be handed over.
+    """
+    to_bytes(make, 'make')
+    return make
 
 
 def make_evaluator_env(
@@ -80,12 +93,13 @@ def make_evaluator_env(
     """
     section = cfg.policy.eval.evaluator
     if section.get('backend') == 'ray':
+        check_installed('policy.eval.evaluator.backend')
         from rlframe.remote import MakeEvaluator
         from rlframe.worker.collector.ray_evaluator import EvaluatorActor
         from rlframe.worker.collector.ray_options import pool_options
         from rlframe.worker.collector.ray_pool import ActorPool
 
-        make = MakeEvaluator(cfg, factory)
+        make = _portable(MakeEvaluator(cfg, factory))
         return ActorPool(pool_options(section), EvaluatorActor, 'policy.eval.evaluator', make)
     kind: Any = SERIAL_EVALUATOR_REGISTRY.get_cls(section)
     if hasattr(kind, 'open_data'):
@@ -98,7 +112,8 @@ def make_evaluator_env(
     if own:
         cfg = copy.deepcopy(cfg)
         cfg.env.manager.update(own)
-    return make_env(cfg, factory, env_num, render_mode)
+    with named_during('evaluation'):
+        return make_env(cfg, factory, env_num, render_mode)
 
 
 def make_policy(
@@ -112,12 +127,51 @@ def make_policy(
     from rlframe.policy import create_policy
 
     saved = load_checkpoint(cfg.policy.init_from, buffer=False) if cfg.policy.init_from else None
+    if saved is not None and model is None:
+        check_network(cfg, spec, *saved, cfg.policy.init_from)
     policy = create_policy(cfg.policy, spec, model=model, enable_field=fields, seed=cfg.seed, rank=rank)
     if saved is not None:
         load_network(policy, *saved, cfg, cfg.policy.init_from)
         if fields is None or 'learn' in fields:
             policy.reset_targets()
     return policy
+
+
+def check_network(
+    cfg: ResolvedConfig, spec: EnvSpec, state: Mapping[str, Any], manifest: Mapping[str, Any], where: str
+) -> None:
+    """Compares the network of a config with that of a checkpoint, before allocating memory for it.
+
+    Raises:
+        CheckpointMismatchError: If they differ; the layers and the config keys that differ are named.
+    """
+    from rlframe.policy.network_check import check_network
+
+    with named_mismatch(manifest, cfg, where):
+        check_network(cfg.policy, spec, _policy_state(state)['model'])
+
+
+def _policy_state(state: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the state of the policy in the state of a checkpoint, of a pipeline or of a learner."""
+    learner = state.get('learner')
+    holder = state if 'policy' in state or not isinstance(learner, Mapping) else learner
+    found = holder.get('policy')
+    if not isinstance(found, Mapping) or 'model' not in found:
+        raise CheckpointMismatchError('this checkpoint contains no policy network')
+    return found
+
+
+def check_policy(cfg: ResolvedConfig, spec: EnvSpec) -> None:
+    """Checks that the config's policy can act in an env, without creating the policy.
+
+    Raises:
+        IncompatibleError: With what the policy supports, what the env has, and policies that fit.
+    """
+    from rlframe.policy.compatibility import check_fit
+
+    kind: Any = POLICY_REGISTRY.get(cfg.policy.type)
+    if hasattr(kind, 'supported_actions'):
+        check_fit(kind, spec)
 
 
 def load_network(
@@ -133,21 +187,18 @@ def load_network(
         where: Where the checkpoint is.
 
     Raises:
-        CheckpointMismatchError: If it holds no network or another one; the layers and the config keys that differ are
-            named.
+        CheckpointMismatchError: If it holds no network or another one; policies, envs, layers and config keys that differ
+            are named.
     """
-    with named_mismatch(manifest, cfg, where):
-        holder = state if 'policy' in state else state.get('learner', {})
-        if 'model' not in holder.get('policy', {}):
-            raise CheckpointMismatchError('this checkpoint holds no network of a policy')
-        saved = holder['policy']
+    with named_mismatch(manifest, cfg, where), schema.loading(where), schema.part('policy'):
+        saved = _policy_state(state)
         parts = policy.collect_mode.state_dict().keys() | saved.keys() & {'normalizer'}
         policy.collect_mode.load_state_dict({name: saved[name] for name in parts if name in saved})
 
 
 @contextmanager
 def named_mismatch(manifest: Mapping[str, Any], cfg: ResolvedConfig, where: str) -> Iterator[None]:
-    """Adds to a ``CheckpointMismatchError`` which checkpoint it is and which keys of ``policy.model`` differ."""
+    """Adds to a ``CheckpointMismatchError`` which checkpoint it is, and which policies, envs and keys of ``policy.model`` differ."""
     try:
         yield
     except CheckpointMismatchError as error:
@@ -157,9 +208,26 @@ def named_mismatch(manifest: Mapping[str, Any], cfg: ResolvedConfig, where: str)
             *compare_configs(saved.get('model', {}), cfg.policy.model, 'policy.model.'),
         ]
         error.where = where
+        here, there = (cfg.policy.type, env_name(cfg.env)), _made_by(manifest)
+        if here != there:
+            places = (f'policy {policy!r} in {env}' for policy, env in (there, here))
+            error.message = f'it was saved by {" and is given to ".join(places)}: {error.message}'
         if differing and 'config' in manifest:
             error.remedy = f'Keys that differ: {"; ".join(differing)}.'
         raise
+
+
+def _made_by(manifest: Mapping[str, Any]) -> tuple[str, str]:
+    """Returns the type of the policy that a checkpoint is of, and the env in which it was trained."""
+    saved = manifest.get('config', {}).get('main_config', {}).get('env', {})
+    name = env_name(saved) if 'env_id' in saved else manifest.get('env', 'an unknown env')
+    return manifest.get('policy', 'of an unknown type'), name
+
+
+def env_name(section: Mapping[str, Any]) -> str:
+    """Returns how the ``env`` section of a config names its env."""
+    env_id = section.get('env_id', 'an unknown env')
+    return env_id if isinstance(env_id, str) else getattr(env_id, '__qualname__', repr(env_id))
 
 
 def random_actor(cfg: ResolvedConfig, policy: Policy, spec: EnvSpec, rank: int = 0) -> CollectMode:
@@ -248,6 +316,17 @@ def make_collector(cfg: ResolvedConfig, env: Any, policy: Policy, **common: Any)
     )
 
 
+def collector_state(cfg: ResolvedConfig, state: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Converts the state of a collector to the backend of this config, whichever backend saved it.
+
+    Raises:
+        CheckpointMismatchError: If several actors saved it and this process is to continue.
+    """
+    from rlframe.worker.collector.backend_state import in_process
+
+    return state if cfg.policy.collect.collector.get('backend') == 'ray' else in_process(state)
+
+
 def collecting_policy(cfg: ResolvedConfig, policy: Policy) -> Any:
     """Returns who acts in the collector's envs: the policy, together with its past selves where the config says so."""
     options = cfg.policy.collect.collector.get('past_selves')
@@ -299,6 +378,18 @@ def make_commander(cfg: ResolvedConfig, pipeline: SerialPipeline) -> BaseSerialC
 
     workers = (pipeline.learner, pipeline.collector, pipeline.evaluator, pipeline.replay_buffer)
     return BaseSerialCommander({}, *workers, policy=pipeline.policy.command_mode)
+
+
+def fill_at_random(pipeline: SerialPipeline) -> None:
+    """Fills the replay buffer with data of random actions, if the config asks for it."""
+    cfg, collector, buffer = pipeline.cfg, pipeline.collector, pipeline.replay_buffer
+    count = cfg.policy.random_collect_size
+    if count == 0 or buffer is None:
+        return
+    collector.reset_policy(random_actor(cfg, pipeline.policy, pipeline.factory.spec))
+    collected = collector.collect(count, random_collect=True, record_random_collect=False)
+    collector.reset_policy(collecting_policy(cfg, pipeline.policy))
+    buffer.push(collector.training_data(collected), pipeline.progress.envstep)
 
 
 def films(cfg: ResolvedConfig) -> bool:

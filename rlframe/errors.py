@@ -6,6 +6,8 @@ the *remedy*. They survive ``copy.copy`` and pickle, which is how Ray and subpro
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -67,6 +69,10 @@ class ConfigWarning(UserWarning):
     """A config that can be used but probably does not do what was meant."""
 
 
+class RunWarning(UserWarning):
+    """A run that may not do what its user expects."""
+
+
 class RegistryError(ConfigError, KeyError):
     """A component name that is not registered, or is registered twice."""
 
@@ -113,6 +119,10 @@ class CheckpointCorruptError(CheckpointError):
     """A checkpoint file that is not what its manifest says."""
 
 
+class CheckpointStateError(CheckpointCorruptError):
+    """A part of a checkpoint's state is missing or invalid; the message names it."""
+
+
 class CheckpointMismatchError(CheckpointError):
     """A checkpoint of another network, algorithm or env."""
 
@@ -157,6 +167,14 @@ class ActorFailedError(RLFrameError):
     """An exception in a Ray actor that cannot be had in this process."""
 
 
+class RunEndedError(RLFrameError):
+    """Code of a run, such as an env, tried to end the process."""
+
+
+class TrialStoppedError(RLFrameError, RuntimeError):
+    """A trial was used after it had been stopped."""
+
+
 class StallError(RLFrameError, TimeoutError):
     """A run that makes no progress, in a process that somebody supervises."""
 
@@ -197,3 +215,15 @@ class HookError(RLFrameError, ValueError):
     """A learner hook that is declared wrongly."""
 
     exit_code = 2
+
+
+@contextmanager
+def named_during(what: str) -> Iterator[None]:
+    """Prefixes the message of every rlframe error that the block raises with ``what`` and a colon."""
+    try:
+        yield
+    except RLFrameError as error:
+        if not error.message.startswith(f'{what}: '):
+            error.message = f'{what}: {error.message}'
+            error.args = (error.message,)
+        raise

@@ -1,32 +1,59 @@
-"""From a config file and a command line to one tree in which every key is declared and every value possible.
+"""Compiles a config file and a command line into one tree in which every key is declared and every value valid.
 
-``reader`` reads files, ``tree`` lays out what the user said, ``schema`` finds the options of the chosen classes, ``rules``
-holds what no single component can judge, ``compile`` brings these together, ``writer`` writes the result and ``changes``
-compares it to that of a run that is resumed. Nothing here
-imports torch, gymnasium or ray.
+``reader`` reads files, ``tree`` merges the user's settings, ``schema`` finds the options of the chosen classes, ``rules``
+checks options across components, ``compile`` combines these steps, ``writer`` writes the result and ``changes`` compares it
+with the config of a resumed run. ``trust`` checks what a foreign config may set, ``ding`` translates DI-engine configs before
+any of this, and ``own_parts`` finds parts that only the running program can create. Nothing here imports torch,
+gymnasium or ray.
 """
 
-from rlframe.config.changes import changeable, check_changes, check_code, named_code, without_records
+from rlframe.config.changes import as_played, changeable, check_changes, modules_of
 from rlframe.config.compile import FORWARDED, compile_config, split_config, unread_user_keys
-from rlframe.config.reader import read_config
-from rlframe.config.tree import full_key, parse_overrides, parse_value, section_at
+from rlframe.config.ding import Translation, from_ding, is_ding
+from rlframe.config.own_parts import warn_of_own_parts, with_env
+from rlframe.config.reader import config_pair, read_config
+from rlframe.config.tree import full_key, leaf_keys, parse_overrides, parse_value, section_at
+from rlframe.config.trust import (
+    Reaching,
+    check_trust,
+    config_of,
+    declared_reaching,
+    foreign_type,
+    named_modules,
+    reaching_values,
+    refuse_or_tell,
+)
 from rlframe.config.writer import config_data, write_total_config
 
 __all__ = [
     'FORWARDED',
+    'Reaching',
+    'Translation',
+    'as_played',
     'changeable',
     'check_changes',
-    'check_code',
+    'check_trust',
     'compile_config',
     'config_data',
+    'config_of',
+    'config_pair',
+    'declared_reaching',
+    'foreign_type',
+    'from_ding',
     'full_key',
-    'named_code',
+    'is_ding',
+    'leaf_keys',
+    'modules_of',
+    'named_modules',
     'parse_overrides',
     'parse_value',
+    'reaching_values',
     'read_config',
+    'refuse_or_tell',
     'section_at',
     'split_config',
     'unread_user_keys',
-    'without_records',
+    'warn_of_own_parts',
+    'with_env',
     'write_total_config',
 ]

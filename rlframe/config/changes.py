@@ -1,28 +1,27 @@
-"""What a config that a run is resumed with changes, and what code a config that came as data would import."""
+"""Changes of the config when a run is resumed, and the part of a config that playing episodes needs."""
 
 from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from rlframe.config.compile import FORWARDED, split_config
 from rlframe.config.tree import Tree, section_at, user_tree
-from rlframe.config.writer import REDACTED, config_data
-from rlframe.errors import ConfigError, UnsafeCheckpointError
+from rlframe.config.trust import Data
+from rlframe.config.writer import config_data
+from rlframe.errors import ConfigError
 from rlframe.utils.resolved_config import ResolvedConfig
-
-Data = Mapping[str, Mapping[str, Any]]
-"""A config pair as plain data, as ``config_data`` returns it and checkpoints hold it."""
+from rlframe.utils.secrets import REDACTED
 
 FREE = ('exp_name', 'import_names')
 """Last parts of keys that say nothing about how training goes."""
 
-ABSENT = '(not there)'
+BACKEND = 'policy.collect.collector.backend'
+"""May change if one synchronous actor collects, which gives the bits of this process; else several generators would have to be merged."""
 
-CODE = re.compile(r'[A-Za-z_][\w.]*:[A-Za-z_][\w.]*')
-"""A value that names something to import: ``module:Class``, or ``module:env id``."""
+ABSENT = '(not there)'
 
 
 def check_changes(saved: Data, cfg: ResolvedConfig, where: str) -> list[str]:
@@ -48,7 +47,8 @@ def check_changes(saved: Data, cfg: ResolvedConfig, where: str) -> list[str]:
         if before == after or key.rpartition('.')[2] in FREE or REDACTED in (before, after):
             continue
         line = f'{key}: {before!r} when the run began, {after!r} now'
-        (allowed if cfg._may_change.get(key) else refused).append(line)
+        may_change = cfg._may_change.get(key) and (key != BACKEND or _is_one_actor(cfg))
+        (allowed if may_change else refused).append(line)
     if refused:
         raise ConfigError(
             'a resumed run cannot change these keys:\n  ' + '\n  '.join(refused) + '\n',
@@ -56,6 +56,11 @@ def check_changes(saved: Data, cfg: ResolvedConfig, where: str) -> list[str]:
             remedy='Leave them as they were, or begin a new run; policy.init_from takes over the weights.',
         )
     return allowed
+
+
+def _is_one_actor(cfg: ResolvedConfig) -> bool:
+    section = cfg.policy.collect.collector
+    return bool(section.num_collectors == 1 and section.sync and section.update_after_each_batch)
 
 
 def changeable(cfg: ResolvedConfig) -> Mapping[str, bool]:
@@ -84,55 +89,59 @@ def _leaves(tree: Mapping[str, Any], keys: Mapping[str, bool], prefix: str = '')
     return found
 
 
-def check_code(data: Data, where: str, allow_import: bool) -> None:
-    """Refuses a config that would import modules, unless the user allowed it.
-
-    Registered names, and env ids that Gymnasium knows by itself, need no permission.
-
-    Args:
-        data: A config that came as data, in a checkpoint for example.
-        where: What it came with, for the error.
-        allow_import: Whether the user trusts it.
-
-    Raises:
-        UnsafeCheckpointError: With every key that names code.
-    """
-    found = [] if allow_import else named_code(data)
-    if found:
-        raise UnsafeCheckpointError(
-            f'its config would import code: {", ".join(found)}',
-            where=where,
-            remedy='If you trust it, add --allow-import.',
-        )
-
-
-RECORDS = {('collect', 'collector'): 'dataset', ('eval', 'evaluator'): 'metric'}
-"""Sections of ``policy`` and types of components whose option ``data`` names records."""
-
-
-def without_records(data: Data) -> Data:
-    """Returns a config without the records that it names: who plays episodes with its policy reads none."""
-    data = copy.deepcopy(data)
-    for (mode, part), kind in RECORDS.items():
-        section = section_at(data['main_config'], ('policy', mode, part))
-        if data['create_config'].get(part, {}).get('type') == kind and isinstance(section, dict):
-            section.pop('data', None)
-    return data
+RAY = ('backend', 'ray_init_config', 'remote_config', 'remote_configs')
+FILES = ('enable_track_used_data',)
+UNPLAYED: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
+    ('learn', 'learner'): {'base': ('hook',)},
+    ('collect', 'collector'): {
+        'sample': RAY,
+        'episode': RAY,
+        'sample_1v1': RAY,
+        'episode_1v1': RAY,
+        'dataset': (*RAY, 'data'),
+    },
+    ('eval', 'evaluator'): {
+        'interaction': (*RAY, 'render'),
+        'battle_interaction': (*RAY, 'render'),
+        'metric': ('data',),
+    },
+    ('other', 'replay_buffer'): {
+        'naive': FILES,
+        'advanced': FILES,
+        'episode': FILES,
+        'elastic': (*FILES, 'set_buffer_size'),
+    },
+}
+"""Options that reach beyond the run and are not needed for playing episodes, by section of ``policy`` and type."""
 
 
-def named_code(data: Data) -> list[str]:
-    """Returns ``key=value`` of every option whose value names something to import."""
-    return [f'{key}={value!r}' for key, value in _named_code(data, '')]
+def as_played(data: Data) -> dict[str, Any]:
+    """Returns the part of a config that playing episodes needs: without recorded data, actors and hooks."""
+    played: dict[str, Any] = {name: dict(copy.deepcopy(part)) for name, part in data.items()}
+    main, create = played['main_config'], played['create_config']
+    for (mode, part), by_type in UNPLAYED.items():
+        which, how = section_at(create, (part,)), section_at(main, ('policy', mode, part))
+        kind = which.get('type', how.get('type'))
+        for name in by_type.get(kind, ()) if isinstance(kind, str) else ():
+            for section in (which, how):
+                if isinstance(section, dict):
+                    section.pop(name, None)
+    if isinstance(policy := main.get('policy'), dict):
+        policy.pop('init_from', None)
+    return played
 
 
-def _named_code(value: Any, key: str) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, Mapping):
-        for name, below in value.items():
-            yield from _named_code(below, f'{key}.{name}' if key else str(name))
-    elif key.rpartition('.')[2] == 'import_names' and value:
-        yield key, value
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _named_code(item, key)
-    elif isinstance(value, str) and CODE.search(value):
-        yield key, value
+MODULE = re.compile(r'[A-Za-z_][\w.]*(?=:[A-Za-z_])')
+"""The module of a value such as ``module:Class``."""
+
+
+def modules_of(data: Any, key: str = '') -> set[str]:
+    """Returns the modules that a config names, to say where they are found; what may be imported is in ``trust``."""
+    if isinstance(data, Mapping):
+        return {name for key, below in data.items() for name in modules_of(below, str(key))}
+    if isinstance(data, list | tuple):
+        return {name for below in data for name in modules_of(below, key)}
+    if not isinstance(data, str):
+        return set()
+    found = MODULE.match(data)
+    return {data} if key == 'import_names' else {found[0]} if found else set()

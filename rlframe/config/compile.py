@@ -15,11 +15,13 @@ from typing import Any
 
 from easydict import EasyDict
 
+from rlframe.config.ding import from_ding, is_ding, summary
 from rlframe.config.rules import cross_errors, cross_warnings
 from rlframe.config.schema import drop_replaced_defaults, find_schema
 from rlframe.config.tree import COMPONENTS, Tree, section_at, set_path, user_tree
 from rlframe.errors import ConfigError, ConfigErrors, ConfigWarning
 from rlframe.utils.field import REQUIRED, Field, Options, ResolvedConfig, check_values, to_plain
+from rlframe.utils.secrets import redacted_keys
 
 FORWARDED = {
     'policy.eval.evaluator.n_episode': 'env.n_evaluator_episode',
@@ -30,15 +32,18 @@ FORWARDED = {
 them."""
 
 
-def compile_config(
+def compile_config(  # noqa: PLR0913  # the last three are what DI-engine's users call it with
     main_config: Mapping[str, Any],
-    create_config: Mapping[str, Any],
+    create_config: Mapping[str, Any] | None = None,
     *,
     overrides: Sequence[str] | Mapping[str, Any] = (),
     seed: int | None = None,
     exp_name: str | None = None,
     max_env_step: int | None = None,
     max_train_iter: int | None = None,
+    create_cfg: Mapping[str, Any] | None = None,
+    auto: bool = True,
+    save_cfg: bool = False,
 ) -> ResolvedConfig:
     """Merges a config pair with the declared defaults into one checked tree; the pair is left as it is.
 
@@ -51,15 +56,21 @@ def compile_config(
         exp_name: Name of the run folder.
         max_env_step: In env steps.
         max_train_iter: In train iterations.
+        create_cfg: DI-engine's name of ``create_config``.
+        auto: Has no effect: classes are always found by their types; accepted for scripts of DI-engine.
+        save_cfg: Has no effect: a run writes its ``total_config.py`` itself; accepted for scripts of DI-engine.
 
     Returns:
         The tree; it remembers which keys the user set and which were read since.
 
     Raises:
-        ConfigError: If an option is unknown or impossible. All mistakes are reported together.
+        ConfigError: If options are unknown or invalid. All mistakes are reported together.
     """
+    which = create_cfg if create_config is None else create_config
+    main_config, create_config, notes = _translated(main_config, which, overrides)
     given = dict(seed=seed, exp_name=exp_name, max_env_step=max_env_step, max_train_iter=max_train_iter)
     tree, errors = user_tree(main_config, create_config, overrides, given)
+    errors += [_withheld(key) for key in redacted_keys(tree)]
     if overrides and not errors:
         drop_replaced_defaults(tree, user_tree(main_config, create_config)[0])
     classes, options = find_schema(tree, errors)
@@ -73,7 +84,7 @@ def compile_config(
     errors += cross_errors(known)
     if errors:
         raise errors[0] if len(errors) == 1 else ConfigErrors(errors)
-    for text in cross_warnings(known):
+    for text in (*notes, *cross_warnings(known)):
         warnings.warn(text, ConfigWarning, stacklevel=2)
     if values['seed'] is None:
         values['seed'] = secrets.randbelow(2**32)
@@ -82,6 +93,26 @@ def compile_config(
     user_keys = [k for k, _ in _leaves(tree, options) if not _same(known[k], defaults[k])]
     may_change = {key: section_at(options, path)[name].may_change for key, path, name in map(_split, known)}
     return ResolvedConfig(values, user_keys, may_change)
+
+
+def _translated(
+    main_config: Mapping[str, Any],
+    create_config: Any,
+    overrides: Sequence[str] | Mapping[str, Any],
+) -> tuple[Mapping[str, Any], Mapping[str, Any], list[str]]:
+    """Returns the pair in rlframe's keys and, for a DI-engine config, the warnings of the translation."""
+    if not isinstance(main_config, Mapping) or not is_ding(create_config):
+        return main_config, create_config, []
+    main, create, changes = from_ding(main_config, create_config, overrides)
+    return main, create, [summary(changes)]
+
+
+def _withheld(key: str) -> ConfigError:
+    """Returns the error for a config that was saved without its secrets."""
+    option = key.partition('[')[0]
+    what = f'{option}=...' if option == key else f'{option}=[...], the whole list,'
+    message = "the value is '***', a placeholder for a secret, as the files of a run never contain secrets"
+    return ConfigError(message, where=key, remedy=f'Set {what} again, on the command line or in the config.')
 
 
 def _split(key: str) -> tuple[str, list[str], str]:

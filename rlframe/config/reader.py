@@ -18,6 +18,8 @@ from easydict import EasyDict
 
 from rlframe.config.tree import check_keys
 from rlframe.errors import ConfigError, ConfigErrors, MissingDependencyError
+from rlframe.utils import strict_json
+from rlframe.utils.limits import check_limit, remedy_of
 from rlframe.utils.resolved_config import to_plain
 
 NAMES = ('main_config', 'create_config')
@@ -44,12 +46,21 @@ def read_config(path: str | Path) -> tuple[EasyDict, EasyDict]:
     """
     file = find_config(path)
     try:
+        _check_size(file)
         is_empty = not file.read_bytes().strip()
     except OSError as error:
         raise ConfigError(f'cannot be read: {error.strerror}', where=str(file)) from error
     if is_empty:
         raise ConfigError(f'{file} is empty', where=str(file), remedy=_accepted())
-    found = READERS[file.suffix](file)
+    try:
+        found = READERS[file.suffix](file)
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b'\n') + 1
+        raise ConfigError(
+            f'not UTF-8 text: {error}', where=f'{file}:{line}', remedy='Save the file as UTF-8.'
+        ) from error
+    except RecursionError as error:
+        raise ConfigError('dicts or lists are nested too deeply to be read', where=str(file)) from error
     missing = [name for name in NAMES if not isinstance(found.get(name), Mapping)]
     if missing:
         present = sorted(name for name in found if isinstance(name, str) and not name.startswith('_'))
@@ -63,6 +74,21 @@ def read_config(path: str | Path) -> tuple[EasyDict, EasyDict]:
     if _import_names(found['create_config']) and str(file.parent) not in sys.path:
         sys.path.insert(0, str(file.parent))
     return EasyDict(to_plain(found['main_config'])), EasyDict(to_plain(found['create_config']))
+
+
+def config_pair(given: Any) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Returns the main and create config, given as the path of a config file or as a pair.
+
+    Raises:
+        ConfigError: If it is neither, or the file cannot be used.
+    """
+    if isinstance(given, str | Path):
+        return read_config(given)
+    if isinstance(given, tuple | list) and len(given) == len(NAMES):
+        return given[0], given[1]
+    shown = given if given is None or isinstance(given, int | float | bool) else type(given).__name__
+    expected = 'the path of a config file, or the pair (main_config, create_config)'
+    raise ConfigError('no config', where='config', got=shown, expected=expected)
 
 
 def find_config(path: str | Path) -> Path:
@@ -138,11 +164,18 @@ def _read_python(file: Path) -> dict[str, Any]:
             raise ConfigError(
                 f'{type(error).__name__}: {error}',
                 where=f'{file}:{lines[-1]}' if lines else str(file),
-                remedy='The config raised this while it was executed.',
+                remedy=_advice(error),
             ) from error
         if _import_names(module.__dict__.get('create_config')):
             keep()
     return dict(module.__dict__)
+
+
+def _advice(error: BaseException) -> str:
+    missing = (getattr(error, 'name', None) or '') if isinstance(error, ModuleNotFoundError) else ''
+    if missing.partition('.')[0] in ('ding', 'dizoo'):  # the rest of such a config is translated
+        return "DI-engine's entries are one function here: from rlframe.pipeline import serial_pipeline"
+    return 'The config raised this while it was executed.'
 
 
 def _import_names(create: Any) -> list[str]:
@@ -177,22 +210,40 @@ def _lies_in(folder: Path, name: str) -> bool:
     return '.' not in name and origin in (str(folder / f'{name}.py'), str(folder / name / '__init__.py'))
 
 
-def _read_json(file: Path) -> dict[str, Any]:
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        for name, _ in pairs:
-            if sum(name == other for other, _ in pairs) > 1:
-                raise ConfigError(f'the key {name!r} is there twice', where=str(file))
-        return dict(pairs)
-
+def _read_json(file: Path, takes_constants: bool = False) -> dict[str, Any]:
+    data = file.read_bytes()
     try:
-        found = json.loads(file.read_text(encoding='utf-8'), object_pairs_hook=unique)
+        found = strict_json.from_tagged(strict_json.loads(data, 'CONFIG', takes_constants))
     except json.JSONDecodeError as error:
-        raise _at(
-            file, error.lineno, error.msg, error.doc.splitlines()[error.lineno - 1], error.colno
-        ) from error
+        lines = error.doc.splitlines()[error.lineno - 1 : error.lineno] or ['']
+        raise _at(file, error.lineno, error.msg, lines[0], error.colno) from error
+    except UnicodeDecodeError:
+        raise
+    except (ValueError, TypeError) as error:
+        raise ConfigError(f'not JSON: {error}', where=str(file), remedy=remedy_of(error)) from error
+    return found if isinstance(found, dict) else {}
+
+
+def read_written(file: Path) -> dict[str, Any]:
+    """Reads the ``config.json`` of a run folder.
+
+    Raises:
+        ConfigError: If it cannot be read or is not what rlframe writes.
+    """
+    try:
+        _check_size(file)
+        return _read_json(file, takes_constants=True)
+    except OSError as error:
+        raise ConfigError(f'cannot be read: {error.strerror}', where=str(file)) from error
     except UnicodeDecodeError as error:
         raise ConfigError(f'not UTF-8 text: {error}', where=str(file)) from error
-    return found if isinstance(found, dict) else {}
+
+
+def _check_size(file: Path) -> None:
+    try:
+        strict_json.check_size(file.stat().st_size, 'CONFIG')
+    except strict_json.LimitExceededError as error:
+        raise ConfigError(f'the file is too large: {error}', where=str(file), remedy=error.remedy) from error
 
 
 def _read_yaml(file: Path) -> dict[str, Any]:
@@ -203,7 +254,9 @@ def _read_yaml(file: Path) -> dict[str, Any]:
         raise MissingDependencyError('reading YAML needs PyYAML', where=str(file), remedy=remedy) from error
     text = file.read_text(encoding='utf-8')
     try:
-        _refuse_duplicates(yaml.compose(text, Loader=yaml.SafeLoader), file)
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        check_limit('CONFIG_VALUES', _expanded(node, {}), 'values, with all aliases expanded')
+        _refuse_duplicates(node, file, set())
         found = yaml.safe_load(text)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else None
@@ -211,15 +264,37 @@ def _read_yaml(file: Path) -> dict[str, Any]:
         raise _at(
             file, line, str(error.problem), source, error.problem_mark.column + 1 if line else None
         ) from error
-    except yaml.YAMLError as error:
-        raise ConfigError(f'not YAML: {error}', where=str(file)) from error
+    except ConfigError:
+        raise
+    except (yaml.YAMLError, ValueError) as error:
+        raise ConfigError(f'not YAML: {error}', where=str(file), remedy=remedy_of(error)) from error
     return found if isinstance(found, dict) else {}
 
 
-def _refuse_duplicates(node: Any, file: Path, seen: frozenset[int] = frozenset()) -> None:
+def _expanded(node: Any, counts: dict[int, int | None]) -> int:
+    """Counts the values of a YAML node with all its aliases expanded, without expanding them.
+
+    Raises:
+        ValueError: If a node contains itself.
+    """
+    if node is None or isinstance(node.value, str):
+        return 1
+    if id(node) not in counts:
+        counts[id(node)] = None
+        parts = [part for item in node.value for part in (item if isinstance(item, tuple) else (item,))]
+        counts[id(node)] = 1 + sum(_expanded(part, counts) for part in parts)
+    count = counts[id(node)]
+    if count is None:
+        line = node.start_mark.line + 1
+        raise ValueError(f'the value of line {line} contains itself, by an alias')
+    return count
+
+
+def _refuse_duplicates(node: Any, file: Path, seen: set[int]) -> None:
     """Raises for the second of two equal keys of one YAML mapping; PyYAML itself would keep the last one."""
     if node is None or isinstance(node.value, str) or id(node) in seen:
         return
+    seen.add(id(node))
     names: set[str] = set()
     for item in node.value:
         pair = item if isinstance(item, tuple) else (item,)
@@ -228,7 +303,7 @@ def _refuse_duplicates(node: Any, file: Path, seen: frozenset[int] = frozenset()
                 line = pair[0].start_mark.line + 1
                 raise ConfigError(f'the key {pair[0].value!r} is there twice', where=f'{file}:{line}')
             names.add(pair[0].value)
-        _refuse_duplicates(pair[-1], file, seen | {id(node)})
+        _refuse_duplicates(pair[-1], file, seen)
 
 
 def _at(file: Path, line: int | None, message: str, source: str, column: int | None) -> ConfigError:

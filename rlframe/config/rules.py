@@ -5,6 +5,7 @@ A rule of one component belongs to its ``Field(check=...)`` or its ``check_confi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,9 @@ Known = Mapping[str, Any]
 """Dotted keys to values, of those options that are possible alone."""
 SAMPLES, EPISODES = ('sample', 'sample_1v1'), ('episode', 'episode_1v1')
 """Collectors that count training samples, and those that count episodes."""
+
+ROWS = ('naive', 'advanced', 'elastic')
+"""Replay buffers that sample single transitions."""
 
 COLLECTOR, EVALUATOR = 'policy.collect.collector', 'policy.eval.evaluator'
 """Sections of the collector and of the evaluator."""
@@ -58,7 +62,29 @@ def cross_warnings(known: Known) -> list[str]:
             f'max_env_step ({steps}) < policy.collect.n_sample ({n_sample}): '
             'the run ends after one round of collection'
         )
+    if text := _too_few_steps(known):
+        found.append(text)
     return found
+
+
+def _too_few_steps(known: Known) -> str:
+    """Returns an error if a budget ends before the replay buffer has one batch, else an empty string."""
+    keys = (
+        'policy.learn.batch_size',
+        'policy.collect.n_sample',
+        'policy.random_collect_size',
+        'max_env_step',
+    )
+    batch_size, n_sample, at_random, steps = _numbers(known, *keys)
+    if batch_size is None or known.get('policy.other.replay_buffer.type') not in ROWS:
+        return ''
+    have = math.ceil(steps / n_sample) * n_sample + at_random
+    if have >= batch_size:
+        return ''
+    return (
+        f'max_env_step ({steps}) ends the run with {have} transitions, and an update needs a batch of {batch_size}'
+        ' (policy.learn.batch_size): there will be no update'
+    )
 
 
 def _numbers(known: Known, *keys: str) -> tuple[Any, ...]:
@@ -102,7 +128,7 @@ def _takes_episodes(known: Known) -> ConfigError | None:
     buffer = known.get('policy.other.replay_buffer.type')
     if known.get('policy.on_policy'):
         taker = 'an on-policy policy learns'
-    elif buffer in ('naive', 'advanced', 'elastic'):
+    elif buffer in ROWS:
         taker = f'the replay buffer {buffer!r} samples'
     else:
         return None

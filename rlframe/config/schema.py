@@ -9,7 +9,7 @@ from typing import Any
 
 from rlframe.config.tree import COMPONENTS, SECTIONS, Component, Tree, plain_type, section_at, set_path
 from rlframe.errors import ConfigError, RegistryError
-from rlframe.registry import MODEL_REGISTRY, POLICY_REGISTRY, REGISTRIES, import_modules
+from rlframe.registry import MODEL_REGISTRY, POLICY_REGISTRY, REGISTRIES, import_modules, is_list_of_names
 from rlframe.utils.checkpoint_options import CHECKPOINT_FIELDS
 from rlframe.utils.field import Field, Options, as_fields, merge_fields
 from rlframe.utils.stall import STALL_TIMEOUT
@@ -22,11 +22,25 @@ def _check_exp_name(name: str) -> str:
 
 
 def _check_import_names(names: Sequence[Any]) -> str:
-    return '' if all(isinstance(name, str) for name in names) else 'a list of module names'
+    return '' if is_list_of_names(names) else 'a list of module names'
 
 
 def _import_names() -> Field:
-    return Field([], list, doc='modules to import, which register components', check=_check_import_names)
+    return Field(
+        [],
+        list,
+        doc='modules to import, so that they register their components',
+        check=_check_import_names,
+        reaches='code',
+    )
+
+
+class Undeclared(Field):
+    """An option of a class that declares no options, so what it reaches is unknown."""
+
+    def reach_of(self, value: Any) -> str:
+        """Returns ``'code'``, whatever the value."""
+        return 'code'
 
 
 TOP: Options = {
@@ -103,9 +117,9 @@ def _drop_defaults(section: Any, before: Mapping[str, Any], was: Options, now: O
 
 
 def _import(names: Any, where: str, errors: list[ConfigError]) -> None:
-    if isinstance(names, list | tuple) and all(isinstance(name, str) for name in names):
+    if is_list_of_names(names):
         try:
-            import_modules(list(names))
+            import_modules(names)
         except ConfigError as error:
             error.where = where
             errors.append(error)
@@ -156,7 +170,7 @@ def _fields_of(cls: Any, section: Mapping[str, Any], path: tuple[str, ...]) -> O
 def _open_fields(section: Mapping[str, Any], path: tuple[str, ...]) -> Options:
     inner = {part.path for part in COMPONENTS}
     return {
-        name: _open_fields(value, (*path, name)) if (*path, name) in SECTIONS else Field(value, object)
+        name: _open_fields(value, (*path, name)) if (*path, name) in SECTIONS else Undeclared(value, object)
         for name, value in section.items()
         if (*path, name) not in inner
     }
@@ -203,8 +217,12 @@ def _wants_buffer(
             errors.append(ConfigError(message, where=where, remedy='Leave out create_config.replay_buffer.'))
         return False
     if stated is None:
-        message = f'the off-policy policy {name!r} learns from a replay buffer; got None'
-        remedy = "Leave it out, or name one: create_config.replay_buffer = dict(type='advanced')."
+        preset = section_at(options, ('policy', 'other', 'replay_buffer')).get('type')
+        kind = preset.default if isinstance(preset, Field) else COMPONENTS[-1].default
+        message = (
+            f'the off-policy policy {name!r} learns from a replay buffer; create_config.replay_buffer is None'
+        )
+        remedy = f"Leave it out, or name one: create_config.replay_buffer = dict(type='{kind}')."
         errors.append(ConfigError(message, where=where, remedy=remedy))
     return stated is not None
 

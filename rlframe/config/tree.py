@@ -52,6 +52,11 @@ SECTIONS = frozenset(part.path[:depth] for part in COMPONENTS for depth in range
 ALIASES = {part.name: part.key for part in COMPONENTS if part.name != part.key}
 """Short starts of an override's key: ``collector.`` for ``policy.collect.collector.``."""
 
+MAX_DEPTH = 32
+"""Depth of nested sections that a config may have; a config that contains itself has infinite depth."""
+
+TOO_DEEP = f'more than {MAX_DEPTH} sections inside each other'
+
 RESERVED = frozenset(name for name in dir(ResolvedConfig) if not name.startswith('_'))
 """Methods of the config, which a key of the same name would hide."""
 
@@ -83,6 +88,7 @@ def user_tree(
     tree = _lay_create(create, errors)
     _drop_non_sections(main, (), errors)
     _check_types_agree(tree, main, errors)
+    _check_no_buffer(create, main, errors)
     _merge(tree, main)
     if isinstance(overrides, Mapping):
         for key, value in overrides.items():
@@ -146,6 +152,10 @@ def _drop_non_sections(tree: Tree, above: tuple[str, ...], errors: list[ConfigEr
 
 def _clean(value: Any, where: str, errors: list[ConfigError]) -> Any:
     """Copies dicts and lists, leaving out the keys that no config can hold."""
+    if where.count('.') > MAX_DEPTH:
+        if not any(error.message == TOO_DEEP for error in errors):
+            errors.append(ConfigError(TOO_DEEP, where='.'.join(where.split('.')[:3]) + '...'))
+        return None
     if type(value) in (list, tuple):
         return type(value)(
             [_clean(item, f'{where.rstrip(".")}[{i}].', errors) for i, item in enumerate(value)]
@@ -168,7 +178,9 @@ def key_problem(name: Any) -> str:
     if name in RESERVED:
         return 'the name is reserved for a method of EasyDict; choose another'
     if not name or name.startswith('_') or '.' in name:
-        return 'a key is not empty, has no dot and starts with no underscore'
+        return (
+            'a key is not empty, has no dot (write sections inside each other) and starts with no underscore'
+        )
     return ''
 
 
@@ -225,6 +237,17 @@ def _check_types_agree(tree: Tree, main: Tree, errors: list[ConfigError]) -> Non
             )
 
 
+def _check_no_buffer(create: Tree, main: Tree, errors: list[ConfigError]) -> None:
+    """Adds an error if one part of a config turns off the replay buffer and the other part sets options of it."""
+    part = COMPONENTS[-1]
+    if create.get(part.name, part) is None and (options := section_at(main, part.path)):
+        where = f'create_config.{part.name}'
+        message = f'it is None, and main_config has options of {part.key}: {", ".join(options)}'
+        errors.append(
+            ConfigError(message, where=where, remedy='Name a type there, or leave the options out.')
+        )
+
+
 def _merge(base: Tree, over: Tree) -> None:
     for name, value in over.items():
         if isinstance(value, dict) and isinstance(base.get(name), dict):
@@ -246,6 +269,13 @@ def parse_overrides(texts: Sequence[str]) -> dict[str, Any]:
             raise _malformed(repr(text), text)
         found[key.strip()] = parse_value(value.strip())
     return found
+
+
+def leaf_keys(key: str, value: Any) -> list[str]:
+    """Returns the dotted keys that an option sets: its own, or those in it if it is a section."""
+    if isinstance(value, Mapping) and value:
+        return [leaf for name, below in raw_items(value) for leaf in leaf_keys(f'{key}.{name}', below)]
+    return [key]
 
 
 def full_key(key: str) -> str:
@@ -307,7 +337,7 @@ def _laid_over(section: Mapping[str, Any], value: Tree) -> Tree:
 
 
 def parse_value(text: str) -> Any:
-    """Returns the Python literal that ``text`` is, else the text; knows ``true``, ``none`` and ``inf``."""
+    """Parses ``text`` as a Python literal, ``true``, ``none``, ``inf`` or ``dict(name=...)``; returns other text unchanged."""
     words = {
         'true': True,
         'false': False,
@@ -319,6 +349,18 @@ def parse_value(text: str) -> Any:
     if text.lower() in words:
         return words[text.lower()]
     try:
-        return ast.literal_eval(text)
+        return ast.literal_eval(_Dicts().visit(ast.parse(text.strip(), mode='eval')))
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return text
+
+
+class _Dicts(ast.NodeTransformer):
+    """Replaces ``dict(name=...)``, the usual form in configs, by ``{'name': ...}`` without calling anything."""
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        names = [keyword.arg for keyword in node.keywords]
+        is_dict = isinstance(node.func, ast.Name) and node.func.id == 'dict'
+        if not is_dict or node.args or None in names:
+            return node
+        values = [self.visit(keyword.value) for keyword in node.keywords]
+        return ast.Dict([ast.Constant(name) for name in names], values)

@@ -13,11 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rlframe.utils.resolved_config import raw_items
-
-SECRET = re.compile('token|secret|password|api_?key', re.IGNORECASE)
-"""Keys whose values are not written."""
-REDACTED = '***'
+from rlframe.utils.private_file import write_private
+from rlframe.utils.secrets import redacted
+from rlframe.utils.strict_json import to_tagged
 
 
 class _Code:
@@ -31,11 +29,11 @@ class _Code:
 
 
 def write_total_config(path: str | Path, main: Mapping[str, Any], create: Mapping[str, Any]) -> None:
-    """Writes a config pair as a Python file and, beside it, as ``config.json``.
+    """Writes a config pair as a Python file and, next to it, as ``config.json``.
 
-    Reading the Python file gives an equal pair. Values under keys such as ``token``, ``secret``, ``password``
-    or ``api_key`` are written as ``'***'`` in both files. Classes and functions become imports; a value that
-    no source can express is written as text, and the file says so.
+    Reading the Python file gives an equal pair. Secrets are written as ``'***'`` in both files, which only their owner can
+    read. Classes and functions become imports; a value that cannot be written as source is written as a string, with a note
+    in the file.
 
     Args:
         path: The Python file, or a folder in which it is called ``total_config.py``.
@@ -45,12 +43,16 @@ def write_total_config(path: str | Path, main: Mapping[str, Any], create: Mappin
     file = Path(path)
     file = file / 'total_config.py' if file.is_dir() else file
     _replace(file, total_config_text(main, create))
-    _replace(file.with_name('config.json'), json.dumps(config_data(main, create), indent=2) + '\n')
+    _replace(file.with_name('config.json'), _json_text(main, create))
+
+
+def _json_text(main: Mapping[str, Any], create: Mapping[str, Any]) -> str:
+    return json.dumps(to_tagged(config_data(main, create)), indent=2, allow_nan=False) + '\n'
 
 
 def config_data(main: Mapping[str, Any], create: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a config pair as plain data that JSON can hold, without secrets; classes become ``'module:Class'``."""
-    data: dict[str, Any] = _as_json({'main_config': _redacted(main), 'create_config': _redacted(create)})
+    data: dict[str, Any] = _as_json({'main_config': redacted(main), 'create_config': redacted(create)})
     return data
 
 
@@ -59,7 +61,7 @@ def total_config_text(main: Mapping[str, Any], create: Mapping[str, Any]) -> str
     modules: set[str] = set()
     inexpressible: list[str] = []
     parts = [
-        f'{name} = EasyDict(\n{_indented(_as_code(_redacted(tree), name, modules, inexpressible))}\n)\n'
+        f'{name} = EasyDict(\n{_indented(_as_code(redacted(tree), name, modules, inexpressible))}\n)\n'
         for name, tree in (('main_config', main), ('create_config', create))
     ]
     head = '"""The complete config of one run, defaults included; it is itself a config."""\n'
@@ -72,14 +74,6 @@ def total_config_text(main: Mapping[str, Any], create: Mapping[str, Any]) -> str
 def _indented(tree: Any) -> str:
     text = pprint.pformat(tree, width=100, sort_dicts=False)
     return '\n'.join('    ' + line for line in text.splitlines()) + ','
-
-
-def _redacted(value: Any, is_secret: bool = False) -> Any:
-    if isinstance(value, Mapping):
-        return {n: _redacted(v, is_secret or bool(SECRET.search(str(n)))) for n, v in raw_items(value)}
-    if type(value) in (list, tuple):
-        return type(value)(_redacted(item, is_secret) for item in value)
-    return REDACTED if is_secret and value is not None else value
 
 
 def _as_code(value: Any, key: str, modules: set[str], inexpressible: list[str]) -> Any:
@@ -95,14 +89,14 @@ def _as_code(value: Any, key: str, modules: set[str], inexpressible: list[str]) 
         return _Code(f"float('{number}')")
     if number is not None or value is None or isinstance(value, bool | str | bytes):
         return value if number is None else number
-    if _is_importable(value):
+    if is_importable(value):
         modules.add(value.__module__)
         return _Code(f'{value.__module__}.{value.__qualname__}')
     inexpressible.append(key)
-    return str(value)
+    return _text(value)
 
 
-def _is_importable(value: Any) -> bool:
+def is_importable(value: Any) -> bool:
     """Whether ``value`` is a class or function that its module holds under its own name."""
     module, name = getattr(value, '__module__', None), getattr(value, '__qualname__', None)
     if not isinstance(module, str) or not isinstance(name, str):
@@ -133,13 +127,18 @@ def _as_json(value: Any) -> Any:
     number = _python_number(value)
     if number is not None:
         return number
-    if _is_importable(value):
+    if is_importable(value):
         return f'{value.__module__}:{value.__qualname__}'
-    return value if value is None or isinstance(value, bool | str) else str(value)
+    return value if value is None or isinstance(value, bool | str) else _text(value)
+
+
+def _text(value: Any) -> str:
+    """Returns a string for a value that cannot be written as source; the same in every process."""
+    return re.sub(r' at 0x[0-9a-f]+', '', str(value))
 
 
 def _replace(file: Path, text: str) -> None:
     """Writes a whole file or nothing."""
     draft = file.with_name(f'.{file.name}.{os.getpid()}')
-    draft.write_text(text, encoding='utf-8')
+    write_private(draft, text)
     draft.replace(file)

@@ -11,10 +11,11 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from rlframe.data.action_bounds import check_action_bounds
 from rlframe.data.batch import Batch
-from rlframe.data.observation import obs_dtype
+from rlframe.data.dataset_check import check_batch
 from rlframe.data.timestep import Array, EnvSpec
-from rlframe.errors import ConfigError
+from rlframe.errors import ConfigError, named_during
 
 PAIR = 'obs', 'action'
 """Columns of data that come as pairs."""
@@ -38,6 +39,9 @@ class DataSource(ABC):
             skip: Batches to leave out at the beginning, as they were read before.
         """
 
+    def check(self, spec: EnvSpec, where: str) -> None:  # noqa: B027  a source of one's own may do without
+        """Checks that the data match the spaces of an env, now or when they are read."""
+
     def close(self) -> None:  # noqa: B027  a source without anything to close is whole, too
         """Does nothing: the data stay their maker's to close."""
 
@@ -57,6 +61,14 @@ class RowSource(DataSource):
         if len(rows) == 0:
             raise ConfigError('there is not a single row in the data', where=where)
         self._rows, self._where = rows, where
+        self._spec: EnvSpec | None = None  # of rows that are still to be checked
+
+    def check(self, spec: EnvSpec, where: str) -> None:
+        if isinstance(self._rows, Batch):
+            check_batch(self._rows, spec, where)
+        else:
+            self._spec, self._where = spec, where
+            self._pick(np.zeros(1, np.int64))
 
     def batches(self, size: int, rng: np.random.Generator, skip: int = 0) -> Iterator[Batch]:
         order = rng.permutation(len(self._rows))
@@ -67,7 +79,10 @@ class RowSource(DataSource):
         if isinstance(self._rows, Batch):
             picked: Batch = self._rows[index]
             return picked
-        return Batch.from_rows([_named(self._rows[int(i)], self._where) for i in index])
+        batch = Batch.from_rows([_named(self._rows[int(i)], self._where) for i in index])
+        if self._spec is not None:
+            check_batch(batch, self._spec, self._where, index)
+        return batch
 
 
 class LoaderSource(DataSource):
@@ -80,13 +95,24 @@ class LoaderSource(DataSource):
 
     def __init__(self, loader: Iterable[Any], where: str) -> None:
         self._loader, self._where = loader, where
+        self._spec: EnvSpec | None = None
+
+    def check(self, spec: EnvSpec, where: str) -> None:
+        self._spec, self._where = spec, where
 
     def batches(self, size: int, rng: np.random.Generator, skip: int = 0) -> Iterator[Batch]:
         iterator = iter(self._loader)
         for _ in range(skip):
-            next(iterator)
-        named = (_named(batch, self._where) for batch in iterator)
-        return (Batch({n: np.asarray(column) for n, column in columns.items()}) for columns in named)
+            if next(iterator, None) is None:
+                break
+        return (self._columns(batch, number) for number, batch in enumerate(iterator, skip))
+
+    def _columns(self, batch: Any, number: int) -> Batch:
+        columns = Batch({n: np.asarray(column) for n, column in _named(batch, self._where).items()})
+        if self._spec is not None:
+            with named_during(f'batch {number}'):
+                check_batch(columns, self._spec, self._where)
+        return columns
 
 
 def open_data(data: Any, where: str = COLLECTOR_DATA) -> DataSource:
@@ -123,38 +149,9 @@ def open_data(data: Any, where: str = COLLECTOR_DATA) -> DataSource:
 
 
 def check_source(source: DataSource, spec: EnvSpec, where: str) -> None:
-    """Checks that data whose rows can be picked are of an env; see ``check_batch``."""
-    if isinstance(source, RowSource):
-        check_batch(next(source.batches(1, np.random.default_rng(0))), spec, where)
-
-
-def check_batch(batch: Batch, spec: EnvSpec, where: str) -> None:
-    """Checks that a batch of data is of an env.
-
-    Args:
-        batch: The data.
-        spec: Spaces of the env.
-        where: The option that names the data, for the error.
-
-    Raises:
-        ConfigError: If there are no observations or no actions, or they have another shape.
-    """
-    declared = {'obs': obs_dtype(spec.observation_space)[1], 'action': tuple(spec.action_space.shape or ())}
-    for name, shape in declared.items():
-        if name not in batch:
-            raise ConfigError(
-                f'the data have no column {name}',
-                where=where,
-                got=list(batch.keys()),
-                expected="'obs' and 'action'",
-            )
-        if tuple(batch[name].shape[1:]) != shape:
-            raise ConfigError(
-                f'the data are not of {spec.name}: in the column {name} a row has another shape',
-                where=where,
-                got=list(batch[name].shape[1:]),
-                expected=str(list(shape)),
-            )
+    """Checks that data match an env: columns at once, other sources row by row while reading; see ``check_batch``."""
+    check_action_bounds(spec)
+    source.check(spec, where)
 
 
 def _read_npz(path: Path, where: str) -> Batch:

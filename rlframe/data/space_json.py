@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from rlframe.data.observation import fields_of
 from rlframe.data.timestep import Array
 from rlframe.errors import IncompatibleError
 from rlframe.utils.lazy import LazyModule
+from rlframe.utils.limits import check_limit
 
 if TYPE_CHECKING:
     import gymnasium
@@ -51,14 +53,44 @@ def space_to_json(space: gymnasium.Space[Any]) -> dict[str, Any]:
 
 
 def space_from_json(data: Space) -> gymnasium.Space[Any]:
-    """Returns the space that ``space_to_json`` wrote down.
+    """Returns the space that ``space_to_json`` encoded.
 
     Raises:
+        LimitExceededError: If it has more numbers or choices than a limit allows; nothing of that size was made.
         ValueError, KeyError, TypeError: If it is something else.
     """
+    check_limit('SPACE_NUMBERS', _count(data), 'numbers or choices of the space')
+    return _space(data)
+
+
+def _count(data: Space) -> int:
+    """Counts the numbers of a space; each choice counts."""
+    kind = data['type']
+    if kind in ('Box', 'MultiBinary'):
+        return math.prod(_shape(data['shape']))
+    if kind == 'Discrete':
+        return _whole(data['n'])
+    if kind == 'MultiDiscrete':
+        return int(np.asarray(data['nvec'], np.float64).sum())
+    return sum(_count(part) for part in data['spaces'].values()) if kind in ('Dict', 'Tuple') else 0
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    if not isinstance(value, list):
+        raise ValueError(f'a shape is a list of ints, not {value!r}')
+    return tuple(map(_whole, value))
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f'a size is an int >= 0, not {value!r}')
+    return value
+
+
+def _space(data: Space) -> gymnasium.Space[Any]:
     kinds, kind = gymnasium.spaces, data['type']
     if kind == 'Box':
-        shape, dtype = tuple(data['shape']), np.dtype(data['dtype'])
+        shape, dtype = _shape(data['shape']), np.dtype(data['dtype'])
         low, high = (np.broadcast_to(np.asarray(data[name], dtype), shape) for name in ('low', 'high'))
         return kinds.Box(low.copy(), high.copy(), dtype=dtype.type)
     if kind == 'Discrete':
@@ -69,13 +101,13 @@ def space_from_json(data: Space) -> gymnasium.Space[Any]:
         nvec, start = (np.asarray(data[name], whole) for name in ('nvec', 'start'))
         return kinds.MultiDiscrete(nvec, dtype=whole.type, start=start)
     if kind == 'MultiBinary':
-        shape = data['shape']
+        shape = _shape(data['shape'])
         return kinds.MultiBinary(shape[0] if len(shape) == 1 else shape)
     if kind == 'Dict':
-        parts = [(name, space_from_json(part)) for name, part in data['spaces'].items()]
+        parts = [(name, _space(part)) for name, part in data['spaces'].items()]
         return kinds.Dict(parts, sort_keys=False)
     if kind == 'Tuple':
-        return kinds.Tuple(space_from_json(part) for part in data['spaces'].values())
+        return kinds.Tuple(_space(part) for part in data['spaces'].values())
     raise ValueError(f'there is no space of type {kind!r}')
 
 

@@ -48,7 +48,7 @@ def test_another_network_is_refused_with_layers_shapes_and_config_keys(saved: Pa
     with pytest.raises(CheckpointMismatchError) as caught:
         make(saved, model=dict(encoder_hidden_size_list=[8]))
     words = str(caught.value)
-    assert words.startswith(f'{saved}: the weights are of another network')
+    assert words.startswith(f'{saved}: the weights belong to another network')
     assert 'model.encoder.layers.0.weight: (16, 4) in the checkpoint, (8, 4) here' in words
     assert words.endswith(
         'Keys that differ: policy.model.encoder_hidden_size_list: [16] in the checkpoint, [8] here.'
@@ -65,7 +65,7 @@ def test_another_algorithm_is_refused_with_both_names(saved: Path) -> None:
 def test_what_holds_no_network_is_refused(tmp_path: Path) -> None:
     for state in ({}, {'policy': {}}, {'learner': {'progress': {}}}):
         path = save_checkpoint(tmp_path / 'saved', state)
-        with pytest.raises(CheckpointMismatchError, match='holds no network of a policy') as caught:
+        with pytest.raises(CheckpointMismatchError, match='contains no policy network') as caught:
             make(path)
         assert caught.value.where == str(path)
 

@@ -447,6 +447,19 @@ def test_policy_and_buffer_must_pair() -> None:
     assert "off-policy policy 'dqn'" in str(error)
 
 
+def test_no_buffer_and_options_of_one_contradict_each_other() -> None:
+    main = {'policy': {'other': {'replay_buffer': {'replay_buffer_size': 500}}}}
+    (error,) = errors_of(main, {'replay_buffer': None})
+    assert error.where == 'create_config.replay_buffer' and 'replay_buffer_size' in str(error)
+
+
+def test_loop_in_a_config_is_refused_by_name() -> None:
+    loop: dict[str, Any] = {'a': 1}
+    loop['b'] = {'c': [loop]}
+    (error,) = errors_of({'env': {'kwargs': loop}})
+    assert error.where.startswith('env.kwargs.b') and '32 sections inside each other' in str(error)
+
+
 @pytest.mark.parametrize(
     ('main', 'text'),
     [({'max_train_iter': 10}, 'will not be evaluated'), ({'max_env_step': 5}, 'after one round')],
@@ -494,6 +507,13 @@ OVERRIDES = [
     ('env.kwargs.text=a=b', 'env.kwargs', {'text': 'a=b'}),
     ('policy.other.eps={"start": 0.5}', 'policy.other.eps.start', 0.5),
     ('env.stop_value=inf', 'env.stop_value', math.inf),
+    (
+        "env.wrappers=[dict(type='m:C', kwargs=dict(n=[1]))]",
+        'env.wrappers',
+        [{'type': 'm:C', 'kwargs': {'n': [1]}}],
+    ),
+    ("env.wrappers=['m:C', dict()]", 'env.wrappers', ['m:C', {}]),
+    ('env.kwargs=dict(a=-1.5, b=(None, True))', 'env.kwargs', {'a': -1.5, 'b': (None, True)}),
 ]
 
 
@@ -509,6 +529,33 @@ def test_override(text: str, key: str, value: Any) -> None:
 def test_override_changes_the_class_before_the_schema_is_built() -> None:
     cfg = compile_({}, overrides=['policy.type=ppo', 'policy.collect.n_sample=16'])
     assert cfg.policy.on_policy is True and cfg.policy.other.replay_buffer is None
+
+
+@pytest.mark.parametrize(
+    'text',
+    [
+        *(
+            '[dict(a=open("x"))]',
+            '[dict({})]',
+            '[dict(**{})]',
+            '[dict(dict=list())]',
+            'dict.fromkeys("ab")',
+            'x(dict(a=1))',
+        ),
+        *(
+            '[dict(type=m:C)]',
+            '[FlattenObservation]',
+            'FlattenObservation',
+            '(lambda: [])()',
+            '[dict(a=b)]',
+            '[' * 3000,
+        ),
+    ],
+)
+def test_text_that_is_no_literal_calls_nothing_and_says_how_a_list_is_written(text: str) -> None:
+    (error,) = errors_of({}, overrides=[f'env.wrappers={text}'])
+    assert error.where == 'env.wrappers' and error.got == text
+    assert ('quotes for the shell' if '[dict' in text or '[F' in text else 'expected list') in str(error)
 
 
 @pytest.mark.parametrize('text', ['', 'abc', '=3', 'a..b=3', '.a=3', 'a b=3', 'policy.learn.=3'])

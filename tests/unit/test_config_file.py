@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from rlframe.config import compile_config, reader, split_config
-from rlframe.config.reader import find_config, read_config
+from rlframe.config import compile_config, config_pair, reader, split_config
+from rlframe.config.reader import find_config, read_config, read_written
 from rlframe.config.writer import write_total_config
 from rlframe.errors import ConfigError, ConfigErrors, MissingDependencyError
+from rlframe.pipeline import serial_pipeline
 
 PAIR = """main_config = dict(exp_name="x", env=dict(env_id="CartPole-v1"))
 create_config = dict(policy=dict(type="dqn"))
@@ -185,15 +186,79 @@ def test_null_bytes_and_other_encodings_are_refused() -> None:
     assert 'UTF-8' in error_of('l.json')
 
 
+@pytest.mark.parametrize('name', ['a.yaml', 'a.json', 'a.py'])
+def test_other_encodings_are_named_with_the_line(folder: Path, name: str) -> None:
+    (folder / name).write_bytes(b'\n\n"\xe9"\n')
+    with pytest.raises(ConfigError, match=rf'{name}:3: .*(UTF-8|utf-8)'):
+        read_config(name)
+
+
+@pytest.mark.parametrize('name', ['a.yaml', 'a.json'])
+def test_nesting_without_end_is_refused(folder: Path, name: str) -> None:
+    (folder / name).write_text('{"main_config": ' + '[' * 1500 + ']' * 1500 + '}')
+    with pytest.raises(ConfigError, match=rf'{name}: .*nested too deeply|more than 32 sections'):
+        read_config(name)
+
+
+@pytest.mark.parametrize('given', [None, 3, {}, [], ({},), ({}, {}, {})])
+def test_what_is_no_config_is_refused_with_the_two_forms(given: Any) -> None:
+    for run in (serial_pipeline, config_pair):
+        with pytest.raises(ConfigError, match=r'config: no config; got .*path of a config file, or the pair'):
+            run(given)
+
+
 def test_json() -> None:
-    write('c.json', '{"main_config": {"a": Infinity}, "create_config": {}}')
-    assert read_config('c.json')[0].a == math.inf
+    write('c.json', '{"main_config": {"a": {"__float__": "inf"}, "b": [1.5]}, "create_config": {}}')
+    assert read_config('c.json')[0] == {'a': math.inf, 'b': [1.5]}
+    for number in ('NaN', 'Infinity', '-Infinity'):
+        text = f'{{"main_config": {{"a": [0, {{"b": {number}}}]}}, "create_config": {{}}}}'
+        assert f'main_config.a[1].b is {number}' in error_of(write('n.json', text))
+    assert 'too large' in error_of(write('big.json', '{"main_config": {"a": 1e999}, "create_config": {}}'))
+    assert 'not JSON' in error_of(write('digits.json', f'{{"main_config": {{"a": {"9" * 5000}}}}}'))
     assert 'there twice' in error_of(
         write('d.json', '{"main_config": {"a": 1, "a": 2}, "create_config": {}}')
     )
     text = error_of(write('e.json', '{\n "main_config": {,}\n}'))
     assert 'e.json:2' in text and text.splitlines()[1].strip() == '"main_config": {,}'
     assert 'main_config' in error_of(write('f.json', '[1]'))
+
+
+def test_json_beyond_the_limits_is_refused_and_says_how_to_raise_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    deep = '{"main_config": {"a": %s}, "create_config": {}}'
+    assert 'nested too deeply' in error_of(write('deep.json', deep % ('[' * 100_000 + ']' * 100_000)))
+    assert 'nested too deeply' in error_of(write('less.json', deep % ('[' * 150 + ']' * 150)))
+    many = deep % ('[' + '[],' * 500_000 + '[]]')
+    assert 'RLFRAME_MAX_CONFIG_VALUES=' in error_of(write('many.json', many))
+    with open('long.json', 'wb') as file:
+        file.truncate(2**40)  # without a block on the disk
+    assert '1,099,511,627,776' in error_of('long.json')
+    monkeypatch.setenv('RLFRAME_MAX_CONFIG_VALUES', '2000000')
+    assert len(read_config('many.json')[0].a) == 500_001
+
+
+def test_a_bomb_of_yaml_aliases_is_refused_before_it_is_written_out() -> None:
+    pytest.importorskip('yaml')
+    lines = ['main_config:', '  a0: &a0 [x, x]']
+    lines += [f'  a{i}: &a{i} [{", ".join([f"*a{i - 1}"] * 9)}]' for i in range(1, 30)]
+    text = error_of(write('bomb.yaml', '\n'.join([*lines, 'create_config: {}', ''])))
+    assert 'aliases' in text and 'RLFRAME_MAX_CONFIG_VALUES' in text
+    merges = ['main_config:', '  a0: &a0 {x: 1}']
+    merges += [f'  a{i}: &a{i} {{<<: [{", ".join([f"*a{i - 1}"] * 9)}]}}' for i in range(1, 30)]
+    assert 'aliases' in error_of(write('merge.yaml', '\n'.join([*merges, 'create_config: {}', ''])))
+    assert 'contains itself' in error_of(write('loop.yaml', 'main_config: &a {b: *a}\ncreate_config: {}\n'))
+
+
+def test_a_written_config_is_json_by_the_standard_and_is_read_again(folder: Path) -> None:
+    main = {'goal': math.inf, 'low': [-math.inf, math.nan]}
+    write_total_config(folder, main, {})
+    json.loads(Path('config.json').read_text(), parse_constant=pytest.fail)
+    Path('old.json').write_text('{"main_config": {"a": Infinity}, "create_config": {}}')
+    assert read_written(Path('old.json'))['main_config'] == {'a': math.inf}
+    assert 'main_config.a is Infinity' in error_of('old.json')
+    found, _ = read_config('config.json')
+    assert found.goal == math.inf and found.low[0] == -math.inf and math.isnan(found.low[1])
 
 
 def test_yaml() -> None:

@@ -46,11 +46,6 @@ CASES: dict[str, tuple[type[RLFrameError], dict[str, Any], tuple[str, ...]]] = {
         {'policy.learn.learning_rate': 1e30},
         ('train_iter ', 'total_loss', 'gradient norm', 'learning rate 1e+30', 'checkpoint', 'grad_clip_norm'),
     ),
-    '67 endless': (
-        EpisodeTooLongError,
-        {'env.env_id': BROKEN, 'env.kwargs': {'length': 10**9}, 'evaluator.max_episode_len': 40},
-        ('policy.eval.evaluator.max_episode_len', 'env 0', 'more than 40 env steps', 'TimeLimit'),
-    ),
     '67 endless, collected': (
         EpisodeTooLongError,
         {

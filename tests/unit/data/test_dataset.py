@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 
-from rlframe.data import Batch
-from rlframe.data.dataset import open_data
+from rlframe.data import Batch, EnvSpec
+from rlframe.data.dataset import check_source, open_data
 from rlframe.errors import ConfigError
 
 COLUMNS = {'obs': np.arange(60, dtype=np.float32).reshape(20, 3), 'action': np.arange(20)}
@@ -86,3 +87,62 @@ def test_an_npz_that_holds_pickles_is_not_read(tmp_path: Path) -> None:
     np.savez(tmp_path / 'x.npz', obs=np.array([{}], object), action=np.zeros(1))
     with pytest.raises(ConfigError, match='plain arrays'):
         open_data(tmp_path / 'x.npz')
+
+
+SPEC = EnvSpec(spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(3, start=1), name='Toy')
+
+
+def columns(count: int = 6) -> dict[str, np.ndarray]:
+    return {'obs': np.zeros((count, 2), np.float32), 'action': np.ones(count, np.int64)}
+
+
+@pytest.mark.parametrize(
+    ('space', 'actions', 'row'),
+    [
+        (spaces.Discrete(3, start=1), [1, 2, 3, 0, 4], 3),
+        (spaces.Discrete(3), [0.0, 1.5, 2.0], 1),
+        (spaces.MultiDiscrete([2, 3]), [[1, 2], [1, 3], [2, 0]], 1),
+        (spaces.MultiBinary(2), [[1, 0], [0, 2]], 1),
+        (
+            spaces.Box(np.array([-1, -1], np.float32), np.array([1, 2], np.float32)),
+            [[1, 2], [-1, -1], [0, np.nan], [2, 2]],
+            2,
+        ),
+        (spaces.Box(-1, 1, (1,), np.float32), [[1.0], [1.1]], 1),
+    ],
+)
+def test_action_outside_the_space_is_named_by_its_row(space: Any, actions: Any, row: int) -> None:
+    spec = EnvSpec(SPEC.observation_space, space, name='Toy')
+    action = np.array(actions)
+    batch = {'obs': np.zeros((len(action), 2), np.float32), 'action': action}
+    with pytest.raises(
+        ConfigError, match=rf'x: row {row} of the data: an action is not in the action space of Toy'
+    ):
+        check_source(open_data(batch, 'x'), spec, 'x')
+    good = {name: column[:row] for name, column in batch.items()}
+    check_source(open_data(good, 'x'), spec, 'x')
+
+
+def test_bounds_are_of_the_type_of_the_space() -> None:
+    spec = EnvSpec(SPEC.observation_space, spaces.Box(-1.1, 1.1, (1,), np.float32), name='Toy')
+    check_source(open_data({'obs': np.zeros((1, 2)), 'action': np.array([[1.1]])}), spec, 'x')
+
+
+def test_rows_that_are_read_one_by_one_are_checked_when_they_are_read() -> None:
+    data = columns()
+    data['obs'][4, 1] = np.inf
+    rows = [(data['obs'][i], data['action'][i]) for i in range(6)]
+    source = open_data(rows, 'x')
+    check_source(source, SPEC, 'x')
+    with pytest.raises(ConfigError, match='row 4 of the data: obs is'):
+        list(source.batches(2, np.random.default_rng(0)))
+
+
+def test_batches_of_a_loader_are_checked_and_counted() -> None:
+    data = columns()
+    data['action'][5] = 9
+    loader = [{name: column[i : i + 2] for name, column in data.items()} for i in (0, 2, 4)]
+    source = open_data(iter(loader), 'x')
+    check_source(source, SPEC, 'x')
+    with pytest.raises(ConfigError, match='batch 2: row 1 of the data: an action'):
+        list(source.batches(2, np.random.default_rng(0)))

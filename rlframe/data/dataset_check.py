@@ -1,0 +1,96 @@
+"""Checks recorded data against the spaces of the env, row by row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlframe.data.batch import Batch
+from rlframe.data.observation import obs_dtype
+from rlframe.data.timestep import Array, BoolArray, EnvSpec
+from rlframe.errors import ConfigError
+from rlframe.utils.struct_array import leaves
+
+
+def check_batch(batch: Batch, spec: EnvSpec, where: str, rows: Array | None = None) -> None:
+    """Checks that a batch of data matches the spaces of an env.
+
+    Args:
+        batch: The data.
+        spec: Spaces of the env.
+        where: The option that names the data, for the error.
+        rows: Numbers of the rows in the data, [n]; those in the batch where not given.
+
+    Raises:
+        ConfigError: If there are no observations or no actions, they have another shape, an observation is not finite, or an
+            action is not in the action space; the first such row is named.
+    """
+    declared = {'obs': obs_dtype(spec.observation_space)[1], 'action': tuple(spec.action_space.shape or ())}
+    for name, shape in declared.items():
+        if name not in batch:
+            raise ConfigError(
+                f'the data have no column {name}',
+                where=where,
+                got=list(batch.keys()),
+                expected="'obs' and 'action'",
+            )
+        if tuple(batch[name].shape[1:]) != shape:
+            raise ConfigError(
+                f'the data are not of {spec.name}: in the column {name} a row has another shape',
+                where=where,
+                got=list(batch[name].shape[1:]),
+                expected=str(list(shape)),
+            )
+    numbers = np.arange(len(batch)) if rows is None else rows
+    _check_finite(np.asarray(batch['obs']), numbers, where)
+    _check_actions(np.asarray(batch['action']), spec, numbers, where)
+
+
+def _check_finite(obs: Array, rows: Array, where: str) -> None:
+    for name, values in leaves(obs, 'obs'):
+        if values.dtype.kind != 'f':
+            continue
+        bad = np.asarray(~np.isfinite(values).reshape(len(values), -1).all(axis=1))
+        if bad.any():
+            first = int(bad.argmax())
+            raise ConfigError(
+                f'row {rows[first]} of the data: {name} is {values[first]}{_more(bad)}',
+                where=where,
+                remedy='Remove such rows.',
+            )
+
+
+def _check_actions(action: Array, spec: EnvSpec, rows: Array, where: str) -> None:
+    bad = ~_are_in(action, spec.action_space)
+    if bad.any():
+        first = int(bad.argmax())
+        raise ConfigError(
+            f'row {rows[first]} of the data: an action is not in the action space of {spec.name}{_more(bad)}',
+            where=where,
+            got=action[first].tolist(),
+            expected=repr(spec.action_space),
+        )
+
+
+def _are_in(action: Array, space: Any) -> BoolArray:
+    """Returns which actions, [n, ...], a space has, [n]."""
+    kind = type(space).__name__
+    if action.dtype.kind not in 'biuf':
+        return np.zeros(len(action), np.bool_)
+    if kind == 'Box':
+        values = action.astype(space.dtype)
+        inside = (values >= space.low) & (values <= space.high)
+    elif kind in ('Discrete', 'MultiDiscrete', 'MultiBinary'):
+        count = {'Discrete': 'n', 'MultiDiscrete': 'nvec'}.get(kind)
+        low = getattr(space, 'start', 0)
+        high = low + (getattr(space, count) if count else 2)
+        inside = (action >= low) & (action < high) & (action == np.floor(action))
+    else:
+        return np.array([space.contains(one) for one in action], np.bool_)
+    return np.asarray(np.reshape(inside, (len(action), -1)).all(axis=1))
+
+
+def _more(bad: BoolArray) -> str:
+    count = int(bad.sum()) - 1
+    return f' (and {count} more)' if count else ''
