@@ -15,7 +15,13 @@ import pytest
 from rlframe.data import Batch
 from rlframe.errors import BufferUnderflowError, ConfigError
 from rlframe.registry import BUFFER_REGISTRY, import_modules
-from rlframe.worker.replay_buffer import EpisodeReplayBuffer, IBuffer, create_buffer, get_buffer_cls
+from rlframe.worker.replay_buffer import (
+    EpisodeReplayBuffer,
+    IBuffer,
+    SequenceReplayBuffer,
+    create_buffer,
+    get_buffer_cls,
+)
 
 
 def names() -> list[str]:
@@ -150,6 +156,28 @@ def test_too_few_items_raise_and_none_wanted_gives_none(make: Make) -> None:
     with pytest.raises(BufferUnderflowError, match='3'):
         draw(buffer, 4)
     assert len(draw(buffer, 0)) == 0
+
+
+def own_sample(buffer: IBuffer, size: int) -> Any:
+    """Returns one batch, as a training loop of its user's own asks for it."""
+    if isinstance(buffer, SequenceReplayBuffer):
+        return buffer.sample(size, 1, 0)
+    return buffer.sample(size, 0)
+
+
+def test_a_loop_of_ones_own_gets_none_and_a_warning_where_there_are_too_few_items(
+    make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    buffer = make()
+    assert own_sample(buffer, 1) is None and 'has 0 items' in caplog.text
+    push(buffer, rows(0, 3), 0)
+    caplog.clear()
+    assert own_sample(buffer, 4) is None and 'has 3 items' in caplog.text
+    caplog.clear()
+    with pytest.raises(BufferUnderflowError, match='has 3 items'):
+        draw(buffer, 4)
+    assert len(own_sample(buffer, 3)) == 3 and not caplog.text
+    assert own_sample(buffer, 4) is None
 
 
 def test_batches_gives_as_many_as_asked(make: Make) -> None:

@@ -11,9 +11,11 @@ import numpy as np
 from easydict import EasyDict
 
 from rlframe.data import Array, Batch, FloatArray, IntArray
+from rlframe.errors import BufferUnderflowError
 from rlframe.registry import BUFFER_REGISTRY
+from rlframe.utils.checkpoint.schema import DICT, FINITE, check_state, part, part_of
 from rlframe.utils.field import Field
-from rlframe.worker.replay_buffer.base_buffer import Rows, ThroughputLimitError
+from rlframe.worker.replay_buffer.base_buffer import Rows, ThroughputLimitError, locks_itself
 from rlframe.worker.replay_buffer.block import to_items
 from rlframe.worker.replay_buffer.monitor import (
     PeriodicThruputMonitor,
@@ -63,7 +65,7 @@ class AdvancedReplayBuffer(StorageBuffer):
             'buffer', choices=('buffer', 'batch'), doc='Which smallest priority has an importance weight of 1'
         ),
         enable_track_used_data=Field(
-            False, doc="Delete the file that an object's data_id names when the object goes"
+            False, doc="Delete the file named by an item's data_id when the item is removed", reaches='file'
         ),
         deepcopy=Field(False, doc='Copy objects when they come and when they go; columns are always copied'),
         thruput_controller=dict(
@@ -145,6 +147,7 @@ class AdvancedReplayBuffer(StorageBuffer):
         storage = self._storage
         return storage.stop - storage.first - self._hole_count if storage is not None else 0
 
+    @locks_itself
     def push(self, data: Any, cur_collector_envstep: int) -> int:
         """Adds items with their ``priority`` or, without one, the largest priority reported so far.
 
@@ -159,28 +162,32 @@ class AdvancedReplayBuffer(StorageBuffer):
             TypeError: If an item is no mapping.
             NonFiniteError: If a priority is NaN, infinite or negative.
         """
-        data, priority = self._split_priority(data)
-        block = self._to_block(data)
-        self._envstep, count = cur_collector_envstep, len(block)
-        if not count:
-            return 0
-        if priority is not None and len(priority) != count:
-            raise ValueError(f'got {len(priority)} priorities for {count} items')
-        if not self._control.can_push(count):
-            logger.warning(
-                '%s dropped a push of %d: %s', self._instance_name, count, self._control.describe()
+        with self._lock:
+            data, priority = self._split_priority(data)
+            block = self._to_block(data)
+            self._envstep, count = cur_collector_envstep, len(block)
+            if not count:
+                return 0
+            if priority is not None and len(priority) != count:
+                raise ValueError(f'got {len(priority)} priorities for {count} items')
+            if not self._control.can_push(count):
+                logger.warning(
+                    '%s dropped a push of %d: %s', self._instance_name, count, self._control.describe()
+                )
+                return 0
+            before, holes = self.count(), self._holes_overwritten(count)
+            storage = self._write(block)
+            self._hole_count -= holes
+            kept, have = min(count, self._capacity), self.count()
+            self._sampler.add(storage.stop - kept, kept, None if priority is None else priority[-kept:])
+            self._control.pushed(count)
+            self._throughput.record(
+                pushed=count, removed=before + count - have, have=have, envstep=self._envstep
             )
-            return 0
-        before, holes = self.count(), self._holes_overwritten(count)
-        storage = self._write(block)
-        self._hole_count -= holes
-        kept, have = min(count, self._capacity), self.count()
-        self._sampler.add(storage.stop - kept, kept, None if priority is None else priority[-kept:])
-        self._control.pushed(count)
-        self._throughput.record(pushed=count, removed=before + count - have, have=have, envstep=self._envstep)
-        return count
+            return count
 
-    def sample(self, size: int, cur_learner_iter: int, sample_range: slice | None = None) -> Rows:
+    @locks_itself
+    def sample(self, size: int, cur_learner_iter: int, sample_range: slice | None = None) -> Rows | None:
         """Draws ``size`` items by priority, one from each of ``size`` equal parts of the total weight.
 
         Items that are too stale are removed before, those that are worn out (``max_use``) after; ``beta``
@@ -196,34 +203,31 @@ class AdvancedReplayBuffer(StorageBuffer):
         Returns:
             The pushed columns and ``replay_unique_id`` (int64), ``replay_buffer_idx`` (int64), ``priority``
             (float32), ``IS`` (float32), ``use`` (int32) and ``staleness`` (int64, -1 where there is no
-            ``collect_iter``); where objects were pushed, a list of their copies with these keys.
-
-        Raises:
-            BufferUnderflowError: If there are fewer than ``size * sample_min_limit_ratio`` items, or none.
-            ThroughputLimitError: If ``thruput_controller`` refuses.
+            ``collect_iter``); where objects were pushed, a list of their copies with these keys. ``None``, with a warning,
+            if there are fewer than ``size * sample_min_limit_ratio`` items, or none, or ``thruput_controller`` refuses.
         """
-        if size == 0:
-            return self._gather(np.empty(0, np.int64))
-        self._remove_stale(cur_learner_iter)
-        self._require(math.ceil(size * self._min_ratio), self.count())
-        if not self._control.can_sample(size):
-            raise ThroughputLimitError(
-                f'{self._instance_name} refuses a sample of {size}: {self._control.describe()}',
-                where='thruput_controller.push_sample_rate_limit.min',
-                remedy='Collect more before the next update, or lower it.',
+        with self._lock:
+            if size == 0:
+                return self._gather(np.empty(0, np.int64))
+            self._remove_stale(cur_learner_iter)
+            try:
+                self._check_can_sample(size)
+                draw = self._draw(size, sample_range)
+            except BufferUnderflowError as error:
+                self._lacking(error)
+                return None
+            staleness = self._staleness(draw.slot, cur_learner_iter)
+            rows = self._annotate(self._gather(draw.slot), draw, staleness)
+            self._attr_monitor.record(
+                draw.use, draw.priority, staleness, beta=self._beta, count=self.count(), envstep=self._envstep
             )
-        draw = self._draw(size, sample_range)
-        staleness = self._staleness(draw.slot, cur_learner_iter)
-        rows = self._annotate(self._gather(draw.slot), draw, staleness)
-        self._attr_monitor.record(
-            draw.use, draw.priority, staleness, beta=self._beta, count=self.count(), envstep=self._envstep
-        )
-        self._remove_worn(draw)
-        self._control.sampled(size)
-        self._throughput.record(sampled=size, have=self.count(), envstep=self._envstep)
-        self._beta = min(self._beta + self._beta_step, 1.0)
-        return rows
+            self._remove_worn(draw)
+            self._control.sampled(size)
+            self._throughput.record(sampled=size, have=self.count(), envstep=self._envstep)
+            self._beta = min(self._beta + self._beta_step, 1.0)
+            return rows
 
+    @locks_itself
     def update(self, info: Mapping[str, Any]) -> None:
         """Gives sampled items new priorities; those overwritten or removed since then are passed over.
 
@@ -235,9 +239,10 @@ class AdvancedReplayBuffer(StorageBuffer):
             ValueError: If the three differ in length.
             NonFiniteError: If a priority is NaN, infinite or negative; then none is changed.
         """
-        reported = read_priorities(info) if self._storage is not None else None
-        if reported is not None and self._storage is not None:
-            self._sampler.update(*reported, (self._storage.first, self._storage.stop))
+        with self._lock:
+            reported = read_priorities(info) if self._storage is not None else None
+            if reported is not None and self._storage is not None:
+                self._sampler.update(*reported, (self._storage.first, self._storage.stop))
 
     def clear(self) -> None:
         """Forgets all items and the largest priority; ``push_count``, unique ids and ``beta`` continue."""
@@ -269,11 +274,14 @@ class AdvancedReplayBuffer(StorageBuffer):
     def _restore(self, state: Mapping[str, Any]) -> None:
         super()._restore(state)
         slot = self._storage.window() if self._storage is not None else np.empty(0, np.int64)
-        self._sampler.load_state_dict(state['sampler'], slot)
+        check_state(state, {'beta': FINITE})
+        with part('sampler'):
+            self._sampler.load_state_dict(part_of(state, 'sampler', DICT), slot)
         self._hole_count = int(len(slot) - self._sampler.is_present(slot).sum())
         self._beta = float(state['beta'])
-        self._control.load_state_dict(state['control'])
-        self._attr_monitor.load_state_dict(state['attr_monitor'])
+        for name, keeper in (('control', self._control), ('attr_monitor', self._attr_monitor)):
+            with part(name):
+                keeper.load_state_dict(part_of(state, name, DICT))
 
     def _split_priority(self, data: Any) -> tuple[Any, FloatArray | None]:
         """Parts the pushed priorities, float64 [n], from the rest, without the columns that a sample adds."""
@@ -306,6 +314,21 @@ class AdvancedReplayBuffer(StorageBuffer):
             return 0
         slot = self._storage.oldest(self._storage.overflow(count))
         return int(len(slot) - self._sampler.is_present(slot).sum())
+
+    def _check_can_sample(self, size: int) -> None:
+        """Makes sure that there are enough items, and that sampling does not outrun pushing.
+
+        Raises:
+            BufferUnderflowError: If there are fewer than ``size * sample_min_limit_ratio`` items, or none.
+            ThroughputLimitError: If ``thruput_controller`` refuses.
+        """
+        self._require(math.ceil(size * self._min_ratio), self.count())
+        if not self._control.can_sample(size):
+            raise ThroughputLimitError(
+                f'{self._instance_name} refuses a sample of {size}: {self._control.describe()}',
+                where='thruput_controller.push_sample_rate_limit.min',
+                remedy='Collect more before the next update, or lower it.',
+            )
 
     def _draw(self, size: int, sample_range: slice | None) -> Draw:
         storage = cast(AnyStorage, self._storage)

@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+import logging
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from typing import Any, cast
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import Any, Self, TypeVar, cast
 
 from rlframe.data import Batch
 from rlframe.errors import BufferUnderflowError
 from rlframe.registry import BUFFER_REGISTRY
 from rlframe.utils.field import Configurable
 
+logger = logging.getLogger(__name__)
+M = TypeVar('M', bound=Callable[..., Any])
+
 Rows = Batch | list[Any]
 """What a buffer hands out: columns, or a list where it holds arbitrary objects."""
+LOCKED = (
+    'push',
+    'update',
+    'sample',
+    'batches',
+    'clear',
+    'state_dict',
+    'checkpoint_state',
+    'load_state_dict',
+)
+"""Methods that hold the buffer's lock, in every class that defines them."""
 
 
 class ThroughputLimitError(BufferUnderflowError):
@@ -20,10 +39,40 @@ class ThroughputLimitError(BufferUnderflowError):
 
 
 class IBuffer(Configurable, ABC):
-    """Keeps what collectors made and hands out random parts of it. Not thread-safe.
+    """Stores collected data and samples from it.
 
     A list always means many items, so an episode that is itself a list must be wrapped in a list.
+
+    **Threads.** A buffer has one lock. The methods listed in ``LOCKED`` hold it while they run, also if a subclass
+    overrides them, so several threads can push, sample, update and save at the same time. Each call sees a push completely
+    or not at all.
+
+    **Too little data.** ``sample``, for custom training loops, then logs a warning and returns ``None``.
+    ``batches``, which the pipeline calls, raises ``BufferUnderflowError`` instead.
     """
+
+    _lock: threading.RLock
+    _raises = False  # whether a sample that lacks data is an error, as in ``batches``
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        buffer = super().__new__(cls)
+        buffer._lock = threading.RLock()
+        return buffer
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for name in LOCKED:
+            method = vars(cls).get(name)
+            if inspect.isfunction(method) and not hasattr(method, 'locks_itself'):
+                setattr(cls, name, _locked(method))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Returns the attributes without the lock, as every copy gets its own."""
+        return {name: value for name, value in vars(self).items() if name != '_lock'}
+
+    def locked(self) -> AbstractContextManager[Any]:
+        """Returns the lock, for several calls that belong together: ``with buffer.locked(): ...``."""
+        return self._lock
 
     @abstractmethod
     def push(self, data: Any, cur_collector_envstep: int) -> int:
@@ -42,20 +91,43 @@ class IBuffer(Configurable, ABC):
         """Takes back what the learner found out about sampled items, such as their priorities."""
 
     @abstractmethod
-    def sample(self, batch_size: int, cur_learner_iter: int) -> Rows:
-        """Returns ``batch_size`` random items, as fresh copies.
+    def sample(self, batch_size: int, cur_learner_iter: int) -> Rows | None:
+        """Returns ``batch_size`` random items, as fresh copies, or ``None`` if there are not enough of them.
 
         Args:
             batch_size: Number of items, >= 0.
             cur_learner_iter: Updates made so far; staleness is counted from it.
+        """
+
+    def batches(self, count: int, size: int, cur_learner_iter: int) -> Iterator[Rows]:
+        """Returns ``count`` batches of ``size`` items, each sampled when it is asked for.
 
         Raises:
             BufferUnderflowError: If there are not enough items.
         """
+        return (self._required(size, cur_learner_iter) for _ in range(count))
 
-    def batches(self, count: int, size: int, cur_learner_iter: int) -> Iterator[Rows]:
-        """Returns ``count`` batches of ``size`` items, each one ``sample`` made when it is asked for."""
-        return (self.sample(size, cur_learner_iter) for _ in range(count))
+    def _required(self, *arguments: Any) -> Rows:
+        """Samples like ``sample``, but raises if there is too little data."""
+        with self._lock:
+            self._raises = True
+            try:
+                rows = self.sample(*arguments)
+            finally:
+                self._raises = False
+        if rows is None:
+            raise BufferUnderflowError(f'{type(self).__name__} has too few items', where='sample')
+        return rows
+
+    def _lacking(self, error: BufferUnderflowError) -> None:
+        """Handles a lack of data: warns and returns ``None`` for ``sample``, raises for ``batches``.
+
+        Raises:
+            BufferUnderflowError: The one given.
+        """
+        if self._raises:
+            raise error
+        logger.warning('returning None from %s', error)
 
     @abstractmethod
     def clear(self) -> None:
@@ -78,12 +150,32 @@ class IBuffer(Configurable, ABC):
         """Returns an independent copy of everything that the next samples depend on."""
 
     def checkpoint_state(self) -> dict[str, Any]:
-        """Returns what ``state_dict`` does, for a checkpoint that is written before the buffer is used again."""
+        """Returns the ``state_dict`` for a checkpoint that is written before the buffer is used again.
+
+        If other threads use the buffer, hold ``locked()`` until the checkpoint is written.
+        """
         return self.state_dict()
 
     @abstractmethod
     def load_state_dict(self, _state_dict: Mapping[str, Any]) -> None:
         """Restores a ``state_dict``; ``{'data': rows}`` pushes rows, a demonstration set for example."""
+
+
+def locks_itself(method: M) -> M:
+    """Marks a method that takes the buffer's lock itself, which costs half as much as wrapping it."""
+    method.locks_itself = True  # type: ignore[attr-defined]
+    return method
+
+
+def _locked(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a method that holds the buffer's lock while it runs."""
+
+    @functools.wraps(method)
+    def call(self: IBuffer, *args: Any, **kwargs: Any) -> Any:
+        with self._lock:
+            return method(self, *args, **kwargs)
+
+    return call
 
 
 def get_buffer_cls(cfg: Mapping[str, Any]) -> type[IBuffer]:

@@ -10,7 +10,9 @@ import numpy as np
 from easydict import EasyDict
 
 from rlframe.data import Batch
+from rlframe.errors import BufferUnderflowError
 from rlframe.registry import BUFFER_REGISTRY
+from rlframe.utils.checkpoint.schema import DICT, part, part_of
 from rlframe.utils.field import Field
 from rlframe.worker.replay_buffer.base_buffer import Rows
 from rlframe.worker.replay_buffer.monitor import PeriodicThruputMonitor
@@ -29,7 +31,7 @@ class NaiveReplayBuffer(StorageBuffer):
         replay_buffer_size=Field(10000, range='[1, inf)', unit='items', doc='Largest number of items'),
         deepcopy=Field(False, doc='Copy objects when they come and when they go; columns are always copied'),
         enable_track_used_data=Field(
-            False, doc="Delete the file that an object's data_id names when the object goes"
+            False, doc="Delete the file named by an item's data_id when the item is removed", reaches='file'
         ),
         periodic_thruput_seconds=Field(
             60.0, range='(0, inf]', unit='seconds', doc='Time between two throughput lines'
@@ -59,7 +61,7 @@ class NaiveReplayBuffer(StorageBuffer):
 
     def sample(
         self, size: int, cur_learner_iter: int, sample_range: slice | None = None, replace: bool = False
-    ) -> Rows:
+    ) -> Rows | None:
         """Returns ``size`` random items, as fresh copies.
 
         Args:
@@ -70,12 +72,14 @@ class NaiveReplayBuffer(StorageBuffer):
             replace: Whether an item may recur in the batch.
 
         Returns:
-            A ``Batch`` of numpy columns, or a list of objects.
-
-        Raises:
-            BufferUnderflowError: If there are fewer than ``size`` items, or none.
+            A ``Batch`` of numpy columns, or a list of objects; ``None``, with a warning, if there are fewer than ``size``
+            items, or none.
         """
-        storage = self._sampled_storage(size, sample_range, replace)
+        try:
+            storage = self._sampled_storage(size, sample_range, replace)
+        except BufferUnderflowError as error:
+            self._lacking(error)
+            return None
         if storage is None:
             return self._gather(np.empty(0, np.int64))
         draw = self._sampler.sample_with_replacement if replace else self._sampler.sample
@@ -86,7 +90,10 @@ class NaiveReplayBuffer(StorageBuffer):
     def batches(self, count: int, size: int, cur_learner_iter: int) -> Iterator[Rows]:
         """Returns ``count`` batches of ``size`` items, all drawn and copied now, each without repetition.
 
-        A subclass with a ``sample`` of its own gets one call of it a batch.
+        If a subclass overrides ``sample``, it is called once per batch.
+
+        Raises:
+            BufferUnderflowError: If there are fewer than ``size`` items, or none.
         """
         if type(self).sample is not NaiveReplayBuffer.sample:
             return super().batches(count, size, cur_learner_iter)
@@ -118,7 +125,8 @@ class NaiveReplayBuffer(StorageBuffer):
 
     def _restore(self, state: Mapping[str, Any]) -> None:
         super()._restore(state)
-        self._sampler.load_state_dict(state['sampler'])
+        with part('sampler'):
+            self._sampler.load_state_dict(part_of(state, 'sampler', DICT))
 
     def _sampled_items(self) -> Storage | None:
         """Returns the items that can be sampled, ``None`` if nothing was ever pushed."""

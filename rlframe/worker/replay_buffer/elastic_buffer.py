@@ -9,6 +9,7 @@ from typing import Any
 
 from rlframe.errors import ConfigError
 from rlframe.registry import BUFFER_REGISTRY
+from rlframe.utils.checkpoint.schema import COUNT, part_of
 from rlframe.utils.field import Field
 from rlframe.worker.replay_buffer.buffer import NaiveReplayBuffer
 from rlframe.worker.replay_buffer.storage import Storage, StorageRange
@@ -36,6 +37,7 @@ class ElasticReplayBuffer(NaiveReplayBuffer):
             doc="Function of the env step that says how many of the newest items are sampled, or 'module:function'; None:"
             ' all',
             check=_check_function,
+            reaches='code',
         ),
     )
 
@@ -84,7 +86,7 @@ class ElasticReplayBuffer(NaiveReplayBuffer):
 
     def _restore(self, state: Mapping[str, Any]) -> None:
         super()._restore(state)
-        self._newest = int(state['newest'])
+        self._newest = int(part_of(state, 'newest', COUNT))
 
 
 def _function(value: Any) -> Callable[[int], Any] | None:

@@ -8,7 +8,9 @@ from typing import Any, cast
 import numpy as np
 
 from rlframe.data import Batch, IntArray
+from rlframe.errors import CheckpointMismatchError
 from rlframe.registry import BUFFER_REGISTRY
+from rlframe.utils.checkpoint.schema import COUNT, array, part_of
 from rlframe.utils.field import Field
 from rlframe.worker.replay_buffer.block import stack_items, to_items
 from rlframe.worker.replay_buffer.buffer import NaiveReplayBuffer
@@ -16,24 +18,40 @@ from rlframe.worker.replay_buffer.storage import RingStorage, Storage
 from rlframe.worker.replay_buffer.storage_buffer import to_numpy_block
 from rlframe.worker.replay_buffer.trajectories import done_of
 
+FIRST_STEPS = 1024
+"""Minimum initial size of a growing ring, in env steps."""
+
 
 @BUFFER_REGISTRY.register('episode')
 class EpisodeReplayBuffer(NaiveReplayBuffer):
-    """Keeps the newest whole episodes, as many as have room, and samples them uniformly.
+    """Keeps the newest whole episodes and samples them uniformly.
 
-    Its size is in env steps, so that its memory is known beforehand; everything else counts episodes. The steps of all
-    episodes lie in one ring: when the oldest step of an episode is overwritten, the episode goes.
+    Its size is counted in episodes. Their memory depends on their length, unless ``max_env_steps`` limits it as well. The steps
+    of all episodes are stored in one ring, which grows up to that limit; an episode is removed when its oldest step is
+    overwritten.
     """
 
     config = dict(
-        replay_buffer_size=Field(
-            10000, range='[1, inf)', unit='env steps', doc='Largest number of env steps, over all episodes'
+        replay_buffer_size=Field(10000, range='[1, inf)', unit='episodes', doc='Largest number of episodes'),
+        max_env_steps=Field(
+            None,
+            int,
+            '[1, inf)',
+            'env steps',
+            'Largest total over all episodes, allocated by the first push; None: no limit',
         ),
     )
 
     def _build(self, cfg: Any) -> None:
         super()._build(cfg)
         self._episodes = Episodes()
+        self._max_steps: int | None = cfg.max_env_steps
+
+    @classmethod
+    def estimate_nbytes(cls, cfg: Mapping[str, Any] | None, row_nbytes: int) -> int:
+        """Returns the bytes of ``max_env_steps`` steps or, without a limit, the minimum: those of episodes of a single step."""
+        steps = cls.resolve_config(cfg).max_env_steps
+        return super().estimate_nbytes(cfg, row_nbytes) if steps is None else int(steps) * row_nbytes
 
     @property
     def episode_len(self) -> list[int]:
@@ -46,7 +64,7 @@ class EpisodeReplayBuffer(NaiveReplayBuffer):
         return len(self._episodes)
 
     def push(self, data: Any, cur_collector_envstep: int) -> int:
-        """Adds episodes; the oldest make room.
+        """Adds episodes; the oldest ones are removed to make room.
 
         Args:
             data: An episode, or a list of episodes. An episode is a ``Batch`` [T, ...], or a list of mappings, which
@@ -57,24 +75,40 @@ class EpisodeReplayBuffer(NaiveReplayBuffer):
             How many episodes were accepted.
 
         Raises:
-            TypeError: If an item is no episode.
-            ValueError: If an episode is not whole (its last step alone is done), or larger than the buffer. Nothing is
+            TypeError: If an item is not an episode.
+            ValueError: If an episode is not whole (its last step alone is done), or longer than ``max_env_steps``. Nothing is
                 stored then.
+            ResourceError: If the episodes do not fit into memory.
         """
         given = [data] if isinstance(data, Batch) else to_items(data)
         episodes = [self._checked(item, number) for number, item in enumerate(given)]
         self._envstep = cur_collector_envstep
         if not episodes:
             return 0
-        block = cast(Batch, self._to_block(Batch.cat(episodes)))
+        kept = episodes[-self._capacity :]
+        block = cast(Batch, self._to_block(Batch.cat(kept)))
         before = self.count()
+        self._make_room(len(kept), len(block))
         storage = self._write(block)
         self._push_count += len(episodes) - len(block)  # _write counted steps
-        self._episodes.append([len(episode) for episode in episodes], storage.stop, self._capacity)
+        self._episodes.append([len(episode) for episode in kept], storage.stop, storage.capacity)
         have = self.count()
         removed = before + len(episodes) - have
         self._throughput.record(pushed=len(episodes), removed=removed, have=have, envstep=self._envstep)
         return len(episodes)
+
+    def _make_room(self, episodes: int, steps: int) -> None:
+        """Removes the oldest episodes if there are too many, and grows the ring if it may."""
+        storage = cast(RingStorage | None, self._storage)
+        if storage is None:
+            self._storage = RingStorage(self._max_steps or max(steps, FIRST_STEPS))
+            return
+        self._episodes.drop(max(len(self._episodes) + episodes - self._capacity, 0))
+        first = int(self._episodes.start[0]) if len(self._episodes) else storage.stop
+        storage.drop_oldest(first - storage.first)
+        need = len(storage) + steps
+        if self._max_steps is None and need > storage.capacity:
+            self._storage = storage.resized(max(2 * storage.capacity, need))
 
     def _checked(self, item: Any, number: int) -> Batch:
         if isinstance(item, list | tuple) and item and all(isinstance(step, Mapping) for step in item):
@@ -91,9 +125,9 @@ class EpisodeReplayBuffer(NaiveReplayBuffer):
                 f'episode {number} is not whole: of its {len(episode)} steps the last one alone is to be done; done are'
                 f' {ends.tolist()[:5]}'
             )
-        if len(episode) > self._capacity:
+        if self._max_steps is not None and len(episode) > self._max_steps:
             raise ValueError(
-                f'episode {number} has {len(episode)} env steps, replay_buffer_size is {self._capacity}'
+                f'episode {number} has {len(episode)} env steps, max_env_steps is {self._max_steps}'
             )
         return episode
 
@@ -108,7 +142,7 @@ class EpisodeReplayBuffer(NaiveReplayBuffer):
         length = self._episodes.length[slot]
         end = np.cumsum(length)
         row = np.repeat(self._episodes.start[slot] - (end - length), length) + np.arange(end[-1])
-        steps = storage.gather(row % self._capacity)
+        steps = storage.gather(row % storage.capacity)
         return [steps[stop - count : stop] for stop, count in zip(end.tolist(), length.tolist(), strict=True)]
 
     def clear(self) -> None:
@@ -116,14 +150,25 @@ class EpisodeReplayBuffer(NaiveReplayBuffer):
         self._episodes = Episodes()
 
     def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), 'episode_len': self._episodes.length.copy()}
+        size = {'replay_buffer_size': self._capacity, 'episode_len': self._episodes.length.copy()}
+        return {**super().state_dict(), **size}
+
+    def _saved_capacity(self, storage: Mapping[str, Any]) -> int:
+        return part_of(storage, 'capacity', COUNT) if self._max_steps is None else self._max_steps
 
     def _restore(self, state: Mapping[str, Any]) -> None:
+        if (size := state.get('replay_buffer_size', self._capacity)) != self._capacity:
+            raise CheckpointMismatchError(
+                'the replay buffer has another size',
+                where='replay_buffer_size',
+                got=self._capacity,
+                expected=f'{size}, as when it was saved',
+            )
         super()._restore(state)
         self._episodes = Episodes()
         if self._storage is not None:
-            length = np.asarray(state['episode_len']).tolist()
-            self._episodes.append(length, self._storage.stop, self._capacity)
+            length = part_of(state, 'episode_len', array('iu', (None,))).tolist()
+            self._episodes.append(length, self._storage.stop, self._storage.capacity)
 
 
 class Episodes:
@@ -142,6 +187,10 @@ class Episodes:
     def slots(self, age: IntArray) -> IntArray:
         """Returns the ages as they are: by them episodes are gathered."""
         return age
+
+    def drop(self, count: int) -> None:
+        """Removes the oldest episodes."""
+        self.start, self.length = self.start[count:], self.length[count:]
 
     def append(self, length: list[int], stop: int, capacity: int) -> None:
         """Takes in the episodes that were stored last and drops those that are no longer whole.

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from rlframe.data import Array
+from rlframe.utils.checkpoint.schema import COUNT, FINITE, array, check_state
 
 logger = logging.getLogger(__name__)
 
@@ -81,6 +82,7 @@ class ThroughputControl:
 
     def load_state_dict(self, state: Mapping[str, float]) -> None:
         """Restores the counts; the time that passed meanwhile does not count."""
+        check_state(state, {'pushed': FINITE, 'sampled': FINITE})
         self._pushed, self._sampled, self._then = state['pushed'], state['sampled'], self._clock()
 
     def _fade(self) -> None:
@@ -128,6 +130,7 @@ class PeriodicThruputMonitor:
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
         """Restores the counts."""
+        check_state(state, dict.fromkeys(self._count, COUNT))
         self._count = {name: int(state[name]) for name in self._count}
 
     def _log(self, have: int, envstep: int) -> None:
@@ -191,4 +194,5 @@ class SampledDataAttrMonitor:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores what was noted."""
+        check_state(state, {'calls': COUNT, 'means': array('f', (None, 3))})
         self._calls, self._means = int(state['calls']), np.array(state['means'], np.float64)

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from rlframe.data import FloatArray, IntArray
 from rlframe.errors import NonFiniteError
+from rlframe.utils.checkpoint.schema import FINITE, array, check_state
 from rlframe.worker.replay_buffer import sum_tree
 from rlframe.worker.replay_buffer.sum_tree import MAX_PRIORITY, SumTree, tree_nbytes
 
@@ -151,6 +152,8 @@ class PrioritizedSampler:
 
     def load_state_dict(self, state: Mapping[str, Any], slot: IntArray) -> None:
         """Restores the items at ``slot``."""
+        use = {'max_priority': FINITE, 'use': array('iu', slot.shape)}
+        check_state(state, {**use, 'priority': array('f', slot.shape)})
         priority = np.array(state['priority'], np.float64)
         self.check(priority)
         self.clear()

@@ -9,7 +9,9 @@ import numpy as np
 from easydict import EasyDict
 
 from rlframe.data import Array, Batch, BoolArray, IntArray
+from rlframe.errors import BufferUnderflowError
 from rlframe.registry import BUFFER_REGISTRY
+from rlframe.utils.checkpoint.schema import DICT, FINITE, check_state, part
 from rlframe.utils.field import Field
 from rlframe.worker.replay_buffer.advanced_buffer import AdvancedReplayBuffer
 from rlframe.worker.replay_buffer.base_buffer import Rows
@@ -149,7 +151,7 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         cur_learner_iter: int,
         sample_range: slice | None = None,
         replace: bool = False,
-    ) -> Rows:
+    ) -> Rows | None:
         """Returns ``batch`` random sequences, as fresh copies.
 
         Args:
@@ -163,15 +165,19 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         Returns:
             The pushed columns, [batch, burn_in + sequence, ...], and ``mask``, False where there is padding (zeros). The
             sequence begins in column ``burn_in``. By priority also ``replay_unique_id``, ``replay_buffer_idx``,
-            ``priority`` and ``IS`` of the steps that were drawn, [batch].
+            ``priority`` and ``IS`` of the steps that were drawn, [batch]. ``None``, with a warning, if there are fewer than
+            ``batch`` steps, or none.
 
         Raises:
-            BufferUnderflowError: If there are fewer than ``batch`` steps, or none.
             ValueError: If ``sequence`` is less than 1.
         """
         if sequence < 1:
             raise ValueError(f'sequence must be >= 1, got {sequence}')
-        storage = self._sampled_storage(batch, sample_range, replace or self._by_priority is not None)
+        try:
+            storage = self._sampled_storage(batch, sample_range, replace or self._by_priority is not None)
+        except BufferUnderflowError as error:
+            self._lacking(error)
+            return None
         if storage is None or not isinstance(self._storage, RingStorage):
             return self._gather(np.empty(0, np.int64))
         if self._by_priority is None:
@@ -194,8 +200,8 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         return rows.replace(**added)
 
     def batches(self, count: int, size: int, cur_learner_iter: int) -> Iterator[Rows]:
-        """Returns ``count`` batches of ``size`` sequences of ``unroll_len``, each made when it is asked for."""
-        return (self.sample(size, self._unroll_len, cur_learner_iter) for _ in range(count))
+        """Returns ``count`` batches of ``size`` sequences of ``unroll_len``, each sampled when it is asked for."""
+        return (self._required(size, self._unroll_len, cur_learner_iter) for _ in range(count))
 
     def _draw(self, storage: AnyStorage, size: int, sample_range: slice | None) -> Draw:
         sampler, beta = self._by_priority, self._beta
@@ -281,9 +287,12 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
     def _restore(self, state: Mapping[str, Any]) -> None:
         super()._restore(state)
         number, slot = self._present()
-        self._trajectories.load_state_dict(state['trajectories'], number)
+        check_state(state, {'trajectories': DICT, 'by_priority': DICT, 'beta': FINITE})
+        with part('trajectories'):
+            self._trajectories.load_state_dict(state['trajectories'], number)
         if self._by_priority is not None and state['by_priority']:
-            self._by_priority.load_state_dict(state['by_priority'], slot)
+            with part('by_priority'):
+                self._by_priority.load_state_dict(state['by_priority'], slot)
         self._beta = float(state['beta'])
 
     def _present(self) -> tuple[IntArray, IntArray]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import tempfile
 import zipfile
@@ -16,8 +15,10 @@ import numpy as np
 
 from rlframe.data import Array
 from rlframe.errors import CheckpointError, CheckpointNotFoundError
+from rlframe.utils import strict_json
 from rlframe.utils.checkpoint.files import refusal
-from rlframe.utils.checkpoint.tree import BAD_TREE, Encoder, decode, to_json
+from rlframe.utils.checkpoint.tree import BAD_TREE, Encoder, decode, describe, to_json
+from rlframe.utils.limits import remedy_of
 
 HEADER_BYTES = 10_000
 """Size above which nothing is taken for the head of an array."""
@@ -60,11 +61,12 @@ def load_state(file_name: str | Path) -> dict[str, Any]:
     try:
         with open(path, 'rb') as file:
             arrays = _read_arrays(file)
-        return dict(decode(json.loads(str(arrays.pop('tree'))), arrays))
+        return dict(decode(strict_json.loads(str(arrays.pop('tree')).encode(), 'STATE'), arrays))
     except FileNotFoundError:
         raise CheckpointNotFoundError('there is no such file', where=str(path)) from None
     except (OSError, EOFError, zipfile.BadZipFile, zlib.error, *BAD_TREE) as error:
-        raise refusal(path.resolve(), f'this is no replay buffer state: {error}') from error
+        message = f'this is not a replay buffer state: {describe(error)}'
+        raise refusal(path.resolve(), message, remedy=remedy_of(error)) from error
 
 
 def _read_arrays(file: Any) -> dict[str, Array]:

@@ -15,9 +15,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from rlframe.data import Array, Batch, IntArray
-from rlframe.errors import CheckpointCorruptError, CheckpointMismatchError, ResourceError
+from rlframe.errors import CheckpointMismatchError, CheckpointStateError, ResourceError
 from rlframe.registry import nearest
 from rlframe.utils.checkpoint import Rows
+from rlframe.utils.checkpoint.schema import COLUMN, COUNT, DICT, check_state, dict_of, part_of
 from rlframe.worker.replay_buffer.block import is_number_type, to_numpy
 
 Columns = dict[str, Any]
@@ -94,6 +95,7 @@ class Ring:
         self.first = max(self.first, self.stop - self.capacity)
 
     def _restore(self, state: Mapping[str, Any]) -> None:
+        check_state(state, {'capacity': COUNT, 'first': COUNT, 'stop': COUNT})
         if state['capacity'] != self.capacity:
             raise CheckpointMismatchError(
                 'the replay buffer has another size',
@@ -106,7 +108,9 @@ class Ring:
     def _check_restored(self, state: Mapping[str, Any]) -> None:
         if (self.first, self.stop) != (state['first'], state['stop']):
             rows = f'rows {state["first"]} to {state["stop"]}'
-            raise CheckpointCorruptError(f'the state says {rows} of a replay buffer and holds {len(self)}')
+            raise CheckpointStateError(
+                f'the state should have {rows} of a replay buffer, but has {len(self)} rows'
+            )
 
 
 class RingStorage(Ring):
@@ -161,6 +165,20 @@ class RingStorage(Ring):
         """Forgets all items; the memory stays allocated."""
         self.first = self.stop
 
+    def resized(self, capacity: int) -> RingStorage:
+        """Returns a ring of another size with the same rows and row numbers; they must fit.
+
+        Raises:
+            ResourceError: If it does not fit into memory.
+        """
+        rows = _gather(self._columns, self.window())
+        check_memory(capacity * row_nbytes(rows), 'replay_buffer_size')
+        ring = RingStorage(capacity)
+        ring.first = ring.stop = self.first
+        ring._columns, ring._segments = _allocate(rows, capacity), self._segments
+        ring.push(rows)
+        return ring
+
     def nbytes(self) -> int:
         """Returns the bytes that are allocated."""
         return _nbytes(self._columns)
@@ -183,8 +201,9 @@ class RingStorage(Ring):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores rows and numbers."""
         self._restore(state)
-        self._columns, self._segments = {}, dict(getattr(state['columns'], 'segments', {}))
-        self.push(to_numpy(state['columns']))
+        columns = part_of(state, 'columns', dict_of(COLUMN))
+        self._columns, self._segments = {}, dict(getattr(columns, 'segments', {}))
+        self.push(to_numpy(columns))
         self._check_restored(state)
 
 
@@ -243,7 +262,7 @@ class ObjectStorage(Ring):
         """Restores objects and numbers."""
         self._restore(state)
         self._items = [None] * min(self.stop, self.capacity)
-        self.push([copy.deepcopy(item) for item in state['items'].values()])
+        self.push([copy.deepcopy(item) for item in part_of(state, 'items', DICT).values()])
         self._check_restored(state)
 
 

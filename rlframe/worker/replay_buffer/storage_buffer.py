@@ -15,7 +15,8 @@ import numpy as np
 from easydict import EasyDict
 
 from rlframe.data import Batch, IntArray
-from rlframe.errors import BufferUnderflowError, CheckpointCorruptError, RLFrameError
+from rlframe.errors import BufferUnderflowError
+from rlframe.utils.checkpoint.schema import COUNT, DICT, GENERATOR, TEXT, check_state, loading, part
 from rlframe.worker.replay_buffer.base_buffer import IBuffer, Rows
 from rlframe.worker.replay_buffer.block import is_numeric, stack_items, to_items, to_numpy
 from rlframe.worker.replay_buffer.monitor import Clock, PeriodicThruputMonitor, ScalarWriter
@@ -27,8 +28,18 @@ logger = logging.getLogger(__name__)
 AnyStorage: TypeAlias = RingStorage | ObjectStorage
 
 
+STATE = {
+    'kind': TEXT,
+    'storage': DICT,
+    'push_count': COUNT,
+    'envstep': COUNT,
+    'rng': GENERATOR,
+    'throughput': DICT,
+}
+
+
 class StorageBuffer(IBuffer):
-    """A ring of items whose kind the first push decides: columns, or Python objects. Not thread-safe.
+    """A ring of items whose kind the first push decides: columns, or Python objects.
 
     Columns are copied when they come and when they go. Objects are kept by reference, dicts as copies of
     their first level; ``deepcopy`` copies them wholly.
@@ -110,14 +121,8 @@ class StorageBuffer(IBuffer):
 
     def load_data(self, file_name: str) -> None:
         state = load_state(file_name)
-        try:
+        with loading(file_name), part(''):
             self.load_state_dict(state)
-        except RLFrameError:
-            raise
-        except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
-            raise CheckpointCorruptError(
-                f'the state is not complete: {error!r}', where=str(file_name)
-            ) from error
 
     def state_dict(self) -> dict[str, Any]:
         return self._state(self._storage.state_dict() if self._storage is not None else {})
@@ -140,6 +145,7 @@ class StorageBuffer(IBuffer):
         }
 
     def load_state_dict(self, _state_dict: Mapping[str, Any]) -> None:
+        check_state(_state_dict, DICT)
         if _state_dict.keys() == {'data'}:
             self.push(_state_dict['data'], self._envstep)
         else:
@@ -148,13 +154,20 @@ class StorageBuffer(IBuffer):
     def _restore(self, state: Mapping[str, Any]) -> None:
         """Restores what ``state_dict`` returned."""
         kinds: dict[str, type[AnyStorage]] = {'RingStorage': RingStorage, 'ObjectStorage': ObjectStorage}
-        storage = kinds[state['kind']](self._capacity) if state['kind'] else None
+        check_state(state, STATE)
+        storage = kinds[state['kind']](self._saved_capacity(state['storage'])) if state['kind'] else None
         if storage is not None:
-            storage.load_state_dict(state['storage'])
+            with part('storage'):
+                storage.load_state_dict(state['storage'])
         self._storage = storage
         self._push_count, self._envstep = int(state['push_count']), int(state['envstep'])
         self._rng.bit_generator.state = copy.deepcopy(state['rng'])
-        self._throughput.load_state_dict(state['throughput'])
+        with part('throughput'):
+            self._throughput.load_state_dict(state['throughput'])
+
+    def _saved_capacity(self, storage: Mapping[str, Any]) -> int:
+        """Returns the number of slots for the rows of a saved storage."""
+        return self._capacity
 
     def _to_block(self, data: Any) -> Rows:
         """Brings pushed data to the form of the storage; an empty list if there is none.

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlframe.data import Array, Batch, BoolArray, IntArray
+from rlframe.utils.checkpoint.schema import array, check_state
 
 NONE = -1
 """In place of a row number: there is no such row."""
@@ -97,6 +98,7 @@ class Trajectories:
 
     def load_state_dict(self, state: Mapping[str, Any], number: IntArray) -> None:
         """Restores what is known of these rows."""
+        check_state(state, {'running': array('iu', (None, 2)), 'before': array('iu', number.shape)})
         self._running = {int(env): int(row) for env, row in state['running']}
         if len(number):
             self._link(number, np.array(state['before'], np.int64), int(number[0]))

@@ -9,7 +9,7 @@ import pytest
 from test_sequence import EPISODE, STEP, steps, without
 
 from rlframe.data import Batch
-from rlframe.errors import BufferUnderflowError
+from rlframe.errors import CheckpointMismatchError
 from rlframe.worker.replay_buffer import EpisodeReplayBuffer
 
 
@@ -40,7 +40,7 @@ def test_the_newest_episodes_that_have_room_are_kept_whole_in_random_cases() -> 
     rng = np.random.default_rng(0)
     for case in range(100):
         capacity = int(rng.integers(6, 40))
-        buffer = EpisodeReplayBuffer(dict(replay_buffer_size=capacity), seed=case)
+        buffer = EpisodeReplayBuffer(dict(max_env_steps=capacity), seed=case)
         lengths: list[int] = []
         for _ in range(12):
             new = [int(n) for n in rng.integers(1, 7, size=rng.integers(1, 6))]
@@ -52,6 +52,33 @@ def test_the_newest_episodes_that_have_room_are_kept_whole_in_random_cases() -> 
             assert buffer.push_count == len(lengths)
             numbers = [number_of(drawn) for drawn in buffer.sample(buffer.count(), 0)]
             assert sorted(numbers) == list(range(len(lengths) - len(expected), len(lengths)))
+
+
+def test_the_size_counts_episodes_whatever_their_length_in_random_cases() -> None:
+    rng = np.random.default_rng(0)
+    for case in range(40):
+        size = int(rng.integers(1, 8))
+        buffer = EpisodeReplayBuffer(dict(replay_buffer_size=size), seed=case)
+        lengths: list[int] = []
+        for step in range(8):
+            new = [int(n) for n in rng.integers(1, 600, size=rng.integers(1, 6))]
+            pushed = [episode(len(lengths) + i, length) for i, length in enumerate(new)]
+            assert buffer.push(pushed, 0) == len(new)
+            lengths += new
+            assert buffer.episode_len == lengths[-size:] and buffer.count() == min(size, len(lengths))
+            assert buffer.push_count == len(lengths) and buffer.replay_buffer_size == size
+            if step == 4:
+                twin = EpisodeReplayBuffer(dict(replay_buffer_size=size), seed=7)
+                twin.load_state_dict(buffer.state_dict())
+                buffer = twin
+            numbers = [number_of(drawn) for drawn in buffer.sample(buffer.count(), 0)]
+            assert sorted(numbers) == list(range(len(lengths)))[-size:]
+        row = sum(column.nbytes for column in dict(episode(0, 1).items()).values())
+        assert buffer.nbytes() <= row * 2 * max(2 * sum(lengths[-size:]), size * 600, 1024), (
+            'old steps make room'
+        )
+    with pytest.raises(CheckpointMismatchError, match='another size'):
+        EpisodeReplayBuffer(dict(replay_buffer_size=size + 1)).load_state_dict(buffer.state_dict())
 
 
 def test_every_episode_is_drawn_equally_often_whatever_its_length() -> None:
@@ -80,43 +107,42 @@ def test_an_episode_comes_as_a_batch_or_as_a_list_of_mappings() -> None:
         ([episode(0, 2), steps(0, 1, 0, 3, 9)], ValueError, r'episode 1 is not whole.*done are \[\]'),
         (Batch.cat([episode(0, 2), episode(1, 2)]), ValueError, r'episode 0 is not whole.*done are \[1, 3\]'),
         (Batch.cat([episode(0, 2), steps(0, 1, 0, 2, 9)]), ValueError, r'not whole.*done are \[1\]'),
-        (episode(0, 11), ValueError, 'has 11 env steps, replay_buffer_size is 10'),
+        (episode(0, 11), ValueError, 'has 11 env steps, max_env_steps is 10'),
         (Batch(obs=np.zeros((2, 3))), ValueError, 'terminated and truncated, or done'),
     ],
 )
 def test_what_is_no_whole_episode_is_refused_and_nothing_is_stored(
     data: Any, error: type[Exception], match: str
 ) -> None:
-    buffer = EpisodeReplayBuffer(dict(replay_buffer_size=10))
+    buffer = EpisodeReplayBuffer(dict(max_env_steps=10))
     with pytest.raises(error, match=match):
         buffer.push(data, 0)
     assert buffer.count() == buffer.push_count == buffer.nbytes() == 0
     assert buffer.push([], 0) == 0
 
 
-def test_ranges_are_over_the_age_of_episodes_and_too_few_are_an_error() -> None:
-    buffer = EpisodeReplayBuffer(dict(replay_buffer_size=10))
+def test_ranges_are_over_the_age_of_episodes_and_too_few_give_none(caplog: pytest.LogCaptureFixture) -> None:
+    buffer = EpisodeReplayBuffer(dict(replay_buffer_size=5))
     buffer.push([episode(number, 2) for number in range(8)], 0)
     assert sorted(number_of(e) for e in buffer.sample(2, 0, sample_range=slice(-2, None))) == [6, 7]
     assert len(buffer.sample(20, 0, replace=True)) == 20
-    with pytest.raises(BufferUnderflowError, match='has 5 items'):
-        buffer.sample(6, 0)
+    assert buffer.sample(6, 0) is None and 'has 5 items' in caplog.text
     assert buffer.sample(0, 0) == []
 
 
 def test_memory_is_that_of_the_steps_and_what_is_sampled_is_a_copy() -> None:
-    buffer = EpisodeReplayBuffer(dict(replay_buffer_size=50))
+    buffer = EpisodeReplayBuffer(dict(max_env_steps=50))
     one = episode(0, 10)
     buffer.push(one, 0)
     row_nbytes = sum(column.nbytes for column in dict(one.items()).values()) // 10
-    assert buffer.nbytes() == buffer.estimate_nbytes(dict(replay_buffer_size=50), row_nbytes)
+    assert buffer.nbytes() == buffer.estimate_nbytes(dict(max_env_steps=50), row_nbytes)
     first, second = buffer.sample(2, 0, replace=True)
     first['obs'][:] = -1
     assert number_of(second) == number_of(buffer.sample(1, 0)[0]) == 0
 
 
-def test_state_keeps_episodes_apart() -> None:
-    cfg = dict(replay_buffer_size=20)
+@pytest.mark.parametrize('cfg', [dict(max_env_steps=20), dict(replay_buffer_size=5)], ids=str)
+def test_state_keeps_episodes_apart(cfg: dict[str, int]) -> None:
     buffer, other = EpisodeReplayBuffer(cfg), EpisodeReplayBuffer(cfg, seed=3)
     buffer.push([episode(number, 1 + number % 5) for number in range(13)], 0)
     other.load_state_dict(buffer.state_dict())

@@ -41,7 +41,7 @@ def test_refused_push_is_dropped_logged_and_counted_as_none(caplog: pytest.LogCa
     assert buffer.push(transitions(10, 5), 0) == 5
 
 
-def test_refused_sample_raises_and_takes_no_step() -> None:
+def test_refused_sample_gives_none_and_takes_no_step(caplog: pytest.LogCaptureFixture) -> None:
     buffer = AdvancedReplayBuffer(
         dict(thruput_controller=dict(push_sample_rate_limit=dict(min=0.5))), clock=FakeClock()
     )
@@ -49,8 +49,9 @@ def test_refused_sample_raises_and_takes_no_step() -> None:
     buffer.sample(10, 0)
     buffer.sample(10, 0)
     before = buffer.state_dict()
+    assert buffer.sample(1, 0) is None and 'refuses a sample of 1' in caplog.text
     with pytest.raises(ThroughputLimitError, match='refuses a sample of 1'):
-        buffer.sample(1, 0)
+        next(buffer.batches(1, 1, 0))
     assert issubclass(ThroughputLimitError, BufferUnderflowError)
     assert buffer.state_dict()['rng'] == before['rng']
     assert buffer.beta == before['beta']
