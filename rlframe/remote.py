@@ -99,6 +99,6 @@ def actor_config(cfg: ResolvedConfig, rank: int, incarnation: int) -> ResolvedCo
 
 def prepare(cfg: ResolvedConfig) -> None:
     """Prepares a process of its own for what a config names: imports, global generators, threads."""
-    import_modules(list(cfg.import_names))
+    import_modules(cfg.import_names)
     set_seed(cfg.seed)
     build.set_threads(cfg)

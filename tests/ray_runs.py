@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 from runs import CASES, DQN, ROOT, records
 
-from rlframe.config import compile_config
+from rlframe.config import compile_config, split_config
 from rlframe.config.reader import read_config
 from rlframe.data import Batch
 from rlframe.pipeline import SerialPipeline
+from rlframe.resume import resume as find_run
 from rlframe.utils.checkpoint import load_checkpoint
 from rlframe.utils.field import ResolvedConfig
 
@@ -51,11 +52,23 @@ def config_of(case: str, *overrides: str) -> ResolvedConfig:
     return compile_config(*read_config(str(ROOT / config)), seed=3, overrides=[*given, *overrides])
 
 
-def train_to(folder: Path, train_iter: int, case: str, *overrides: str) -> dict[str, Any]:
-    """Trains in this process and returns what is left at the end: everything but what only the collector knows."""
-    folder.mkdir(parents=True)
+def train_to(
+    folder: Path, train_iter: int, case: str, *overrides: str, resume: Path | None = None
+) -> dict[str, Any]:
+    """Trains in this process and returns what is left at the end: everything but what only the collector knows.
+
+    Args:
+        folder: Where the run is written.
+        train_iter: Train iterations after which it ends.
+        case: Name of the case.
+        overrides: Further options.
+        resume: Run folder to resume, whose latest checkpoint is taken.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
     cfg = config_of(case, *overrides, f'max_train_iter={train_iter}')
-    with SerialPipeline(cfg, folder) as pipeline:
+    if resume is not None:
+        cfg = find_run(resume, split_config(cfg)).cfg
+    with SerialPipeline(cfg, folder, resume=resume and resume / 'ckpt' / 'latest') as pipeline:
         pipeline.run()
         pipeline.checkpoints.save_latest()
     state, _ = load_checkpoint(folder / 'ckpt' / 'latest')

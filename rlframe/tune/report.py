@@ -164,7 +164,7 @@ def _write_best(folder: Path, best: Row, metric: str) -> list[str]:
     if checkpoint is None:
         return [f'{POLICY}: not written, as {best.name} left no checkpoint']
     try:
-        source = open_source(checkpoint, allow_import=True)
+        source = open_source(checkpoint, trust=True)
         FORMATS['artifact'].check(source, folder / POLICY)
         FORMATS['artifact'].write(source, folder / POLICY)
     except (RLFrameError, OSError) as error:

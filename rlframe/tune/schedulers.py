@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -23,6 +24,7 @@ from rlframe.tune.names import SCHEDULERS
 from rlframe.tune.space import ends, searched_options
 from rlframe.tune.trial import BUDGET_PARTS, PARTS
 from rlframe.utils.resolved_config import ResolvedConfig
+from rlframe.utils.seed import seeded_globals
 
 TIME = 'timesteps_total'
 """What ASHA compares trials after: env steps, warm-up included."""
@@ -31,7 +33,11 @@ REDUCTION = 3
 
 
 def make_scheduler(
-    name: str, cfg: ResolvedConfig, space: Mapping[str, Any], interval: int | None = None
+    name: str,
+    cfg: ResolvedConfig,
+    space: Mapping[str, Any],
+    interval: int | None = None,
+    seed: int | None = None,
 ) -> Any:
     """Makes a scheduler.
 
@@ -41,6 +47,7 @@ def make_scheduler(
         space: What is searched over, by dotted keys.
         interval: Evaluations between two decisions of PBT and PB2, and before the first one of the median rule and, without a
             budget in env steps, of ASHA.
+        seed: Seed of the draws of PBT and PB2; None: the global generators.
 
     Raises:
         ConfigError: If there is none of this name, or this experiment has not what it needs.
@@ -53,7 +60,10 @@ def make_scheduler(
             got=name,
             expected=f'one of {", ".join(SCHEDULERS)}',
         )
-    return MAKERS[name](cfg, space, 4 if interval is None else interval)
+    made: Any = MAKERS[name](cfg, space, 4 if interval is None else interval)
+    if hasattr(made, 'draw_seed'):
+        made.draw_seed = seed
+    return made
 
 
 def _asha(cfg: ResolvedConfig, space: Mapping[str, Any], interval: int) -> Any:
@@ -127,15 +137,30 @@ def _pb2(cfg: ResolvedConfig, space: Mapping[str, Any], interval: int) -> Any:
 
 @functools.cache
 def _in_step(scheduler: Any) -> Any:
-    """Returns PBT or PB2 whose trials wait for each other at every decision, but for none that has ended.
+    """Returns PBT or PB2 whose trials wait for each other at every decision, except for trials that have ended.
 
     Without waiting, a trial that is quick takes over the same state again and again while the trial that it comes from
     waits for a process. With it, Ray waits for ever if the last one that others wait for fails or is done, and a trial that is
     still being saved when it takes over from another one would end after its next checkpoint, as if it were done (ray 2.60,
     issue 57906).
+
+    What a trial draws at a decision (whom it takes over from, and its new options) depends on ``draw_seed``, the trial's number
+    and the time of the decision only, not on what else draws from the global generators meanwhile.
     """
 
     class InStep(scheduler):  # type: ignore[misc]  # a base that is a value
+        draw_seed: int | None = None
+
+        def _checkpoint_or_exploit(self, trial: Any, *where: Any) -> None:
+            if self.draw_seed is None:
+                super()._checkpoint_or_exploit(trial, *where)
+                return
+            number = zlib.crc32(
+                trial.trial_id.rpartition('_')[2].encode()
+            )  # the same in a search that is repeated
+            with seeded_globals(self.draw_seed, number, int(self._next_perturbation_sync)):
+                super()._checkpoint_or_exploit(trial, *where)
+
         def on_trial_result(self, tune_controller: Any, trial: Any, result: Any) -> Any:
             for other in tune_controller.get_trials():
                 if other.status == Trial.ERROR:

@@ -12,7 +12,7 @@ from typing import Any
 from ray import tune
 from ray.tune.search.sample import Categorical, Domain, Float, Integer, Quantized
 
-from rlframe.config import changeable, full_key, parse_value
+from rlframe.config import changeable, full_key, leaf_keys, parse_value
 from rlframe.errors import ConfigError
 from rlframe.registry import nearest
 from rlframe.tune.trial import OWN_KEYS, TrialBase, compile_trial, trial_options
@@ -32,6 +32,7 @@ DOMAINS: dict[str, Any] = {
 }
 """What a domain can be called in text, and what makes it."""
 
+ONE_FORM = 'Set it once: as a dotted key, or nested.'
 EXAMPLES = 'loguniform(1e-4,1e-2), uniform(0,1), randint(1,10), choice(32,64,128) or grid(32,64,128)'
 
 
@@ -106,6 +107,9 @@ def _lay(key: str, value: Any, found: dict[str, Any]) -> None:
         for name, below in value.items():
             _lay(f'{key}.{name}', below, found)
     else:
+        found_keys = {leaf for other, below in found.items() for leaf in leaf_keys(other, below)}
+        if twice := [leaf for leaf in leaf_keys(key, value) if leaf in found_keys]:
+            raise ConfigError(f'{twice[0]} is set twice', where='param_space', remedy=ONE_FORM)
         found[key] = value
 
 

@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
+import functools
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ray.tune import PlacementGroupFactory, Trainable
 
-from rlframe.errors import RLFrameError
+from rlframe.errors import RLFrameError, TrialStoppedError
 from rlframe.tune.resources import bundles_of
 from rlframe.tune.trial import Trial, compile_trial
+from rlframe.utils import checkpoint as checkpoints
 from rlframe.worker.collector.ray_actor import failure_of, raise_failure
 
 logger = logging.getLogger('rlframe.tune')
+
+OWN_STATE = 'own_state'
+"""Name, in a checkpoint of Tune, of what the ``save_checkpoint`` of a subclass returned."""
+
+
+class OwnState(dict[str, Any]):
+    """Result of a subclass's ``save_checkpoint``, as passed to its ``load_checkpoint``.
+
+    Args:
+        state: The returned dict.
+        folder: Its checkpoint, which also contains the run itself.
+    """
+
+    def __init__(self, state: Mapping[str, Any], folder: Path) -> None:
+        super().__init__(state)
+        self.folder = folder
+        """Folder of the checkpoint."""
 
 
 class RLTrainable(Trainable):  # type: ignore[misc]  # Ray is untyped
@@ -29,10 +48,18 @@ class RLTrainable(Trainable):  # type: ignore[misc]  # Ray is untyped
     The run folder is ``run`` in the trial's; a trial that goes on from a checkpoint begins another one, ``run_1``. In a Tuner of
     one's own, ``SyncConfig(sync_artifacts=True)`` brings it to the results, which ``make_tuner`` sees to. A hook ``after_run``
     is called for a trial that comes to the end of its budget or its stop value, not for one that a scheduler ends before.
+
+    A subclass can save additional state: its ``save_checkpoint`` calls the one of this class and returns a dict of plain values,
+    arrays and tensors. Its ``load_checkpoint`` receives that dict and passes it on to this one. The dict is not pickled.
     """
 
     _exp: Trial | None = None
     _exp_model: Any = None
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if 'load_checkpoint' in vars(cls):
+            cls.load_checkpoint = _with_own_state(cls.load_checkpoint)  # type: ignore[method-assign,assignment]
 
     def setup(self, config: Mapping[str, Any], model: Any = None) -> None:
         """Checks the config; envs and networks are made by the first step, or by ``load_checkpoint``.
@@ -48,13 +75,18 @@ class RLTrainable(Trainable):  # type: ignore[misc]  # Ray is untyped
 
     @property
     def _running(self) -> Trial:
-        assert self._exp is not None, 'setup comes first'
+        if self._exp is None:
+            raise TrialStoppedError(
+                f'trial {self.trial_id} was stopped: it can no longer be trained, saved, loaded or exported',
+                remedy='Create a new one and restore it from a checkpoint, or reset() this one.',
+            )
         return self._exp
 
     def step(self) -> dict[str, Any]:
         """Trains until the next evaluation; see ``Trial.step``.
 
         Raises:
+            TrialStoppedError: If it was stopped.
             Exception: Whatever happened; as an ``ActorFailedError`` with its text where it cannot be copied, which Tune does.
         """
         try:
@@ -70,13 +102,27 @@ class RLTrainable(Trainable):  # type: ignore[misc]  # Ray is untyped
         """Makes sure that what the run itself wrote of its metrics is on disk when its result is."""
         self._running.pipeline.writer.flush()
 
-    def save_checkpoint(self, checkpoint_dir: str) -> None:
-        """Writes everything that the next step depends on."""
+    def save_checkpoint(self, checkpoint_dir: str) -> Any:
+        """Writes everything that the next step depends on; a subclass may return a dict of additional state."""
         self._running.save(Path(checkpoint_dir))
 
     def load_checkpoint(self, checkpoint: Any) -> None:
-        """Goes on from ``save_checkpoint``, with the options of this trial; a clone where another one wrote it."""
-        self._running.load(Path(checkpoint))
+        """Continues from ``save_checkpoint``, with the options of this trial; as a clone if another trial wrote it.
+
+        Args:
+            checkpoint: The folder, or the dict that a subclass received.
+
+        Raises:
+            CheckpointError: If it is missing or damaged, or was made by another policy or for another env.
+        """
+        self._running.load(checkpoint.folder if isinstance(checkpoint, OwnState) else Path(checkpoint))
+
+    def _report_class_trainable_checkpoint(self, checkpoint_dir: str, checkpoint_dict_or_path: Any) -> Any:
+        """Saves a dict as data, as Ray would write a pickle, which can run code when it is loaded."""
+        if isinstance(checkpoint_dict_or_path, Mapping):
+            checkpoints.save_checkpoint(Path(checkpoint_dir) / OWN_STATE, checkpoint_dict_or_path)
+            checkpoint_dict_or_path = None
+        return super()._report_class_trainable_checkpoint(checkpoint_dir, checkpoint_dict_or_path)
 
     def reset_config(self, new_config: Mapping[str, Any]) -> bool:
         """Begins another trial in this process, of which nothing of the last one is part."""
@@ -89,6 +135,7 @@ class RLTrainable(Trainable):  # type: ignore[misc]  # Ray is untyped
         try:
             if self._exp is not None:
                 self._exp.close()
+            self._exp = None
         except Exception:
             logger.exception('a trial could not be closed in order')
 
@@ -119,6 +166,19 @@ class RLTrainable(Trainable):  # type: ignore[misc]  # Ray is untyped
             'A trial takes `resources` ({"CPU": 1}, and a GPU where policy.device is CUDA), and for each of'
             ' policy.collect.collector.num_collectors actors with backend="ray" what remote_configs says (1 CPU).'
         )
+
+
+def _with_own_state(load: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    """Returns a ``load_checkpoint`` that receives the dict that ``save_checkpoint`` returned, if any."""
+
+    @functools.wraps(load)
+    def load_checkpoint(self: RLTrainable, checkpoint: Any) -> None:
+        if isinstance(checkpoint, str | Path) and (Path(checkpoint) / OWN_STATE).is_dir():
+            state, _ = checkpoints.load_checkpoint(Path(checkpoint) / OWN_STATE)
+            checkpoint = OwnState(state, Path(checkpoint))
+        load(self, checkpoint)
+
+    return load_checkpoint
 
 
 def _can_be_copied(error: Exception) -> bool:

@@ -28,7 +28,9 @@ CHECKPOINT, OWNER = 'latest', 'trial.json'
 """In a checkpoint of Tune: the checkpoint of the run, which ``rlframe eval`` and ``--resume`` take, and whose it is."""
 SEARCH = 'search.json'
 """In a results folder: what its trials are compared by."""
-OWN_KEYS = ('config', 'main_config', 'create_config', 'metric', 'stop', 'resources')
+REPEAT = '__trial_index__'
+"""Key under which Ray's ``Repeater`` stores which repetition of a sample a trial is, counted from 0."""
+OWN_KEYS = ('config', 'main_config', 'create_config', 'metric', 'stop', 'resources', REPEAT)
 """Keys of a trial's config that are no options of a run."""
 KEPT_BY_TUNE = ('training_iteration', 'timesteps_total', 'episodes_total', 'time_total_s')
 """Keys of results that Tune adds."""
@@ -74,6 +76,9 @@ def _flatten(key: str, value: Any, found: dict[str, Any], is_value: bool = False
         for name, below in value.items():
             _flatten(f'{key}.{name}', below, found)
     else:
+        if key in found:
+            message = f'{key} is set twice, in a section and as a dotted key'
+            raise ConfigError(message, where='param_space', remedy='Write it once.')
         is_number = hasattr(value, 'item') and getattr(value, 'shape', None) == ()
         found[key] = value.item() if is_number else value
 
@@ -105,14 +110,18 @@ def compile_trial(config: Mapping[str, Any]) -> ResolvedConfig:
 
     Args:
         config: ``config``, a file or a ``TrialBase``, or ``main_config`` and ``create_config``; ``metric``; and options by
-            dotted keys or in sections, which are laid over them.
+            dotted keys or in sections, which are laid over them. The n-th repetition by a ``Repeater`` of Ray has the seed plus n.
 
     Raises:
-        ConfigError: If an option is unknown or impossible.
+        ConfigError: If an option is unknown or invalid.
     """
     base = config.get('config')
     common = base.options if isinstance(base, TrialBase) else {}
-    return compile_config(*trial_pair(config), overrides={**common, **trial_options(config)})
+    options = {**common, **trial_options(config)}
+    cfg = compile_config(*trial_pair(config), overrides=options)
+    if not config.get(REPEAT):
+        return cfg
+    return compile_config(*trial_pair(config), overrides=options | {'seed': cfg.seed + int(config[REPEAT])})
 
 
 class Trial:
@@ -229,7 +238,8 @@ class Trial:
 
         with tempfile.TemporaryDirectory() as place:
             saved = self.pipeline.checkpoints.save_policy(Path(place) / CHECKPOINT)
-            written = export_policy(saved, formats, folder, allow_import=True)
+            given = self.pipeline.secrets.given()
+            written = export_policy(saved, formats, folder, trust=True, overrides=given)
         return {name: str(path) for name, path in written.items()}
 
     def close(self) -> None:

@@ -21,9 +21,10 @@ from ray.tune import (
     Tuner,
 )
 from ray.tune.schedulers import PopulationBasedTraining, TrialScheduler
-from ray.tune.search.basic_variant import BasicVariantGenerator
 
-from rlframe.config import compile_config, parse_overrides, read_config, section_at
+from rlframe import build
+from rlframe.config import compile_config, config_pair, parse_overrides, section_at
+from rlframe.data.timestep import EnvSpec
 from rlframe.errors import (
     CheckpointNotFoundError,
     ConfigError,
@@ -31,17 +32,19 @@ from rlframe.errors import (
     ExperimentExistsError,
     MissingDependencyError,
 )
-from rlframe.registry import SERIAL_EVALUATOR_REGISTRY, nearest
+from rlframe.registry import SERIAL_EVALUATOR_REGISTRY, import_modules, nearest
 from rlframe.tune.loggers import loggers
 from rlframe.tune.names import METRIC, SEARCHES
+from rlframe.tune.repeats import Repeats, SeededVariants, seeded_optuna
 from rlframe.tune.resources import ResourceCheck, bundles_of, check_fits
 from rlframe.tune.schedulers import make_scheduler
 from rlframe.tune.space import check_space, flat_space, is_searched
 from rlframe.tune.trainable import RLTrainable
 from rlframe.tune.trial import KEPT_BY_TUNE, SEARCH, TrialBase
 from rlframe.utils.ray_session import connect
-from rlframe.utils.resolved_config import ResolvedConfig
+from rlframe.utils.resolved_config import ResolvedConfig, to_plain
 from rlframe.utils.run_folder import check_writable, free_folder
+from rlframe.utils.secrets import Secrets
 
 RESULT_KEYS = (
     METRIC,
@@ -102,7 +105,8 @@ def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
         scheduler: One of ``SCHEDULERS``, or one of Ray's.
         interval: Evaluations between two decisions of PBT and PB2, and before the median rule's first; 4 where not given.
         search: ``random``, ``optuna``, or a searcher of Ray's.
-        seed: Of the draws; the seed of the runs is the config's, or an option to search over like others.
+        seed: Of the draws, also those of PBT and PB2. The seed of the runs is the config's, or an option to search over like
+            others; a sample that repeats an earlier one gets the next seed (not with a custom searcher).
         stop: Keys of results, and the values at which a trial ends.
         max_concurrent_trials: 0: as many as the cluster has room for.
         time_budget_s: Seconds after which the search ends.
@@ -119,10 +123,10 @@ def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
         ray_init_config: Arguments of ``ray.init``, where Ray is started here.
 
     Raises:
-        ConfigError: If anything of this is unknown or impossible; nothing is written then.
+        ConfigError: If any of these is unknown or invalid; nothing is written then.
         ResourceError: If a trial needs more than the cluster has, in numbers.
     """
-    pair = read_config(config) if isinstance(config, str | Path) else config
+    pair = config_pair(config)
     budgets = {'max_env_step': max_env_step, 'max_train_iter': max_train_iter}
     common = parse_overrides(overrides) | {key: value for key, value in budgets.items() if value is not None}
     compile_config(*pair, overrides=common)  # so that only what the space brings is laid to the space
@@ -146,19 +150,25 @@ def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
         raise ConfigError('bad value', where='mode', got=mode, expected="'max' or 'min'")
     for key, what in ((metric, 'metric'), *((key, 'stop') for key in stop or ())):
         _check_key(key, what, cfg)
-    ends_early = make_scheduler(scheduler, cfg, space, interval) if isinstance(scheduler, str) else scheduler
+    ends_early = (
+        make_scheduler(scheduler, cfg, space, interval, seed) if isinstance(scheduler, str) else scheduler
+    )
     clones = isinstance(ends_early, PopulationBasedTraining)
     if reuse_actors is None:
         reuse_actors = not clones
         warnings.filterwarnings('ignore', 'Consider boosting PBT')  # by what it is not safe with
     if isinstance(search, str):
-        search = _make_search(search, space, seed, max_concurrent_trials)
+        repeats = Repeats(cfg.seed, is_searched(space.get('seed')))
+        search = _make_search(search, space, seed, max_concurrent_trials, repeats)
         max_concurrent_trials = 0
     wanted = _wanted_folder(storage_path, name, cfg)
+    _check_envs(possible)
     connect({**(cfg.policy.collect.collector.get('ray_init_config') or {}), **(ray_init_config or {})})
     for config in possible:
         check_fits(bundles_of(config, resources), 'a trial')
     folder = free_folder(wanted)
+    if Secrets(cfg):
+        folder.chmod(0o700)  # where Ray keeps the config as it is
     (folder / SEARCH).write_text(json.dumps({'metric': metric, 'mode': mode}) + '\n', encoding='utf-8')
     return Tuner(
         RLTrainable,
@@ -238,6 +248,22 @@ def _absolute_paths(cfg: ResolvedConfig) -> dict[str, str]:
     return found
 
 
+def _check_envs(possible: Sequence[ResolvedConfig]) -> None:
+    """Checks that each env can be created, that its policy can act in it, and that its replay buffer fits into memory.
+
+    Raises:
+        EnvError, IncompatibleError, ResourceError: What the run itself would raise, before Ray starts.
+    """
+    specs: dict[str, EnvSpec] = {}
+    for cfg in possible:
+        key = repr(to_plain(cfg.env))
+        if key not in specs:
+            import_modules(list(cfg.import_names))
+            specs[key] = build.make_factory(cfg).spec
+        build.check_policy(cfg, specs[key])
+        build.check_memory(cfg, specs[key])
+
+
 def _check_numbers(**given: tuple[Any, float]) -> None:
     """Makes sure that each value, where there is one, is a number that is at least so large."""
     for where, (value, least) in given.items():
@@ -261,14 +287,16 @@ def _check_key(key: str, what: str, cfg: ResolvedConfig) -> None:
         )
 
 
-def _make_search(name: str, space: Mapping[str, Any], seed: int | None, at_once: int) -> Any:
+def _make_search(
+    name: str, space: Mapping[str, Any], seed: int | None, at_once: int, repeats: Repeats
+) -> Any:
     if name not in SEARCHES:
         hint = nearest(name, SEARCHES)
         raise ConfigError(
             f'no search is called {name!r}.{hint}', where='search', got=name, expected=' or '.join(SEARCHES)
         )
     if name == 'random':
-        return BasicVariantGenerator(random_state=seed, max_concurrent=at_once)
+        return SeededVariants(repeats, random_state=seed, max_concurrent=at_once)
     if importlib.util.find_spec('optuna') is None:
         raise MissingDependencyError(
             'this search needs Optuna', where='search', remedy="pip install 'rlframe[tune]'."
@@ -280,9 +308,8 @@ def _make_search(name: str, space: Mapping[str, Any], seed: int | None, at_once:
             remedy='Use a choice.',
         )
     from ray.tune.search import ConcurrencyLimiter
-    from ray.tune.search.optuna import OptunaSearch
 
-    searcher = OptunaSearch(seed=seed)
+    searcher = seeded_optuna(repeats, seed)
     return ConcurrencyLimiter(searcher, max_concurrent=at_once) if at_once else searcher
 
 

@@ -11,17 +11,25 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from rlframe.utils.private_file import write_private
+from rlframe.utils.secrets import Secrets
+
 PACKAGES = ('rlframe', 'torch', 'numpy', 'gymnasium', 'ray')
 
 
-def write_crash_report(folder: Path, name: str, error: BaseException, facts: Mapping[str, Any]) -> Path:
+def write_crash_report(
+    folder: Path, name: str, error: BaseException, facts: Mapping[str, Any], secrets: Secrets | None = None
+) -> Path:
     """Writes a text file with the traceback, the versions of what takes part, and facts about the run.
+
+    Only its owner can read it.
 
     Args:
         folder: Run folder.
         name: Name of the file, without its ending.
         error: What ended the run.
-        facts: Further headings with what belongs below them: text, or data that is shown as JSON.
+        facts: Further headings and their content: text, or data that is shown as JSON.
+        secrets: Values that are not written.
     """
     parts = {
         'when': datetime.now().astimezone().isoformat(timespec='seconds'),
@@ -36,7 +44,7 @@ def write_crash_report(folder: Path, name: str, error: BaseException, facts: Map
         f'== {heading} ==\n{content if isinstance(content, str) else json.dumps(content, indent=2)}\n'
         for heading, content in parts.items()
     ]
-    path.write_text('\n'.join(text), encoding='utf-8')
+    write_private(path, (secrets or Secrets()).scrub('\n'.join(text)))
     return path
 
 

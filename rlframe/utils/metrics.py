@@ -12,6 +12,7 @@ from time import time
 from typing import Any, Protocol
 
 from rlframe.utils.event_file import EventFile
+from rlframe.utils.secrets import Secrets
 
 METRICS, BOARD = 'metrics.jsonl', 'tensorboard'
 
@@ -38,13 +39,20 @@ class MetricWriter:
     Args:
         folder: Run folder; ``metrics.jsonl`` and ``tensorboard/`` are written there.
         tag_style: ``sb3`` or ``di``: how TensorBoard's tags are named. The file always has rlframe's own names.
-        sizes: What ``state_dict()`` returned where a resumed run goes on: what was written after it is cut off.
+        sizes: Result of ``state_dict()`` at the checkpoint of a resumed run: later output is cut off.
+        secrets: Values that are not written, in tags and facts.
     """
 
-    def __init__(self, folder: Path, tag_style: str = 'sb3', sizes: Mapping[str, int] | None = None) -> None:
-        self._folder = folder
+    def __init__(
+        self,
+        folder: Path,
+        tag_style: str = 'sb3',
+        sizes: Mapping[str, int] | None = None,
+        secrets: Secrets | None = None,
+    ) -> None:
+        self._folder, self._secrets = folder, secrets or Secrets()
         if sizes is not None:
-            _cut_off(folder, sizes)
+            cut_off(folder, sizes)
         self._file = open(folder / METRICS, 'a', encoding='utf-8', buffering=1)  # noqa: SIM115  closed by close()
         self._board: EventFile | None = None
         self._names = DI_NAMES if tag_style == 'di' else {}
@@ -64,9 +72,9 @@ class MetricWriter:
             **facts,
             **{tag: v if math.isfinite(v) else None for tag, v in numbers.items()},
         }
-        self._file.write(json.dumps({**line, 'time': round(time(), 3)}) + '\n')
+        self._file.write(self._secrets.scrub(json.dumps({**line, 'time': round(time(), 3)})) + '\n')
         for tag, value in numbers.items():
-            self.board.add_scalar(self._names.get(tag, tag), value, step)
+            self.board.add_scalar(self._secrets.scrub(self._names.get(tag, tag)), value, step)
 
     def add_scalar(self, tag: str, value: float, step: int) -> None:
         """Writes a record of one number."""
@@ -74,11 +82,11 @@ class MetricWriter:
 
     def add_histogram(self, tag: str, values: Any, step: int) -> None:
         """Writes a histogram to TensorBoard."""
-        self.board.add_histogram(tag, values, step)
+        self.board.add_histogram(self._secrets.scrub(tag), values, step)
 
     def add_video(self, tag: str, video: Any, step: int, fps: int = 30) -> None:
         """Writes clips, uint8 [N, T, C, H, W], to TensorBoard."""
-        self.board.add_video(tag, video, step, fps)
+        self.board.add_video(self._secrets.scrub(tag), video, step, fps)
 
     def state_dict(self) -> dict[str, int]:
         """Returns the size of each file, in bytes, after making sure that all records are in it."""
@@ -118,7 +126,7 @@ def copy_records(source: Path, folder: Path) -> None:
             shutil.copyfile(path, target)
 
 
-def _cut_off(folder: Path, sizes: Mapping[str, int]) -> None:
+def cut_off(folder: Path, sizes: Mapping[str, int]) -> None:
     """Takes everything out of the files of metrics that was written after they had these sizes."""
     for path in _files(folder):
         size = sizes.get(str(path.relative_to(folder)))

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
+
+from rlframe.utils.checkpoint.schema import COUNT, FINITE, check_state
+
+SCHEMA = {'envstep': COUNT, 'train_iter': COUNT, 'episodes': COUNT, 'wall_time': FINITE}
 
 
 @dataclasses.dataclass
@@ -26,5 +30,43 @@ class Progress:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from ``state_dict()``."""
+        check_state(state, SCHEMA)
         for field in dataclasses.fields(self):
             setattr(self, field.name, state[field.name])
+
+
+class TrainIter(int):
+    """Number of gradient steps so far, with the interface of DI-engine's counter ``last_iter``.
+
+    Args:
+        progress: The counters that it belongs to.
+    """
+
+    _progress: Progress
+
+    def __new__(cls, progress: Progress) -> Self:
+        number = super().__new__(cls, progress.train_iter)
+        number._progress = progress
+        return number
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return int, (int(self),)  # a copy is a plain number
+
+    @property
+    def val(self) -> int:
+        """Current number of gradient steps."""
+        return self._progress.train_iter
+
+    def add(self, number: int) -> None:
+        """Counts more gradient steps."""
+        self.update(self.val + number)
+
+    def update(self, value: int) -> None:
+        """Sets the counter.
+
+        Raises:
+            ValueError: If it is less than 0.
+        """
+        if value < 0:
+            raise ValueError(f'train_iter must be >= 0, got {value}')
+        self._progress.train_iter = int(value)

@@ -13,6 +13,7 @@ import stat
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 GRACE_SECONDS = 2.0
@@ -40,40 +41,57 @@ def start_guard(session_folder: Path) -> subprocess.Popen[bytes] | None:
 
 
 def guard(session_folder: str, parent: int) -> None:
-    """Waits for the end of the parent, then ends every process that writes into the folder."""
+    """Waits for the end of the parent, or until it lets go of Ray, then ends every process that Ray leaves behind.
+
+    These are all that write into the folder; while the parent lives, which does so itself, what Ray's workers left.
+    """
     while os.getppid() == parent:
         if select.select([0], [], [], 0.5)[0] and os.getppid() == parent:
             time.sleep(0.1)
             if os.getppid() == parent:  # it let go of Ray in order
+                end_writers([f'{session_folder}/logs/worker-'], GRACE_SECONDS)
                 return
     time.sleep(GRACE_SECONDS)
-    for pid in writers(session_folder):
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except OSError:  # it has just ended
-            continue
+    end_writers([f'{session_folder}/'])
 
 
-def writers(folder: str) -> list[int]:
-    """Returns the processes of this user that have a file in the folder open for writing."""
+def end_writers(prefixes: Sequence[str], grace_s: float = 0.0) -> None:
+    """Ends every process of this user that has a file open for writing whose path begins like this, and waits for its end.
+
+    Args:
+        prefixes: What paths begin with.
+        grace_s: What the processes have to end by themselves.
+    """
+    begin = time.monotonic()
+    while (left := writers(prefixes)) and (passed := time.monotonic() - begin) < grace_s + GRACE_SECONDS:
+        for pid in left if passed >= grace_s else ():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except OSError:  # it has just ended
+                continue
+        time.sleep(0.02)
+
+
+def writers(prefixes: Sequence[str]) -> list[int]:
+    """Returns the processes of this user that have a file open for writing whose path begins like this."""
     return [
         int(entry)
         for entry in os.listdir('/proc')
-        if entry.isdigit() and _writes(f'/proc/{entry}/fd', folder)
+        if entry.isdigit() and _writes(f'/proc/{entry}/fd', tuple(prefixes))
     ]
 
 
-def _writes(descriptors: str, folder: str) -> bool:
+def _writes(descriptors: str, prefixes: tuple[str, ...]) -> bool:
     try:
         names = os.listdir(descriptors)
     except OSError:  # it ended, or is another user's
         return False
-    return any(_is_written(f'{descriptors}/{name}', folder) for name in names)
+    return any(_is_written(f'{descriptors}/{name}', prefixes) for name in names)
 
 
-def _is_written(descriptor: str, folder: str) -> bool:
+def _is_written(descriptor: str, prefixes: tuple[str, ...]) -> bool:
     try:
-        inside = os.readlink(descriptor).startswith(f'{folder}/')
+        inside = os.readlink(descriptor).startswith(prefixes)
         return inside and bool(os.lstat(descriptor).st_mode & stat.S_IWUSR)
     except OSError:  # it has just been closed
         return False

@@ -97,12 +97,13 @@ class RaySession:
             wait_s: How long to wait for resources that somebody is giving back.
 
         Raises:
-            ResourceError: With what is needed and what is free, in numbers.
+            ResourceError: With what is needed and what is free, in numbers; at once where all that there is would not do.
         """
-        needed = _total(demands)
+        needed, rooms = _total(demands), _rooms()
         limit = time.monotonic() + wait_s
+        is_hopeless = bool(_lacking(demands, needed, _total(rooms)))
         while lacking := _lacking(demands, needed, free := _free()):
-            if time.monotonic() > limit:
+            if is_hopeless or time.monotonic() > limit:
                 raise _too_little(demands, lacking, free, where, remedy)
             time.sleep(0.1)
         self._reserved.update(needed)
@@ -172,7 +173,7 @@ def connect(ray_init_config: Mapping[str, Any] | None = None, where: str = 'ray_
 
     Raises:
         MissingDependencyError: If Ray is not installed.
-        ResourceError: If nobody answers at the address.
+        ResourceError: If nobody answers at the address, or a new Ray does not start.
         ConfigError: If ``ray.init`` does not take these arguments.
     """
     given = dict(ray_init_config or {})
@@ -230,7 +231,7 @@ def check_installed(where: str) -> None:
         raise MissingDependencyError(
             f'Ray cannot be imported: {error}',
             where=where,
-            remedy="pip install 'ray >= 2.52' brings it back.",
+            remedy="Install it: pip install 'ray >= 2.52'.",
         ) from error
 
 
@@ -281,6 +282,16 @@ def _init(where: str, **arguments: Any) -> None:
             f'no connection with the Ray at {arguments["address"]}: {error}',
             where=f'{where}.address',
             remedy='A cluster with tokens needs RAY_AUTH_MODE=token and its token in ~/.ray/auth_token.',
+        ) from error
+    except (Exception, SystemExit) as error:  # Ray ends the process where its servers do not come up
+        if ray.is_initialized():
+            ray.shutdown()
+        reason = str(error).partition('\n')[0]
+        raise ResourceError(
+            f'Ray could not be started: {type(error).__name__}: {reason}',
+            where=where,
+            remedy='Are ports, shared memory and the temporary folder of Ray (_temp_dir) free to use? Its own logs are in'
+            ' /tmp/ray/session_latest/logs.',
         ) from error
 
 

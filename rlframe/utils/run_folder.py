@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
 import socket
+import stat
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
+from typing import IO
 
-from rlframe.errors import ExperimentDirError, ExperimentExistsError, ExperimentLockedError
+from rlframe.errors import (
+    ExperimentDirError,
+    ExperimentExistsError,
+    ExperimentLockedError,
+    UnsafeCheckpointError,
+)
+from rlframe.utils.private_file import private_opener
+from rlframe.utils.secrets import Secrets
 
 LOCK = '.lock'
 """File of a run folder that the process that writes there holds locked."""
+LOG = 'log.txt'
+"""File of a run folder that rlframe's log is written to."""
+
+
+SAID = 300
+"""Characters of a lock that are shown."""
 
 
 def check_writable(folder: Path) -> None:
@@ -44,14 +61,13 @@ def lock(folder: Path) -> Callable[[], None]:
     path = folder / LOCK
     while True:
         try:
-            file = open(path, 'a+', encoding='utf-8')  # noqa: SIM115  closed by release
+            file = _opened(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         except OSError as error:
             raise _unusable('cannot write here', folder, error) from error
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            file.seek(0)
-            holder = file.read().strip() or 'an unknown process'
+            holder = _said(file) or 'an unknown process'
             file.close()
             raise ExperimentLockedError(
                 f'the run folder is in use: {holder}',
@@ -72,6 +88,40 @@ def lock(folder: Path) -> Callable[[], None]:
             file.close()
 
     return release
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Locks the run folder for this process while the block runs; raises like ``lock``."""
+    release = lock(folder)
+    try:
+        yield
+    finally:
+        release()
+
+
+def last_holder(folder: Path) -> str:
+    """Returns process, host and time of the current lock holder, or of one that died; empty after an orderly release."""
+    try:
+        with _opened(folder / LOCK, os.O_RDONLY) as file:
+            return _said(file)
+    except OSError:
+        return ''
+
+
+def _opened(path: Path, flags: int) -> IO[str]:
+    """Opens a regular file; a link is not followed, as the folder may be somebody else's, and a pipe is not waited for."""
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, 'this is no regular file', str(path))
+    return os.fdopen(descriptor, 'r' if flags == os.O_RDONLY else 'a+', encoding='utf-8', errors='replace')
+
+
+def _said(file: IO[str]) -> str:
+    """Returns what a lock says, as a short text that a terminal can show."""
+    file.seek(0)
+    return ''.join(letter if letter.isprintable() else ' ' for letter in file.read(SAID)).strip()
 
 
 def new_folder(name: str, seed: int) -> Path:
@@ -109,6 +159,30 @@ def named_folder(name: str) -> Path:
     return folder
 
 
+def check_links(folder: Path, is_own: bool = False) -> None:
+    """Checks that everything written to a run folder stays in it.
+
+    Args:
+        folder: The run folder.
+        is_own: Whether this user made the run: then links to folders, on another disk for example, may stay. Links to files
+            may not, as anybody can put them beside a checkpoint of this user.
+
+    Raises:
+        UnsafeCheckpointError: If a symbolic link in it leads elsewhere.
+    """
+    inside = os.path.realpath(folder)
+    for place, folders, files in os.walk(folder):
+        for entry in (Path(place, name) for name in (*folders, *files)):
+            target = os.path.realpath(entry)
+            leads_out = entry.is_symlink() and os.path.commonpath([inside, target]) != inside
+            if leads_out and not (is_own and os.path.isdir(target)):
+                raise UnsafeCheckpointError(
+                    f'this link leads out of the run folder, to {target}, and you may not have put it there',
+                    where=str(entry),
+                    remedy='Delete the link.',
+                )
+
+
 def _make(folder: Path) -> None:
     try:
         os.mkdir(folder)
@@ -124,10 +198,22 @@ def _unusable(what: str, folder: Path, error: OSError) -> ExperimentDirError:
     )
 
 
-def log_to_file(folder: Path) -> logging.Handler:
-    """Sends rlframe's log to ``log.txt`` of a run folder, until the handler that is returned is removed."""
-    handler = logging.FileHandler(folder / 'log.txt', encoding='utf-8')
-    handler.setFormatter(logging.Formatter('%(asctime)s %(levelname)s %(name)s: %(message)s'))
+class _Formatter(logging.Formatter):
+    """Removes secrets from records, including tracebacks."""
+
+    def __init__(self, secrets: Secrets) -> None:
+        super().__init__('%(asctime)s %(levelname)s %(name)s: %(message)s')
+        self._secrets = secrets
+
+    def format(self, record: logging.LogRecord) -> str:
+        return self._secrets.scrub(super().format(record))
+
+
+def log_to_file(folder: Path, secrets: Secrets | None = None) -> logging.Handler:
+    """Sends rlframe's log, without secrets, to ``log.txt`` of a run folder, until the returned handler is removed."""
+    os.close(private_opener(str(folder / LOG), os.O_WRONLY | os.O_CREAT))
+    handler = logging.FileHandler(folder / LOG, encoding='utf-8')
+    handler.setFormatter(_Formatter(secrets or Secrets()))
     logger = logging.getLogger('rlframe')
     logger.addHandler(handler)
     if logger.level == logging.NOTSET:

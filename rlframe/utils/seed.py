@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from rlframe.utils.bit_state import checked_words
+from rlframe.utils.checkpoint import schema
 from rlframe.utils.lazy import LazyModule
 
 torch = LazyModule('torch')
@@ -58,12 +60,52 @@ def global_rng_state() -> dict[str, Any]:
     }
 
 
+def _fits_numpy(value: Any) -> bool:
+    kinds = (str, list, int, int, int | float)
+    is_five = isinstance(value, list | tuple) and len(value) == len(kinds)
+    has_kinds = is_five and all(isinstance(v, kind) for v, kind in zip(value, kinds, strict=True))
+    return has_kinds and checked_words(tuple(value)) is not None
+
+
+def _fits_random(value: Any) -> bool:
+    is_three = isinstance(value, list | tuple) and len(value) == 3
+    return is_three and isinstance(value[0], int) and isinstance(value[1], list | tuple)
+
+
+RNG_STATE: schema.Schema = {
+    'torch': schema.TENSOR,
+    'numpy': schema.Kind('the state of the generator of numpy.random', _fits_numpy),
+    'random': schema.Kind('the state of the generator of the module random', _fits_random),
+}
+"""What ``global_rng_state`` returns."""
+
+
+def global_rng_mark() -> dict[str, Any]:
+    """Returns marks of the state of the global generators of numpy and Python, by name."""
+    _, keys, *rest = np.random.get_state(legacy=True)  # noqa: NPY002  as in set_seed
+    return {'numpy.random': (np.asarray(keys).tobytes(), *rest), 'random': random.getstate()}
+
+
 def set_global_rng_state(state: Mapping[str, Any]) -> None:
     """Puts the global generators back into a state of ``global_rng_state()``."""
     torch.set_rng_state(state['torch'])
-    np.random.set_state(tuple(state['numpy']))  # noqa: NPY002  as in set_seed
+    np.random.set_state(checked_words(tuple(state['numpy'])))  # noqa: NPY002  as in set_seed
     version, internal, gauss = state['random']
     random.setstate((version, tuple(internal), gauss))
+
+
+BIT_GENERATORS = ('MT19937', 'PCG64', 'PCG64DXSM', 'Philox', 'SFC64')
+
+
+def bit_generator_cls(name: Any) -> Any:
+    """Returns numpy's class of bit generators that a saved state names; ``numpy.random`` has other things, too.
+
+    Raises:
+        ValueError: If there is no such class.
+    """
+    if name not in BIT_GENERATORS:
+        raise ValueError(f'numpy has no bit generator {name!r}')
+    return getattr(np.random, name)
 
 
 def forked(state: Any, key: int) -> Any:
@@ -75,7 +117,7 @@ def forked(state: Any, key: int) -> Any:
     """
     if isinstance(state, Mapping):
         if 'bit_generator' in state:
-            generator: Any = getattr(np.random, state['bit_generator'])
+            generator = bit_generator_cls(state['bit_generator'])
             forked_state: dict[str, Any] = generator(np.random.SeedSequence([_digest(state), key])).state
             return forked_state
         if state.keys() == {'torch', 'numpy', 'random'}:
@@ -91,6 +133,14 @@ def forked(state: Any, key: int) -> Any:
 def _digest(value: Any) -> int:
     """Returns a number below 2**32 that tells values apart."""
     return zlib.crc32(repr(value).encode())
+
+
+@contextmanager
+def seeded_globals(*key: int) -> Iterator[None]:
+    """Lets a block draw the same from the global generators whenever the key is the same, and leaves them as they were."""
+    with preserved_rng():
+        set_seed(int(np.random.SeedSequence(key).generate_state(1)[0]))
+        yield
 
 
 @contextmanager

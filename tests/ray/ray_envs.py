@@ -9,6 +9,8 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium.envs.classic_control import CartPoleEnv
+from moved_memory import move_from_now_on
 
 
 class RankError(RuntimeError):
@@ -83,3 +85,14 @@ class WideEnv(gymnasium.Env):
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self._step += 1
         return np.full(250_000, self._step, np.float32), 1.0, self._step % 5 == 0, False, {}
+
+
+class MovedInActors(CartPoleEnv):
+    """CartPole whose actor has its arrays elsewhere in memory than a process that holds no actor."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        import ray
+
+        if ray.is_initialized() and ray.get_runtime_context().get_actor_id() is not None:
+            move_from_now_on(8)
+        super().__init__(**kwargs)

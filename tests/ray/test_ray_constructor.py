@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -128,7 +129,7 @@ def test_actors_come_and_go_while_frames_are_conserved() -> None:
                 return len(seen)
 
             assert [take() for _ in range(3)] == [1, 1, 1]
-            assert collector.add_collectors(num_envs=1) == [1]
+            assert collector.add_collectors() == [1]
             assert wait_until(lambda: take() == 2, 30), 'both deliver'
             collector.remove_collectors([0])
             seen.clear()
@@ -166,7 +167,7 @@ def test_set_seed_and_states_repeat_what_was_collected(policy: Any) -> None:
             {'frames_per_batch': 50, 'num_collectors': 4, 'sync': True},
             'divisible by 4.*got 50, expected 48 or 52',
         ),
-        ({'frames_per_batch': 7, 'num_workers_per_collector': 3}, 'divisible by 3.*expected 6 or 9'),
+        ({'frames_per_batch': 0}, 'frames_per_batch: bad value; got 0, expected at least 1'),
         (
             {'num_collectors': 2, 'create_env_kwargs': [{}] * 3},
             'create_env_kwargs has 3 entries for 2 collectors',
@@ -229,3 +230,15 @@ def right(obs: Any) -> Any:
 
 def with_sum(batch: Batch) -> Batch:
     return batch.replace(sum=np.full(len(batch), batch['action'].sum()))
+
+
+def test_a_module_acts_in_an_env_that_was_given_itself_and_the_actors_end_with_the_iteration() -> None:
+    env, module = gymnasium.make('Pendulum-v1'), torch.nn.Linear(3, 1)
+    with torch.no_grad():
+        module.weight.fill_(100.0)
+    with RayCollector(env, module, frames_per_batch=7, total_frames=20, num_workers_per_collector=2) as c:
+        (pid,) = (actor.pid for actor in c.remote_collectors())
+        batches = list(c)
+        assert [len(batch) for batch in batches] == [7, 7, 6]
+        assert all(np.abs(batch['action']).max() <= 2.0 for batch in batches)
+        assert pid is not None and wait_until(lambda: not Path(f'/proc/{pid}').exists(), 30)

@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from moved_memory import arrays_at
 from ray_runs import BATTLES, RAY, train_to
 from runs import CASES, assert_same_end, differences, every, killed_and_straight
+
+from rlframe.errors import ConfigError
 
 pytestmark = pytest.mark.ray
 LENGTH = ('--train-iter', '400')
@@ -33,6 +36,44 @@ def test_one_actor_ends_with_the_bits_of_the_run_in_process(case: str, tmp_path:
     remote = train_to(tmp_path / 'ray', 150, name, *words, *RAY)
     assert local['progress']['train_iter'] >= 150 and len(local['records']) > 3
     assert differences(local, remote) == []
+
+
+@pytest.mark.usefixtures('ray_of_tests')
+def test_it_does_so_wherever_arrays_lie_in_its_memory(tmp_path: Path) -> None:
+    words = ('env.env_id=ray_envs:MovedInActors', 'policy.model.encoder_hidden_size_list=[8]')
+    local = train_to(tmp_path / 'local', 100, 'ppo', *words)
+    with arrays_at(40):
+        remote = train_to(tmp_path / 'ray', 100, 'ppo', *words, *RAY)
+    assert differences(local, remote) == []
+
+
+@pytest.mark.usefixtures('ray_of_tests')
+@pytest.mark.filterwarnings('ignore:The old environment creation API:DeprecationWarning')  # of PettingZoo
+@pytest.mark.parametrize(
+    'case', ['dqn naive', *(pytest.param(case, marks=pytest.mark.slow) for case in ('ppo', 'r2d2', *BATTLES))]
+)
+def test_a_run_changes_its_backend_when_it_is_resumed_and_ends_with_the_same_bits(
+    case: str, tmp_path: Path
+) -> None:
+    if case in BATTLES:
+        pytest.importorskip('pettingzoo')
+    words = MORE.get(case, ())
+    straight = train_to(tmp_path / 'straight', 180, case, *words)
+    before: Path | None = None
+    for end, backend in ((60, ()), (120, RAY), (180, ())):  # local, Ray, local again
+        folder = tmp_path / str(end)
+        changing = train_to(folder, end, case, *words, *backend, resume=before)
+        before = folder
+    assert differences(straight, changing) == []
+
+
+@pytest.mark.usefixtures('ray_of_tests')
+def test_a_run_of_two_actors_stays_with_them(tmp_path: Path) -> None:
+    two = (*RAY, 'collector.num_collectors=2')
+    train_to(tmp_path / 'two', 60, 'dqn naive', *two)
+    with pytest.raises(ConfigError, match="backend: 'ray' when the run began, 'local' now"):
+        train_to(tmp_path / 'one', 120, 'dqn naive', 'collector.num_collectors=2', resume=tmp_path / 'two')
+    assert not list((tmp_path / 'one').iterdir())
 
 
 RARELY = ('collector.update_after_each_batch=false', 'collector.max_weight_update_interval=7')

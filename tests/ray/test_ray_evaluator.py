@@ -14,7 +14,7 @@ from ray_runs import config_of
 from runs import differences, records
 
 from rlframe.entry.train import go_on
-from rlframe.errors import ActorLostError, EpisodeTooLongError
+from rlframe.errors import ActorLostError, MissingDependencyError
 from rlframe.pipeline import SerialPipeline
 from rlframe.resume import resume
 from rlframe.utils.checkpoint import load_checkpoint
@@ -132,7 +132,7 @@ def test_too_many_lost_actors_end_the_run_with_causes_and_a_checkpoint(tmp_path:
             return False
 
         with pytest.raises(
-            ActorLostError, match=r'evaluator\.max_actor_restarts: 1 actors were lost'
+            ActorLostError, match=r'evaluator\.max_actor_restarts: 1 actor was lost'
         ) as caught:
             pipeline.run(kill)
     assert any('emergency checkpoint' in note for note in caught.value.__notes__)
@@ -156,11 +156,20 @@ def test_frozen_actor_is_replaced_after_the_timeout(tmp_path: Path) -> None:
     assert len(evaluations(tmp_path)) >= 2
 
 
-def test_error_of_an_env_in_the_actor_is_that_of_the_run(tmp_path: Path) -> None:
-    words = (*BESIDE, 'evaluator.max_episode_len=3')
+def test_endless_episodes_are_cut_in_the_actor_and_told_of_here(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with start(tmp_path, 'dqn naive', *BESIDE, 'evaluator.max_episode_len=3', train_iter=60) as pipeline:
+        pipeline.run()
+    assert [record['eval/cut_episodes'] for record in evaluations(tmp_path)] == [5.0, 5.0]
+    assert '5 of 5 evaluated episodes did not end within 3 env steps' in caplog.text
+
+
+def test_error_of_the_evaluator_in_the_actor_is_that_of_the_run(tmp_path: Path) -> None:
+    words = (*BESIDE, f'evaluator.figure_path={tmp_path / "dqn" / "metrics.jsonl"}')
     with (
-        start(tmp_path, 'dqn naive', *words) as pipeline,
-        pytest.raises(EpisodeTooLongError, match='an episode of more than 3') as caught,
+        start(tmp_path / 'dqn', 'dqn naive', *words) as pipeline,
+        pytest.raises((FileExistsError, MissingDependencyError)) as caught,
     ):
         pipeline.run()
     assert any('Traceback' in note for note in caught.value.__notes__)
@@ -204,8 +213,8 @@ def test_run_that_is_interrupted_in_its_last_evaluation_has_it_when_it_is_resume
         assert pipeline.finished and not pipeline.complete
         pipeline.checkpoints.save_latest()
     assert evaluations(tmp_path / 'parts')[-1]['train_iter'] < pipeline.progress.train_iter
-    assert go_on(resume(tmp_path / 'parts', allow_import=True)) == 0
+    assert go_on(resume(tmp_path / 'parts')) == 0
     straight, parts = left_of(tmp_path / 'straight'), left_of(tmp_path / 'parts')
     assert differences(straight, parts) == []
-    assert go_on(resume(tmp_path / 'parts', allow_import=True)) == 0
+    assert go_on(resume(tmp_path / 'parts')) == 0
     assert differences(straight, left_of(tmp_path / 'parts')) == [], 'nothing was left to do'

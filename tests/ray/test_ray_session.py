@@ -269,6 +269,23 @@ with connect(RAY | {'num_cpus': 1}):
     )
 
 
+def test_an_orderly_end_leaves_no_child_of_an_actor_behind() -> None:
+    out = output_of("""
+import subprocess
+session = connect(RAY | {'num_cpus': 1})
+import ray
+@ray.remote(num_cpus=1)
+class Parent:
+    def work(self):
+        return [subprocess.Popen(['sleep', '1000']).pid for _ in range(2)]
+parent = Parent.remote()
+print('pids', *ray.get(parent.work.remote()))
+session.close()
+""")
+    pids = [int(word) for word in re.findall(r'\d+', re.search(r'pids.*', out)[0])]  # type: ignore[index]  # it is there
+    assert len(pids) == 2 and not [pid for pid in pids if is_alive(pid)]
+
+
 @pytest.mark.parametrize('number', [signal.SIGKILL, signal.SIGTERM])
 def test_driver_that_is_killed_leaves_no_process_behind(number: int) -> None:
     driver = run_script("""

@@ -15,11 +15,20 @@ from runs import CASES, ROOT
 
 from rlframe.config import compile_config, read_config
 from rlframe.entry.__main__ import main
-from rlframe.errors import ConfigError, ExperimentDirError, ExperimentExistsError, MissingDependencyError
+from rlframe.errors import (
+    ConfigError,
+    EnvError,
+    ExperimentDirError,
+    ExperimentExistsError,
+    IncompatibleError,
+    MissingDependencyError,
+    ResourceError,
+)
 from rlframe.tune import make_tuner, parse_domain, restore_tuner
 from rlframe.tune.names import SCHEDULERS
 from rlframe.tune.schedulers import MAKERS, make_scheduler
-from rlframe.tune.space import described, ends
+from rlframe.tune.space import described, ends, flat_space
+from rlframe.utils import ray_session
 
 CONFIG = str(ROOT / CASES['dqn naive'][1])
 RATE = {'policy.learn.learning_rate': tune.loguniform(1e-4, 1e-2)}
@@ -32,10 +41,11 @@ def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     import ray
 
     def refuse(*args: Any, **kwargs: Any) -> None:
-        raise AssertionError('Ray is started before everything is checked')
+        pytest.fail('Ray is started before everything is checked')
 
-    monkeypatch.setattr(ray, 'init', refuse)
-    monkeypatch.setattr(ray, 'is_initialized', lambda: False)
+    for module in (ray, ray_session.ray):  # the second keeps what was once read of the first
+        monkeypatch.setattr(module, 'init', refuse)
+        monkeypatch.setattr(module, 'is_initialized', lambda: False)
     folder = tmp_path / 'cwd'
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -260,7 +270,7 @@ def test_score_on_data_is_compared_by_its_own_name() -> None:
         make_tuner(config, RATE, overrides=overrides)
     with pytest.raises(ConfigError, match="'accuracy'"):
         make_tuner(config, RATE, overrides=overrides, metric='accuracy')
-    with pytest.raises(AssertionError, match='Ray is started'):
+    with pytest.raises(pytest.fail.Exception, match='Ray is started'):
         make_tuner(config, RATE, overrides=overrides, metric='eval/accuracy')
 
 
@@ -330,3 +340,52 @@ def test_asha_without_a_budget_compares_after_evaluations() -> None:
     cfg.max_env_step = 2700
     within = make_scheduler('asha', cfg, {})
     assert (within._time_attr, within._max_t) == ('timesteps_total', 2700)
+
+
+@pytest.mark.parametrize(
+    ('options', 'error', 'says'),
+    [
+        ({'overrides': ['env.env_id=CartPole-v9']}, EnvError, r"'CartPole-v9'.*CartPole-v1"),
+        ({'overrides': ['env.env_id=Pendulum-v1']}, IncompatibleError, 'DQNPolicy cannot act in Pendulum-v1'),
+        ({'overrides': ['replay_buffer.replay_buffer_size=1e13']}, ResourceError, 'replay_buffer_size.*GiB'),
+    ],
+)
+def test_env_that_no_trial_can_use_is_told_before_ray_starts(
+    options: Any, error: type[ConfigError], says: str, cwd: Path
+) -> None:
+    with pytest.raises(error, match=says):
+        make_tuner(CONFIG, RATE, **BUDGET, **options)
+    assert list(cwd.iterdir()) == []
+
+
+def test_each_env_that_is_searched_over_is_made(cwd: Path) -> None:
+    space = {'env.env_id': tune.choice(['CartPole-v1', 'CartPole-v9'])}
+    with pytest.raises(EnvError, match='CartPole-v9'):
+        make_tuner(CONFIG, space, **BUDGET)
+
+
+@pytest.mark.parametrize(
+    'space',
+    [
+        {'policy': {'learn': {'batch_size': 8}}, 'policy.learn.batch_size': 16},
+        {'policy.learn': {'batch_size': 8}, 'policy.learn.batch_size': tune.choice([16, 32])},
+        {'collector.collect_print_freq': 8, 'policy.collect.collector.collect_print_freq': 16},
+        {'collector': {'collect_print_freq': 8}, 'collector.collect_print_freq': 16},
+    ],
+)
+def test_option_that_is_set_nested_and_dotted_is_refused(space: Any, cwd: Path) -> None:
+    with pytest.raises(ConfigError, match=r'param_space: .*set twice'):
+        make_tuner(CONFIG, {**RATE, **space}, **BUDGET)
+
+
+def test_neighbours_may_be_set_nested_and_dotted() -> None:
+    space = {'policy': {'learn': {'batch_size': 8}}, 'policy.learn.learning_rate': 0.1}
+    assert flat_space(space) == {'policy.learn.batch_size': 8, 'policy.learn.learning_rate': 0.1}
+
+
+@pytest.mark.parametrize('config', [None, 3, (None,)])
+def test_what_is_no_config_is_refused(config: Any) -> None:
+    with pytest.raises(
+        ConfigError, match=r'config: no config; got .*the pair \(main_config, create_config\)'
+    ):
+        make_tuner(config, RATE, **BUDGET)

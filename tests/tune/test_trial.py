@@ -125,6 +125,7 @@ def test_trial_says_when_it_is_done(options: dict[str, Any], end: Any, trial: Be
     taken.close()
 
 
+@pytest.mark.filterwarnings('ignore:max_env_step')
 def test_score_that_is_no_number_is_an_error(trial: Begin, tmp_path: Path) -> None:
     config = trial_config(options={'metric': 'rollout/ep_rew_mean', 'max_env_step': 6})
     running = trial(tmp_path, config)

@@ -81,14 +81,18 @@ class FailsOnce(ScoredEnv):
 
 
 class FirstFails(ScoredEnv):
-    """Raises in the first process that comes along.
+    """Raises in the first process that steps it.
 
     Args:
         folder: Where it is noted who was the first.
     """
 
     def __init__(self, folder: str, **arguments: Any) -> None:
+        super().__init__(fault='', **arguments)
+        self._first = Path(folder) / 'first'
+
+    def step(self, action: Any) -> Any:
         with contextlib.suppress(FileExistsError):
-            (Path(folder) / 'first').symlink_to(str(os.getpid()))
-        is_first = os.readlink(Path(folder) / 'first') == str(os.getpid())
-        super().__init__(fault='raise' if is_first else '', **arguments)
+            self._first.symlink_to(str(os.getpid()))
+        self._fault = 'raise' if os.readlink(self._first) == str(os.getpid()) else ''
+        return super().step(action)

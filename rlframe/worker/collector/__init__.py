@@ -57,6 +57,9 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Imports what needs Ray when it is asked for."""
     if name == 'RayCollector':
+        from rlframe.utils.ray_session import check_installed
+
+        check_installed(name)
         from rlframe.worker.collector.ray_collector import RayCollector
 
         return RayCollector

@@ -14,6 +14,7 @@ from easydict import EasyDict
 from rlframe.data.timestep import Array, FloatArray, IntArray
 from rlframe.data.trajectory import TrajectoryRecorder
 from rlframe.errors import ConfigError
+from rlframe.utils.checkpoint.schema import COUNT, DICT, INT, check_state, part
 from rlframe.utils.field import Configurable, Field
 from rlframe.utils.metrics import ScalarWriter, write_record
 from rlframe.utils.progress import Progress
@@ -22,6 +23,15 @@ from rlframe.worker.collector.episode_log import EpisodeLog, too_long
 from rlframe.worker.collector.ray_options import RAY_OPTIONS, check_ray_options
 from rlframe.worker.collector.resettable import Resettable
 from rlframe.worker.collector.rollout import Rollout, Step
+
+STATE = {
+    'env': DICT,
+    'rollout': DICT,
+    'log': DICT,
+    'recorder': DICT,
+    'last_print_iter': INT,
+    'discarded': COUNT,
+}
 
 
 class ISerialCollector(Configurable, Resettable):
@@ -41,6 +51,11 @@ class ISerialCollector(Configurable, Resettable):
     def training_data(self, collected: Any) -> Any:
         """Returns what of an answer of ``collect`` a replay buffer or learner takes."""
         return collected
+
+    @property
+    def why_inexact(self) -> str:
+        """Why two runs with the same seed may differ; empty if they cannot."""
+        return ''
 
     def status(self) -> str:
         """Returns what belongs into a line of progress beside counts and scores; nothing, as a rule."""
@@ -216,6 +231,10 @@ class SerialCollector(ISerialCollector):
         """Env steps (for sequences: finished sequences and single steps) that wait for the next call."""
         return len(self._recorder) + self._recorder.held
 
+    @property
+    def why_inexact(self) -> str:
+        return getattr(self._env, 'why_inexact', '')
+
     def mean_return(self) -> float:
         """Returns the mean return of the last episodes, NaN before the first one ended."""
         return self._log.window_mean()
@@ -306,16 +325,29 @@ class SerialCollector(ISerialCollector):
             'recorder': self._recorder.state_dict(),
             'last_print_iter': self._last_print_iter,
             'discarded': self.discarded,
+            'unsaved': {str(env): why for env, why in self.unsaved.items()},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from ``state_dict()``."""
-        lost = self._env.load_state_dict(state['env'])
-        self._rollout.load_state_dict(state['rollout'])
-        self._log.load_state_dict(state['log'])
-        self._recorder.load_state_dict(state['recorder'])
+        check_state(state, STATE)
+        with part('env'):
+            lost = self._env.load_state_dict(state['env'])
+        for name, keeper in (('rollout', self._rollout), ('log', self._log), ('recorder', self._recorder)):
+            with part(name):
+                keeper.load_state_dict(state[name])
         self._last_print_iter, self.discarded = state['last_print_iter'], state['discarded']
         self._forget(lost)
+        if self.unsaved:
+            self._logger.warning(
+                'the saved state of some envs does not fit: they begin a new episode, and the resumed run is not exact: %s',
+                _listed(self.unsaved),
+            )
+
+    @property
+    def unsaved(self) -> Mapping[int, str]:
+        """Envs whose state could not be saved, or not be restored, and why."""
+        return self._env.unsaved
 
     def settle(self) -> None:
         """Lets each env whose state cannot be saved begin a new episode; to be called before ``state_dict``.
@@ -327,9 +359,9 @@ class SerialCollector(ISerialCollector):
         if self._forget(lost) and not self._warned_of_lost:
             self._warned_of_lost = True
             self._logger.warning(
-                'the state of env %s cannot be saved: at every checkpoint it begins a new episode. Envs with get_state() and'
-                ' set_state() go on where they were',
-                lost.tolist(),
+                'the state of some envs cannot be saved: they begin a new episode at every checkpoint; with get_state() and'
+                ' set_state(state) they would continue their episodes: %s',
+                _listed(self.unsaved),
             )
 
     def _forget(self, env_id: IntArray) -> bool:
@@ -339,6 +371,14 @@ class SerialCollector(ISerialCollector):
         self.discarded += self._recorder.discard(env_id)
         self._policy.reset(env_id)
         return True
+
+
+def _listed(reasons: Mapping[int, str]) -> str:
+    """Returns which envs have which reason, each reason once."""
+    envs: dict[str, list[int]] = {}
+    for env, why in reasons.items():
+        envs.setdefault(why, []).append(env)
+    return '; '.join(f'env {", ".join(map(str, own))}: {why}' for why, own in envs.items())
 
 
 class Stopwatch:

@@ -11,6 +11,7 @@ import numpy as np
 from easydict import EasyDict
 
 from rlframe.data.timestep import Array, IntArray
+from rlframe.utils.checkpoint.schema import INT, NUMBER, Kind, check_state
 from rlframe.utils.field import Configurable, Field
 from rlframe.utils.metrics import ScalarWriter
 from rlframe.utils.seed import EVALUATE
@@ -18,6 +19,12 @@ from rlframe.worker.collector.ray_options import EVALUATOR_OPTIONS
 from rlframe.worker.collector.resettable import Resettable
 
 SaveCheckpoint = Callable[[str], Any]
+
+
+SCORE = Kind(
+    'a number, or the result of a metric: a dict or None',
+    lambda value: NUMBER.fits(value) or value is None or isinstance(value, Mapping),
+)
 
 
 class EvalResult(NamedTuple):
@@ -127,6 +134,10 @@ class ISerialEvaluator(Configurable, Resettable):
         self.last_eval_iter = train_iter
         return True
 
+    def reached(self, score: Any) -> bool:
+        """Whether a score is as good as ``stop_value``."""
+        return self.stop_value is not None and bool(score >= self.stop_value)
+
     @abstractmethod
     def eval(  # the name is DI-engine's; no code is evaluated
         self,
@@ -172,6 +183,10 @@ class ISerialEvaluator(Configurable, Resettable):
         """Returns a score in words, empty where there is none."""
         return f'{score:.1f}' if np.isfinite(score) else ''
 
+    def status(self) -> str:
+        """Returns the progress of a running evaluation for a live display; empty if none is running."""
+        return ''
+
     def summary(self) -> dict[str, float]:
         """Returns the last and the best score by the names that they have in a pipeline's results."""
         return {'eval/mean_reward': self.latest, 'eval/best_mean_reward': self.best}
@@ -190,6 +205,8 @@ class ISerialEvaluator(Configurable, Resettable):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from ``state_dict()``."""
+        score = NUMBER if NUMBER.fits(self.worst) else SCORE
+        check_state(state, {'last_eval_iter': INT, 'best': score, 'latest': score})
         self.last_eval_iter, self.best, self.latest = state['last_eval_iter'], state['best'], state['latest']
 
 

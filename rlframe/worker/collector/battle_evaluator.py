@@ -11,7 +11,7 @@ from rlframe.data.players import outcome
 from rlframe.data.timestep import IntArray
 from rlframe.registry import SERIAL_EVALUATOR_REGISTRY
 from rlframe.utils.field import Field
-from rlframe.worker.collector.base_serial_evaluator import VectorEvalMonitor
+from rlframe.worker.collector.evaluated_episodes import EvaluatedEpisodes
 from rlframe.worker.collector.joint_policy import JointPolicy
 from rlframe.worker.collector.rollout import Step
 from rlframe.worker.collector.serial_evaluator import InteractionSerialEvaluator
@@ -45,9 +45,7 @@ class BattleInteractionSerialEvaluator(InteractionSerialEvaluator):
         """Takes over other policies, the first of which is to be measured, or resets the present ones."""
         super().reset_policy(None if _policy is None else JointPolicy(_policy))
 
-    def _play(
-        self, episodes: int, render: bool, settings: dict[str, Any]
-    ) -> tuple[VectorEvalMonitor, list[int]]:
+    def _play(self, episodes: int, render: bool, settings: dict[str, Any]) -> EvaluatedEpisodes:
         self._env.launch()
         env_num = self._env.env_num
         self._policy.sit(self._env.spec, env_num)

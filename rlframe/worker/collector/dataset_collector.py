@@ -12,6 +12,7 @@ from easydict import EasyDict
 from rlframe.data.batch import Batch
 from rlframe.data.dataset import DATA_FORMS, DataSource, open_data
 from rlframe.registry import SERIAL_COLLECTOR_REGISTRY
+from rlframe.utils.bit_state import checked_bits
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule
 from rlframe.utils.metrics import ScalarWriter
@@ -50,6 +51,7 @@ class DatasetSerialCollector(ISerialCollector):
             '',
             DATA_FORMS,
             may_change=True,
+            reaches='code',
         )
     )
 
@@ -167,7 +169,7 @@ class DatasetSerialCollector(ISerialCollector):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from ``state_dict()``, with the same data."""
-        self._rng.bit_generator.state = copy.deepcopy(state['rng'])
+        self._rng.bit_generator.state = copy.deepcopy(checked_bits(state['rng']))
         self._begin_pass()
         self._torch_state, self._read, self._size = state['torch'].clone(), state['read'], state['size']
         if self._read and self._source is not None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from rlframe.data.timestep import NO_INFO, FloatArray, IntArray
 from rlframe.errors import EpisodeTooLongError
+from rlframe.utils.checkpoint.schema import array, check_state
 from rlframe.worker.collector.rollout import Step
 
 WINDOW = 100
@@ -145,6 +146,9 @@ class EpisodeLog:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from ``state_dict()``."""
+        envs = len(self._return)
+        counts = {'return': array('f', self._return.shape), 'length': array('iu', (envs,))}
+        check_state(state, {**counts, 'window': array('f', (None, 3)), 'recent': array('f', (None, 3))})
         self._return, self._length = state['return'].copy(), state['length'].copy()
         self._window = state['window'].copy()
         self._recent = [state['recent'].copy()] if len(state['recent']) else []

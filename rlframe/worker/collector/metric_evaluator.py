@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlframe.data.dataset import DATA_FORMS, DataSource, check_batch, check_source, open_data
+from rlframe.data.dataset import DATA_FORMS, DataSource, check_source, open_data
+from rlframe.data.dataset_check import check_batch
 from rlframe.data.timestep import EnvSpec
 from rlframe.errors import ConfigError
 from rlframe.registry import SERIAL_EVALUATOR_REGISTRY
@@ -92,7 +93,15 @@ class MetricSerialEvaluator(ISerialEvaluator):
             'score that ends training, such as an accuracy of 0.99; None: nothing',
             may_change=True,
         ),
-        data=Field(None, object, '', '', f'held-out records to score by: {DATA_FORMS}', may_change=True),
+        data=Field(
+            None,
+            object,
+            '',
+            '',
+            f'held-out records to score by: {DATA_FORMS}',
+            may_change=True,
+            reaches='code',
+        ),
         batch_size=Field(1024, int, '[1, inf)', 'rows', 'answered at a time', may_change=True),
     )
     worst = None
@@ -158,8 +167,10 @@ class MetricSerialEvaluator(ISerialEvaluator):
             self.best = score
             if save_ckpt_fn is not None:
                 save_ckpt_fn('ckpt_best.pth.tar')
-        is_enough = self.stop_value is not None and bool(metric.gt(score, self.stop_value))
-        return is_enough and train_iter > 0, dict(score)
+        return self.reached(score) and train_iter > 0, dict(score)
+
+    def reached(self, score: Any) -> bool:
+        return None not in (score, self.stop_value) and bool(self._env[1].gt(score, self.stop_value))
 
     def _score(self, loader: Any, metric: IMetric) -> tuple[dict[str, float], int]:
         """Returns the mean score and how many data it is of."""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlframe.data.timestep import EnvSpec, IntArray
+from rlframe.utils.bit_state import checked_bits
 from rlframe.worker.collector.joint_policy import JointPolicy
 
 LEARNER = 0
@@ -98,7 +99,7 @@ class PastSelves(JointPolicy):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._rng.bit_generator.state = copy.deepcopy(state['rng'])
+        self._rng.bit_generator.state = copy.deepcopy(checked_bits(state['rng']))
         self.seating = state['seating'].copy()
         self._taken, self._last_iter = state['taken'], state['last_iter']
         self._distinct[1:] = [self._opponent() for _ in state['snapshots']]

@@ -11,11 +11,12 @@ from typing import Any, NamedTuple, NoReturn
 
 from rlframe.data.batch import Batch
 from rlframe.data.timestep import FloatArray
-from rlframe.errors import ActorFailedError
+from rlframe.errors import ActorFailedError, RLFrameError
 from rlframe.registry import REGISTRIES
 from rlframe.utils.progress import Progress
 from rlframe.utils.seed import component_rng, global_rng_state, set_global_rng_state
 from rlframe.utils.serialize import from_bytes, to_bytes
+from rlframe.worker.collector.ray_last_words import note_ends
 from rlframe.worker.collector.ray_weights import unflatten
 
 State = dict[str, Any]
@@ -132,13 +133,14 @@ class RemoteActor:
         self._make, self._components = make, components
         self._rank, self._incarnation = rank, incarnation
         self._parts: Any = None
+        note_ends()
 
     def launch(self) -> Facts | Failure:
         """Makes envs, policy and what uses them."""
 
         def launch() -> Facts:
             for (kind, name), cls in from_bytes(self._components).items():
-                REGISTRIES[kind].register(name, cls)
+                REGISTRIES[kind].register(name, cls, force_overwrite=True)
             make = from_bytes(self._make)
             self._parts = make(self._rank, self._incarnation)
             env = self._parts.env
@@ -149,7 +151,13 @@ class RemoteActor:
     def _answer(self, do: Callable[[], Any]) -> Any:
         try:
             return do()
-        except Exception as error:  # whatever it is, it is the driver's to raise
+        except (
+            Exception,
+            SystemExit,
+            KeyboardInterrupt,
+        ) as error:  # whatever it is, it is the driver's to raise
+            if hasattr(error, 'ray_terminate_msg'):  # Ray ends this process
+                raise
             return failure_of(error)
 
 
@@ -291,10 +299,12 @@ def reseed(face: Any, seed: int, rank: int) -> None:
     face.reset(None)
 
 
-def failure_of(error: Exception) -> Failure:
-    """Returns an exception as something that every process can read."""
+def failure_of(error: BaseException) -> Failure:
+    """Converts an exception for other processes; one that would silently end the driver is sent as its text."""
     text = f'{type(error).__name__}: {error}'
     trace = ''.join(traceback.format_exception(error)).rstrip()
+    if not isinstance(error, Exception):
+        return Failure(b'', f'{text.removesuffix(": ")} was raised there, not in this process', trace)
     try:
         data = to_bytes(error, 'error')
         same = from_bytes(data)
@@ -305,15 +315,19 @@ def failure_of(error: Exception) -> Failure:
 
 
 def raise_failure(failure: Failure, who: str) -> NoReturn:
-    """Raises the exception that happened in an actor, with the traceback that it had there.
+    """Raises an exception of an actor, with its traceback there and the actor's rank in the first line.
 
     Raises:
-        ActorFailedError: If it cannot be had here, for it cannot be pickled or its class is not known; with its text.
+        ActorFailedError: With its text, if it cannot be unpickled here or its class is unknown.
     """
     error: Exception
     try:
         error = from_bytes(failure.error) if failure.error else ActorFailedError(failure.text, where=who)
     except Exception:  # the class may exist over there only
         error = ActorFailedError(failure.text, where=who)
+    if isinstance(error, RLFrameError) and error.where != who:
+        error.message = f'{who}: {error.message}'
+    elif error.args == (str(error),):
+        error.args = (f'{who}: {error}',)
     error.add_note(f'In {who}:\n{failure.trace}')
     raise error

@@ -12,33 +12,17 @@ from rlframe.data.batch import Batch
 from rlframe.data.timestep import Array, EnvSpec, IntArray, TimeStep
 from rlframe.errors import ConfigError
 from rlframe.registry import ENV_MANAGER_REGISTRY, ENV_REGISTRY, SERIAL_COLLECTOR_REGISTRY
+from rlframe.utils.arithmetic import aligned
+from rlframe.utils.bit_state import checked_bits
 from rlframe.utils.lazy import LazyModule
 from rlframe.utils.progress import Progress
 from rlframe.utils.seed import component_rng, incarnation_seed, set_seed
 from rlframe.worker.collector.ray_actor import Parts, reseed
+from rlframe.worker.collector.ray_compat import within_bounds
+from rlframe.worker.collector.ray_lists import per_actor
 from rlframe.worker.collector.ray_weights import on_cpu
 
 torch = LazyModule('torch')
-
-MODES = (None, 'random', 'deterministic')
-"""How to explore: as the policy does when it collects, or not at all."""
-
-
-def per_actor(value: Any, count: int, name: str) -> list[Any]:
-    """Returns a value for each actor: copies of one, or those of a list.
-
-    Raises:
-        ConfigError: If a list has another length; with both.
-    """
-    if not isinstance(value, list | tuple):
-        return [copy.copy(value) if isinstance(value, dict) else value for _ in range(count)]
-    if len(value) != count:
-        raise ConfigError(
-            f'{name} has {len(value)} entries for {count} collectors',
-            where=name,
-            remedy='Give one for all, or a list with one for each.',
-        )
-    return list(value)
 
 
 def check_data_is_usable(policy: Any, sync: bool, storing: Sequence[Any]) -> None:
@@ -78,8 +62,12 @@ def number_of_actors(create_env_fn: Any, num_collectors: int | None) -> int:
     return count
 
 
-def check_divisible(frames_per_batch: int, units: int, what: str) -> None:
-    """Makes sure that every actor, and every env of it, has the same number of frames in a batch.
+def check_batch_size(frames_per_batch: int, units: int) -> None:
+    """Checks that every env has the same number of frames in a batch of all collectors.
+
+    Args:
+        frames_per_batch: The number.
+        units: Number of envs of all collectors; 1 if a batch comes from one collector and may have any size.
 
     Raises:
         ConfigError: With the nearest numbers that work.
@@ -88,10 +76,12 @@ def check_divisible(frames_per_batch: int, units: int, what: str) -> None:
         below = frames_per_batch // units * units
         valid = [number for number in (below, below + units) if number > 0]
         raise ConfigError(
-            f'frames_per_batch has to be divisible by {units}, {what}',
+            f'frames_per_batch has to be divisible by {units}, the envs of all collectors'
+            if units > 1
+            else 'bad value',
             where='frames_per_batch',
             got=frames_per_batch,
-            expected=' or '.join(str(number) for number in valid),
+            expected=' or '.join(str(number) for number in valid) if units > 1 else 'at least 1',
         )
 
 
@@ -133,7 +123,7 @@ class RandomActions:
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Continues from ``state()``."""
-        self._rng.bit_generator.state = state['rng']
+        self._rng.bit_generator.state = checked_bits(state['rng'])
 
     def statistics(self) -> dict[str, Any]:
         """Has none."""
@@ -141,7 +131,9 @@ class RandomActions:
 
 
 class PlainFace:
-    """The collect face of what is no policy of rlframe: a module or function from observations to actions, or nothing.
+    """Collect interface for a module or function from observations to actions, or for random actions.
+
+    Actions for a ``Box`` are clipped to its bounds, and recorded as they were taken.
 
     Args:
         act: Maps observations [n, ...], as tensors where it is a module, to actions [n, ...]; None acts at random.
@@ -151,6 +143,7 @@ class PlainFace:
 
     def __init__(self, act: Any, spec: EnvSpec, rng: np.random.Generator) -> None:
         self._act, self._random = act, RandomActions(spec.action_space, rng)
+        self._space = spec.action_space
         first = next(iter(act.parameters()), None) if hasattr(act, 'parameters') else None
         self._device = None if first is None else first.device
 
@@ -160,9 +153,10 @@ class PlainFace:
             action = self._random(len(env_id))
         elif hasattr(self._act, 'state_dict'):
             with torch.inference_mode():
-                action = self._act(torch.as_tensor(obs, device=self._device)).cpu().numpy()
+                action = self._act(aligned(torch.as_tensor(obs, device=self._device))).cpu().numpy()
+            action = within_bounds(action, self._space)
         else:
-            action = np.asarray(self._act(obs))
+            action = within_bounds(np.asarray(self._act(obs)), self._space)
         return Batch.unchecked({'action': action}, len(env_id))
 
     def process_transition(self, obs: Array, output: Batch, timestep: TimeStep) -> dict[str, Array]:
@@ -208,16 +202,16 @@ class RandomForward:
 
 
 class MakeFromPython:
-    """Makes what collects in an actor, of what a constructor was given.
+    """Creates the collector in an actor from the constructor's arguments.
 
     Args:
-        env_fns: What makes the envs of each actor: Gymnasium ids, classes or functions.
+        env_fns: Factories of the envs of each actor: Gymnasium ids, classes or functions.
         env_kwargs: Arguments of each of them.
         policy: A policy of rlframe, of which actors get a copy that can collect; a module, a function, or None: at random.
         collector: Options of each actor's collector, with its ``type``.
-        env_num: Envs of each actor.
+        env_num: Number of envs of each actor.
         time_limit: Env steps after which an episode is truncated; None: no limit but the env's own.
-        explores: Whether the policy acts as it does to collect, not as it thinks best.
+        explores: Whether the policy explores, instead of acting greedily.
         devices: Of the policy of each actor.
         seed: Seed of the experiment.
     """
@@ -228,7 +222,7 @@ class MakeFromPython:
         env_kwargs: list[Any],
         policy: Any,
         collector: list[dict[str, Any]],
-        env_num: int,
+        env_num: list[int],
         time_limit: int | None,
         explores: bool,
         devices: list[Any],
@@ -249,19 +243,28 @@ class MakeFromPython:
         section = {
             'env_id': _own(self.env_fns, rank),
             'kwargs': _own(self.env_kwargs, rank) or {},
-            'collector_env_num': self._env_num,
+            'collector_env_num': _own(self._env_num, rank),
             'wrappers': [limit] if self._time_limit else [],
         }
         return ENV_REGISTRY.build({'type': 'gym'}, section)
 
-    def joined(self, first: int, create_env_fn: Any, collector_kwargs: Any) -> MakeFromPython:
-        """Returns what makes the same, but for actors from a rank on what is given here."""
+    def joined(
+        self, first: int, env_fns: Sequence[Any], env_num: int | None, collector_kwargs: Sequence[Any]
+    ) -> MakeFromPython:
+        """Returns what makes the same, but for actors from a rank on what is given here, one for each that joins.
+
+        Args:
+            first: Rank of the first that joins.
+            env_fns: What makes the envs of each; None: what those before it have.
+            env_num: Number of envs of each; None: as many as those before them have.
+            collector_kwargs: Options of the collector of each, on top of those before it; or None.
+        """
         other = copy.copy(self)
-        if create_env_fn is not None:
-            other.env_fns = _from(first, self.env_fns, create_env_fn)
-        if collector_kwargs is not None:
-            kwargs = {**self._collector[-1], **collector_kwargs}
-            other._collector = _from(first, self._collector, kwargs)
+        kwargs = [{**self._collector[-1], **(own or {})} for own in collector_kwargs]
+        makers = [self.env_fns[-1] if own is None else own for own in env_fns]
+        other.env_fns = [_own(self.env_fns, rank) for rank in range(first)] + makers
+        other._collector = [_own(self._collector, rank) for rank in range(first)] + kwargs
+        other._env_num = [_own(self._env_num, rank) for rank in range(first)] + [env_num or self._env_num[-1]]
         return other
 
     def face(self, policy: Any) -> Any:
@@ -294,7 +297,7 @@ class MakeFromPython:
         if isinstance(face, PlainFace):
             reseed(face, seed, own)
         manager: Any = ENV_MANAGER_REGISTRY.get('base')
-        env = manager.from_factory(self.factory(rank), self._env_num)
+        env = manager.from_factory(self.factory(rank), _own(self._env_num, rank))
         collector = SERIAL_COLLECTOR_REGISTRY.build(
             section, cfg=section, env=env, policy=face, seed=seed, rank=rank, progress=progress
         )
@@ -309,11 +312,6 @@ class MakeFromPython:
         cfg.device, cfg.cuda = str(_own(self.devices, rank) or 'cpu'), None
         fields = ('collect',) if self._explores else ('collect', 'eval')
         return self._kind(cfg, self.spec, copy.deepcopy(self._model), fields, seed=seed, rank=own)
-
-
-def _from(first: int, values: list[Any], new: Any) -> list[Any]:
-    """Returns the values of all ranks before one, and another one for that and all that follow."""
-    return [_own(values, rank) for rank in range(first)] + [new]
 
 
 def _own(values: list[Any], rank: int) -> Any:

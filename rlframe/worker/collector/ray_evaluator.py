@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import time
+import weakref
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -201,6 +202,7 @@ class RaySerialEvaluator(ISerialEvaluator):
         """Evaluations that were begun again because their actor was lost."""
         options = kind.resolve_config(cfg)
         _mark_read(options)
+        weakref.finalize(self, env.close).atexit = False  # at exit Ray ends its actors by itself
         super().__init__(options, env, policy, tb_logger, exp_name, instance_name, seed=seed, purpose=purpose)
 
     def reset_env(self, _env: Any = None) -> None:
@@ -242,6 +244,13 @@ class RaySerialEvaluator(ISerialEvaluator):
     @property
     def pending(self) -> int:
         return len(self._pending)
+
+    def reached(self, score: Any) -> bool:
+        """Whether a mean return is as good as ``stop_value``; scores of other kinds are compared in the actor only."""
+        return isinstance(score, int | float) and super().reached(score)
+
+    def status(self) -> str:
+        return f'evaluating beside training: {len(self._pending)}' if self._pending else ''
 
     def wait(self) -> None:
         while self._pending:

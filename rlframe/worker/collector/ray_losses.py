@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import re
-import textwrap
 import time
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from rlframe.errors import ActorLostError, RLFrameError
 
-COLOUR = r'\x1b\[[0-9;]*m'
-LONGEST_CAUSE = 400
-"""Characters of a line that tells why an actor was lost; Ray adds advice for every case."""
 MOST_LATE_STARTS = 3
 """Starts of a rank in a row that take too long and end the run: they are too rare to be too many in the window."""
 
@@ -29,26 +24,30 @@ class Losses:
 
     def __init__(self, cfg: Mapping[str, Any], section: str) -> None:
         self._cfg, self._prefix = cfg, f'{section}.' if section else ''
-        self._recent: deque[tuple[float, str]] = deque()
+        self._recent: deque[tuple[float, int, str]] = deque()
         self.is_over = False
         """Whether the run cannot go on, so that nothing is waited for any more."""
 
     def __len__(self) -> int:
         return len(self._recent)
 
-    def count(self, text: str) -> None:
-        """Counts one.
+    def count(self, rank: int, text: str) -> None:
+        """Counts a loss.
+
+        Args:
+            rank: Whose.
+            text: What was lost, and why.
 
         Raises:
-            ActorLostError: If it is one too many; with all causes.
+            ActorLostError: If there are too many; with all causes.
         """
         now = time.monotonic()
-        self._recent.append((now, text))
+        self._recent.append((now, rank, text))
         while now - self._recent[0][0] > self._cfg['restart_window']:
             self._recent.popleft()
         if len(self._recent) > self._cfg['max_actor_restarts']:
             self.is_over = True
-            raise self._too_many([text for _, text in self._recent])
+            raise self._too_many()
 
     @contextmanager
     def ending(self) -> Iterator[None]:
@@ -76,18 +75,17 @@ class Losses:
                 remedy='Do the envs take longer? Else no node has room for it, or is what remote_configs asks for.',
             )
 
-    def _too_many(self, causes: Sequence[str]) -> ActorLostError:
+    def _too_many(self) -> ActorLostError:
         limit, window = self._cfg['max_actor_restarts'], self._cfg['restart_window']
-        listed = '\n'.join(f'  {cause}' for cause in causes)
+        listed = '\n'.join(f'  {cause}' for _, _, cause in self._recent)
+        times = Counter(rank for _, rank, _ in self._recent)
+        ranks = ', '.join(
+            f'Ray actor {rank}{f" {count} times" if count > 1 else ""}'
+            for rank, count in sorted(times.items())
+        )
+        count = f'{len(self._recent)} actor{"s were" if len(self._recent) > 1 else " was"}'
         return ActorLostError(
-            f'{len(causes)} actors were lost within {window:g} s, {limit} may be replaced:\n{listed}\n',
+            f'{count} lost within {window:g} s ({ranks}), {limit} may be replaced:\n{listed}\n',
             where=f'{self._prefix}max_actor_restarts',
             remedy='Is there enough memory? Do the envs answer? The log files of the Ray session say more.',
         )
-
-
-def cause_of(error: Exception) -> str:
-    """Returns what happened and why: the first and the last line of what Ray says, between which are names and tracebacks."""
-    lines = [line.strip() for line in re.sub(COLOUR, '', str(error)).splitlines() if line.strip()]
-    told = dict.fromkeys([*lines[:1], *lines[-1:]])
-    return ' '.join([f'{type(error).__name__}:', *(textwrap.shorten(line, LONGEST_CAUSE) for line in told)])

@@ -8,6 +8,14 @@ from typing import Any
 
 from rlframe.errors import ConfigError
 from rlframe.utils.field import Field, Options
+from rlframe.worker.collector.ray_keys import (
+    ACTOR_KEYS,
+    are_plain_actors,
+    check_init,
+    is_plain_actor,
+    is_plain_init,
+    unknown_key,
+)
 
 ONLY_OURS = ('max_restarts', 'max_task_retries', 'max_concurrency', 'name', 'lifetime', 'num_returns')
 """Options of Ray's actors that would break what is promised here."""
@@ -28,33 +36,68 @@ def check_ray_options(cfg: Mapping[str, Any]) -> list[ConfigError]:
     for i, config in enumerate(given if isinstance(given, list | tuple) else [given]):
         where = f'remote_configs[{i}]' if isinstance(given, list | tuple) else 'remote_configs'
         errors += _bad_remote_config(config, where)
-    actors, in_flight, limit = cfg['num_collectors'], cfg['max_in_flight'], cfg['max_staleness']
-    lag = (actors * in_flight - 1) / actors  # a version is made of as many batches as there are actors
-    if not cfg['sync'] and limit is not None and limit < lag:
-        errors.append(
-            ConfigError(
-                f'with {actors} actors and {in_flight} requests of each under way, a batch is {lag:.3g} versions behind on'
-                ' average when it arrives',
-                where='max_staleness',
-                got=limit,
-                expected=f'at least {math.ceil(lag)}, or fewer actors or requests',
-            )
-        )
+    if (unreachable := staleness_error(cfg, cfg['num_collectors'])) is not None:
+        errors.append(unreachable)
     return errors
+
+
+def expected_staleness(actors: int, in_flight: int, batches: float) -> float:
+    """Returns the mean number of versions that a batch is behind, without ``sync``, if all actors are equally fast.
+
+    Each update between the request and the delivery of a batch makes it one version older. So the mean is the number of
+    requests in flight during an update, divided by the number of batches per update. An actor that would otherwise idle
+    during the update gets its next request before it, all others after it: ``batches`` fewer requests are in flight then,
+    but at least one for each actor.
+
+    Args:
+        actors: Number of actors.
+        in_flight: Requests in flight per actor.
+        batches: Batches, each of one actor, for each version of the weights.
+    """
+    return max(actors * in_flight - batches, actors) / batches
+
+
+def staleness_error(cfg: Mapping[str, Any], batches: int) -> ConfigError | None:
+    """Returns the error about a ``max_staleness`` below the mean staleness.
+
+    Args:
+        cfg: Options of the collector.
+        batches: Batches, each of one actor, for each version of the weights.
+    """
+    actors, in_flight, limit = cfg['num_collectors'], cfg['max_in_flight'], cfg['max_staleness']
+    if cfg['sync'] or limit is None or limit >= (lag := expected_staleness(actors, in_flight, batches)):
+        return None
+    return ConfigError(
+        f'with {actors} actors, {in_flight} requests in flight per actor and an update after every'
+        f' {f"{batches} batches" if batches > 1 else "batch"}, a batch is {lag:.3g} versions behind on average when it is'
+        ' delivered; most would be discarded',
+        where='max_staleness',
+        got=limit,
+        expected=f'at least {math.ceil(lag)}, None, or fewer actors or requests',
+    )
 
 
 def _bad_remote_config(config: Any, where: str) -> list[ConfigError]:
     if not isinstance(config, Mapping):
         return [ConfigError('bad value', where=where, got=config, expected='a dict of resources')]
-    return [
+    ours = [name for name in config if name in ONLY_OURS]
+    errors = [
         ConfigError(
             f'{name} is what the backend itself decides',
             where=where,
             remedy='Leave it out; give resources only.',
         )
-        for name in config
-        if name in ONLY_OURS
+        for name in ours
     ]
+    problem = '' if ours else unknown_key(config, ACTOR_KEYS)
+    return [*errors, ConfigError(problem, where=where)] if problem else errors
+
+
+def _check_actor(config: Mapping[str, Any]) -> str:
+    if set(ONLY_OURS) & set(config):
+        return f'a dict without {ONLY_OURS}'
+    problem = unknown_key(config, ACTOR_KEYS)
+    return f'a dict of resources; {problem}' if problem else ''
 
 
 RAY_OPTIONS: Options = dict(
@@ -65,6 +108,8 @@ RAY_OPTIONS: Options = dict(
         '',
         "where envs are stepped: 'local' is this process, 'ray' are actors, each with envs and a policy of its own",
         choices=('local', 'ray'),
+        may_change=True,
+        reaches='process',
     ),
     num_collectors=Field(1, int, '[1, inf)', 'actors', 'that collect, each in env.collector_env_num envs'),
     sync=Field(
@@ -124,7 +169,10 @@ RAY_OPTIONS: Options = dict(
         '',
         '',
         'arguments of ray.init, such as address; used where Ray is not running',
+        check=check_init,
         may_change=True,
+        reaches='process',
+        harmless=is_plain_init,
     ),
     remote_configs=Field(
         {},
@@ -133,6 +181,8 @@ RAY_OPTIONS: Options = dict(
         '',
         'resources of an actor, such as num_cpus (1) and num_gpus (0), or a list with one dict for each',
         may_change=True,
+        reaches='process',
+        harmless=are_plain_actors,
     ),
 )
 """Options under ``policy.collect.collector``."""
@@ -145,6 +195,7 @@ EVALUATOR_OPTIONS: Options = dict(
         '',
         "where the policy is evaluated: 'local' is this process, and training waits; 'ray' is an actor, beside training",
         choices=('local', 'ray'),
+        reaches='process',
     ),
     max_pending=Field(
         2,
@@ -172,8 +223,10 @@ EVALUATOR_OPTIONS: Options = dict(
         '',
         '',
         'resources of the actor, such as num_cpus (1) and num_gpus (0)',
-        check=lambda config: '' if not set(ONLY_OURS) & set(config) else f'a dict without {ONLY_OURS}',
+        check=_check_actor,
         may_change=True,
+        reaches='process',
+        harmless=is_plain_actor,
     ),
 )
 """Options under ``policy.eval.evaluator``."""

@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -26,7 +26,8 @@ from rlframe.worker.collector.ray_actor import (
     raise_failure,
 )
 from rlframe.worker.collector.ray_calls import FIRST_BACKOFF, LONGEST_BACKOFF, Answer, Call, Slot
-from rlframe.worker.collector.ray_losses import Losses, cause_of
+from rlframe.worker.collector.ray_deaths import cause_of, end_leftovers
+from rlframe.worker.collector.ray_losses import Losses
 from rlframe.worker.collector.ray_options import remote_config_of
 
 SECTION = 'policy.collect.collector'
@@ -75,7 +76,7 @@ class ActorPool:
         self._numbers = itertools.count()
         self._given: tuple[Any, ...] = ()  # references to ``make`` and what it may need, as bytes
         self._closed = False
-        self._session = connect(cfg['ray_init_config'], self._key('ray_init_config'))
+        self._session = connect(cfg['ray_init_config'], self.key('ray_init_config'))
         self._remote: Any = ray.remote(kind)
         self._first = self._options(range(cfg['num_collectors']))
         try:
@@ -98,12 +99,11 @@ class ActorPool:
         self.make = self.make if make is None else make
         self._start(self._first)
 
-    def add(self, count: int, remote_config: Mapping[str, Any] | None = None, make: Any = None) -> list[int]:
-        """Starts further actors, waits until they are ready and returns their ranks; if one cannot start, there are none.
+    def add(self, remote_configs: Sequence[Mapping[str, Any]], make: Any = None) -> list[int]:
+        """Starts additional actors, waits until they are ready and returns their ranks; if one cannot start, none is added.
 
         Args:
-            count: How many.
-            remote_config: Resources of each; as the options say where not given.
+            remote_configs: Resources of each, on top of those that the options say.
             make: Makes the parts in them, and from now on in all; what made the first ones where not given.
 
         Raises:
@@ -111,10 +111,10 @@ class ActorPool:
             Exception: What ``start`` raises.
         """
         self.check_open()
-        options = self._options(range(self.next_rank, self.next_rank + count))
-        options = {rank: {**own, **(remote_config or {})} for rank, own in options.items()}
+        options = self._options(range(self.next_rank, self.next_rank + len(remote_configs)))
+        options = {rank: {**options[rank], **own} for rank, own in zip(options, remote_configs, strict=True)}
         self._reserve(options)
-        self.next_rank += count
+        self.next_rank += len(remote_configs)
         before, self.make = self.make, self.make if make is None else make
         try:
             self._start(options)
@@ -147,7 +147,7 @@ class ActorPool:
         self._answers = deque(answer for answer in self._answers if answer.call.rank != rank)
         if slot.actor is not None:
             ray.wait([slot.actor.close.remote()], timeout=CLOSE_SECONDS)
-            ray.kill(slot.actor)
+            self._kill(slot)
         self._session.release([actor_resources(slot.options)])
 
     @property
@@ -155,7 +155,8 @@ class ActorPool:
         """Ranks of the actors, in order."""
         return sorted(self.slots)
 
-    def _key(self, name: str) -> str:
+    def key(self, name: str) -> str:
+        """Returns the config key of an option."""
         return f'{self._section}.{name}' if self._section else name
 
     @property
@@ -260,7 +261,8 @@ class ActorPool:
         try:
             return ray.get(answer.data, timeout=answer.call.seconds)
         except RayError as error:
-            self._losses.count(f'the data of Ray actor {answer.call.rank} were lost: {cause_of(error)}')
+            rank = answer.call.rank
+            self._losses.count(rank, f'the data of Ray actor {rank} were lost: {cause_of(error)}')
             return None
 
     def state_dict(self) -> dict[str, Any]:
@@ -287,17 +289,21 @@ class ActorPool:
         if self._closed:
             return
         self._closed = True
-        actors = [slot.actor for slot in self.slots.values() if slot.actor is not None]
         self._answers.clear()
         for slot in self.slots.values():
             slot.calls.clear()
         if ray.is_initialized():
-            if actors and not self.is_broken:
-                refs = [actor.close.remote() for actor in actors]
+            actors = [slot.actor for slot in self.slots.values() if slot.actor is not None]
+            if refs := [actor.close.remote() for actor in actors if not self.is_broken]:
                 ray.wait(refs, num_returns=len(refs), timeout=CLOSE_SECONDS)
-            for actor in actors:
-                ray.kill(actor)
+            self._kill(*self.slots.values())
         self._session.close()
+
+    def _kill(self, *slots: Slot) -> None:
+        for slot in slots:
+            if slot.actor is not None:
+                ray.kill(slot.actor)
+        end_leftovers(slot.facts for slot in slots)
 
     # one look at everything
 
@@ -370,21 +376,20 @@ class ActorPool:
             slot.late_starts += 1
             with self._losses.ending():
                 demands = [actor_resources(other.options) for other in self.slots.values()]
-                self._session.check_room(actor_resources(slot.options), demands, self._key('remote_configs'))
+                self._session.check_room(actor_resources(slot.options), demands, self.key('remote_configs'))
                 self._losses.check_starts(slot.rank, slot.late_starts)
         self._lose(slot, f'no answer to {call.method} within {call.seconds:g} s')
 
     def _lose(self, slot: Slot, cause: str) -> None:
         """Counts an actor as lost, with everything that it was asked; another one is started a little later."""
-        if slot.actor is not None:
-            ray.kill(slot.actor)
+        self._kill(slot)
         was_ready, slot.actor, slot.facts = slot.facts is not None, None, None
         calls, slot.calls, slot.deadline = slot.calls, [], float('inf')
         self._answers += [
             Answer(call, lost=cause) for call in calls if call.method != 'launch' and call.is_wanted
         ]
         name = f'Ray actor {slot.rank}'
-        self._losses.count(f'{name} {"was lost" if was_ready else "did not start"}: {cause}')
+        self._losses.count(slot.rank, f'{name} {"was lost" if was_ready else "did not start"}: {cause}')
         if len(self._losses) == 1:
             slot.backoff = FIRST_BACKOFF
         slot.incarnation += 1

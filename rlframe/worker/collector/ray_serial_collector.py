@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
-import numpy as np
 from easydict import EasyDict
 
 from rlframe.data.timestep import FloatArray
 from rlframe.errors import CheckpointMismatchError, ConfigError
 from rlframe.registry import SERIAL_COLLECTOR_REGISTRY
+from rlframe.worker.collector.backend_state import from_zero, in_actor, untold
 from rlframe.worker.collector.base_serial_collector import ISerialCollector, SerialCollector, Stopwatch
 from rlframe.worker.collector.episode_log import WINDOW, EpisodeLog
 from rlframe.worker.collector.player_recorder import PlayerLog
 from rlframe.worker.collector.ray_actor import Header, Request, acting_of
 from rlframe.worker.collector.ray_calls import Answer, Call
+from rlframe.worker.collector.ray_checks import check_steps_envs
 from rlframe.worker.collector.ray_pool import ActorPool
 from rlframe.worker.collector.ray_publisher import Publisher
-from rlframe.worker.collector.ray_shares import Ready, ReadyQueue, merged, shares, writable
+from rlframe.worker.collector.ray_shares import Ready, ReadyQueue, first_number, merged, shares, writable
+from rlframe.worker.collector.ray_staleness import Staleness
 from rlframe.worker.collector.serial_collector import SampleSerialCollector
 
 TARGETS = ('n_sample', 'n_episode')
@@ -38,6 +41,7 @@ class RaySerialCollector(SerialCollector):
     """
 
     _random_frames = -1  # to be delivered before the policy acts
+    _has_failed = False  # whether an exception has ended the last call
 
     @classmethod
     def from_config(
@@ -64,13 +68,7 @@ class RaySerialCollector(SerialCollector):
         policy: Any,
         **common: Any,
     ) -> None:
-        if not issubclass(kind, SerialCollector):
-            raise ConfigError(
-                f'{kind.__name__} steps no envs that actors could step',
-                where='policy.collect.collector.backend',
-                got='ray',
-                expected="'local'",
-            )
+        check_steps_envs(kind)
         common.pop('seed', None), common.pop('rank', None)  # actors have seeds of their own
         SerialCollector.__init__(self, cfg, None, None, **common)
         self._kind, self._pool, self._log, self._players = kind, pool, EpisodeLog(0), PlayerLog()
@@ -82,12 +80,13 @@ class RaySerialCollector(SerialCollector):
         self._request_size: int | None = None  # without sync; None: a share of what is missing
         self._budget: int | None = None  # what may be delivered in all; None: anything
         self._reset_always = False
-        self._staleness: list[int] = []  # of what was returned since the last record
+        self._staleness = Staleness(cfg, pool.key('max_staleness'))
         self.requested = self.delivered = self.lost = self.stale = 0
         """Training samples (or episodes) that were asked for, returned, lost with an actor, and thrown away as too old."""
         self.versions: list[int] = []
         """Versions of the weights that acted in what the last call returned."""
         super().reset_policy(policy)
+        weakref.finalize(self, pool.close).atexit = False  # at exit Ray ends its actors by itself
         if not pool.slots:
             pool.start()
 
@@ -127,8 +126,7 @@ class RaySerialCollector(SerialCollector):
         return self._pool.under_way + self._ready.size
 
     def status(self) -> str:
-        stale = self._staleness[-WINDOW:]
-        behind = f'staleness {np.mean(stale):.1f} (at most {max(stale)})' if stale and not self._sync else ''
+        behind = '' if self._sync else self._staleness.status(WINDOW)
         lost = f'lost {self.lost:,}' if self.lost else ''
         return ' | '.join(part for part in (behind, lost) if part)
 
@@ -154,11 +152,11 @@ class RaySerialCollector(SerialCollector):
             ActorLostError: If more actors were lost than the options allow; with all causes.
             Exception: What was raised in an actor, with its traceback there.
         """
-        for name in TARGETS:
-            per_collect_target = options.pop(name, per_collect_target)
-        target = self._number(per_collect_target)
+        given = [options.pop(name, None) for name in TARGETS]
+        known = [self._attribute(name, None) for name in TARGETS]
+        target = first_number(*given, per_collect_target, *known)
         self._pool.check_open()
-        self._options, self.versions = options, []
+        self._options, self.versions, self._has_failed = options, [], False
         with Stopwatch(self):
             self._publisher.begin()
             self._train_iter = self._publisher.version if train_iter is None else train_iter
@@ -166,13 +164,6 @@ class RaySerialCollector(SerialCollector):
         if not options.get('random_collect') or options.get('record_random_collect', True):
             self._report(self._train_iter)
         return writable(collected) if self._attribute('on_policy', False) else collected
-
-    def _number(self, given: int | None) -> int:
-        known = [n for name in TARGETS if (n := self._attribute(name, None)) is not None]
-        target = given if given is not None else next(iter(known), None)
-        if target is None or target < 1:
-            raise ValueError(f'collect needs n_sample or n_episode >= 1, got {target}')
-        return int(target)
 
     def _shares(self, target: int) -> dict[int, int]:
         equal = self._attribute('on_policy', False) and issubclass(self._kind, SampleSerialCollector)
@@ -219,6 +210,7 @@ class RaySerialCollector(SerialCollector):
             return self._pool.wait(self._on_tick)
         except BaseException:
             self.lost += before - self._pool.under_way
+            self._has_failed = True
             raise
 
     def _fetch(self, answer: Answer) -> Any:
@@ -256,13 +248,14 @@ class RaySerialCollector(SerialCollector):
         if data is None:
             return
         self._count(answer, data)
+        self._staleness.arrived(answer.call.rank, self._publisher.version - answer.value.version)
         self._ready.append(Ready(answer.value.version, data, answer.call.size))
 
     def _delivered(self, parts: Sequence[Ready]) -> Any:
         """Counts what is returned now, and joins it."""
         self.delivered += sum(ready.size for ready in parts)
         self.versions = [ready.version for ready in parts]
-        self._staleness += [self._publisher.version - ready.version for ready in parts]
+        self._staleness.delivered(list(parts), self._publisher.version)
         return merged([ready.data for ready in parts])
 
     def _on_tick(self) -> None:
@@ -271,9 +264,6 @@ class RaySerialCollector(SerialCollector):
 
     def _collect_sync(self, target: int) -> Any:
         divided = self._shares(target)
-        if self._pool.under_way:  # the rest of a call that an exception ended
-            self.lost += self._pool.under_way
-            self._pool.abandon()
         for rank, size in divided.items():
             self._ask(rank, size)
         taken: dict[int, tuple[Answer, Any]] = {}
@@ -285,8 +275,9 @@ class RaySerialCollector(SerialCollector):
                     self._ask(answer.call.rank, answer.call.size)
                 else:
                     taken[answer.call.rank] = answer, data
-        except BaseException:
-            self.lost += sum(answer.call.size for answer, _ in taken.values())
+        except BaseException:  # a round is delivered whole or not at all
+            self.lost += sum(answer.call.size for answer, _ in taken.values()) + self._pool.under_way
+            self._pool.abandon()
             raise
         in_order = [taken[rank] for rank in sorted(taken)]
         for answer, data in in_order:
@@ -296,16 +287,19 @@ class RaySerialCollector(SerialCollector):
     # first ready, first served
 
     def _collect_async(self, target: int) -> Any:
-        self._keep_busy(target)
+        self._keep_busy(target, self._cfg.max_in_flight)
         while self._ready.size < target:
             self._take(self._wait())
-            self._keep_busy(target)
+            is_enough = self._ready.size + self._pool.under_way >= target
+            self._keep_busy(target, 1 if is_enough else self._cfg.max_in_flight)
         return self._delivered(self._ready.take(target))
 
-    def _keep_busy(self, target: int) -> None:
-        """Throws away what is too old, and gives each actor as many requests as it may have, but no more than are of use."""
-        if self._cfg.max_staleness is not None:
-            self.stale += self._ready.drop_older(self._publisher.version - self._cfg.max_staleness)
+    def _keep_busy(self, target: int, in_flight: int) -> None:
+        """Discards stale batches, and sends each actor as many requests as it may have, but no more than are useful.
+
+        If enough requests are in flight for this call, busy actors get their next request in the next call, after the update.
+        """
+        self.stale += self._staleness.drop(self._ready, self._publisher.version)
         waiting, ranks, needed = self._ready.size, self._pool.ranks, sys.maxsize
         missing, there = target - waiting, self.delivered + waiting
         size = self._request_size or -(-target // len(ranks))
@@ -315,7 +309,7 @@ class RaySerialCollector(SerialCollector):
             needed = min(needed, max(missing, self._random_frames - there))
             size = min(size, -(-needed // len(ranks)))
         load, left = self._pool.load, needed - self._pool.under_way
-        for turn in range(self._cfg.max_in_flight):
+        for turn in range(in_flight):
             for rank in ranks:
                 if load[rank] <= turn and left > 0:
                     self._ask(rank, min(size, left))
@@ -323,17 +317,21 @@ class RaySerialCollector(SerialCollector):
                     left -= size
 
     def _drain(self) -> None:
-        """Waits for everything that is under way, and keeps it for the next call."""
-        while self._pool.under_way:
-            self._take(self._wait())
+        """Waits for all requests in flight, and keeps their results for the next call; failures after the first are logged."""
+        has_failed = self._has_failed
+        while self._pool.under_way and not (has_failed and self._pool.is_broken):
+            try:
+                self._take(self._wait())
+            except Exception as error:
+                if not has_failed:
+                    raise
+                self._logger.warning('and then: %s: %s', type(error).__name__, error)
 
     # records and checkpoints
 
     def _more_metrics(self) -> dict[str, float]:
-        stale, self._staleness = self._staleness or [0], []
         return self._players.metrics() | {
-            'ray/staleness_mean': float(np.mean(stale)),
-            'ray/staleness_max': float(max(stale)),
+            **self._staleness.metrics(),
             'ray/lost': float(self.lost),
             'ray/stale': float(self.stale),
             'ray/in_flight': float(self.in_flight),
@@ -353,8 +351,9 @@ class RaySerialCollector(SerialCollector):
         """Returns everything that the next ``collect`` depends on: the state of each actor, what waits here, counts."""
         if not self._pool.is_broken:
             self._drain()
+        actors = self._pool.ask_all('state', {rank: () for rank in self._pool.ranks})
         return {
-            'actors': list(self._pool.ask_all('state', {rank: () for rank in self._pool.ranks}).values()),
+            'actors': list(actors.values()),
             'pool': self._pool.state_dict(),
             'ranks': self._pool.ranks,
             'to_reset': sorted(self._to_reset),
@@ -363,7 +362,7 @@ class RaySerialCollector(SerialCollector):
             'log': self._log.state_dict(),
             'players': self._players.state(),
             'last_print_iter': self._last_print_iter,
-            'discarded': self.discarded,
+            'discarded': self.discarded + untold(actors, self._headers, self._pool.slots),
             'counts': [self.requested, self.delivered, self.lost + self._pool.under_way, self.stale],
         }
 
@@ -373,14 +372,15 @@ class RaySerialCollector(SerialCollector):
         Raises:
             CheckpointMismatchError: If it is of another number of actors.
         """
-        saved, ranks = state['actors'], self._pool.ranks
+        ranks, state = self._pool.ranks, in_actor(state, self._acting(self._pool.ranks[0]))
+        saved = state['actors']
         if len(saved) != len(ranks):
             raise CheckpointMismatchError(
                 f'{len(saved)} actors there, {len(ranks)} here',
                 where='policy.collect.collector.num_collectors',
             )
         self._drain()
-        known = {rank: (own,) for rank, own in zip(ranks, saved, strict=True) if own is not None}
+        known = {rank: (from_zero(own),) for rank, own in zip(ranks, saved, strict=True) if own is not None}
         for rank, acting in self._pool.ask_all('load', known).items():
             self._take_acting(rank, acting)
         self._pool.load_state_dict(state.get('pool', {}))

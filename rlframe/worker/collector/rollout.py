@@ -10,7 +10,9 @@ import numpy as np
 from rlframe.data.batch import Batch
 from rlframe.data.timestep import NO_INFO, Array, BoolArray, EnvSpec, IntArray, TimeStep
 from rlframe.errors import IncompatibleError, NonFiniteError
+from rlframe.utils.checkpoint.schema import check_state, dict_of, rows
 from rlframe.utils.finite import is_finite
+from rlframe.worker.collector.episode_limit import EpisodeLimit
 
 
 class Env(Protocol):
@@ -21,6 +23,8 @@ class Env(Protocol):
     obs: Array
     ready: IntArray
     alive: IntArray
+
+    can_begin_anew: bool
 
     def step(self, action: Array, env_id: IntArray) -> TimeStep: ...
     def reset(self, env_id: IntArray | None = None, seed: Sequence[int | None] | None = None) -> None: ...
@@ -67,13 +71,19 @@ class Rollout:
         policy: Chooses the actions.
         episode_seed: Names the seed of the next episode of each of the given envs; by default they go on with their own
             generators.
+        limit: Cuts episodes that are too long. Envs that can only be reset together continue their episode until all envs
+            are reset.
 
     Raises:
         IncompatibleError: If the env has several players, and the policy is that of one.
     """
 
     def __init__(
-        self, env: Env, policy: Actor, episode_seed: Callable[[IntArray], Sequence[int | None]] | None = None
+        self,
+        env: Env,
+        policy: Actor,
+        episode_seed: Callable[[IntArray], Sequence[int | None]] | None = None,
+        limit: EpisodeLimit | None = None,
     ) -> None:
         if env.spec.player_num != getattr(policy, 'player_num', 1):
             raise IncompatibleError(
@@ -82,7 +92,7 @@ class Rollout:
                 remedy="Envs of several players need collector.type='sample_1v1' or 'episode_1v1' and"
                 " evaluator.type='battle_interaction'.",
             )
-        self._env, self._episode_seed = env, episode_seed
+        self._env, self._episode_seed, self._limit = env, episode_seed, limit
         self._whole: IntArray | None = None  # last ids that were seen to name all envs in order
         self.policy = policy
         """Who chooses the actions; another may take over at any time."""
@@ -115,7 +125,11 @@ class Rollout:
         step = Step(obs, output, timestep, done, finished, NO_ENV)
         if timestep.info and timestep.info[0] is not NO_INFO:
             step = _without_abnormal(step)
+        if self._limit is not None:
+            step = self._limit.apply(step)
         restarting = np.concatenate([step.finished, step.abnormal]) if len(step.abnormal) else step.finished
+        if self._limit is not None and len(self._limit.cut) and not env.can_begin_anew:
+            restarting = np.setdiff1d(restarting, self._limit.cut)
         if len(restarting):
             env.reset(restarting, self._episode_seed(restarting) if self._episode_seed else None)
             self.policy.reset(restarting)
@@ -144,6 +158,7 @@ class Rollout:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continues from ``state_dict()``."""
+        check_state(state, dict_of(rows(self._env.env_num)))
         self._slots = {name: slots.copy() for name, slots in state.items()}
 
 

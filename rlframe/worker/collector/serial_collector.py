@@ -12,6 +12,9 @@ from rlframe.data.timestep import Array, IntArray
 from rlframe.registry import SERIAL_COLLECTOR_REGISTRY
 from rlframe.worker.collector.base_serial_collector import SerialCollector, Stopwatch
 
+UNKNOWN = np.int64(-1)
+"""Value in the column ``seed`` if the level of a row is unknown."""
+
 
 @SERIAL_COLLECTOR_REGISTRY.register('sample')
 class SampleSerialCollector(SerialCollector):
@@ -23,6 +26,12 @@ class SampleSerialCollector(SerialCollector):
     whole steps until ``n_sample`` is reached and returns all their rows, up to N - 1 more.
     """
 
+    _has_levels = False  # whether rows have the column ``seed``
+
+    def _begin(self) -> None:
+        super()._begin()
+        self._has_levels = False
+
     def collect(
         self,
         n_sample: int | None = None,
@@ -31,7 +40,7 @@ class SampleSerialCollector(SerialCollector):
         random_collect: bool = False,
         record_random_collect: bool = True,
         policy_kwargs: Mapping[str, Any] | None = None,
-        level_seeds: Sequence[int] | None = None,
+        level_seeds: Mapping[int, int] | Sequence[int] | None = None,
     ) -> Batch:
         """Collects training samples.
 
@@ -42,18 +51,20 @@ class SampleSerialCollector(SerialCollector):
             random_collect: Whether this call collects at random, before training.
             record_random_collect: Whether episodes of a random call count in the metrics.
             policy_kwargs: Arguments of the policy's ``forward``, such as ``eps``.
-            level_seeds: Level of each env, [N]; it becomes the column ``seed``.
+            level_seeds: Level of each env, as a dict from env id to seed or as a list [N]; it becomes the column ``seed``. Once
+                given, the column stays: it is -1 in rows that were stepped in a call without it.
 
         Returns:
             Samples [n_sample] in the order in which they were completed.
 
         Raises:
             EpisodeTooLongError: If an env does not end its episode.
-            ValueError: If no number of samples is known, it is less than 1, or an on-policy one does not divide evenly.
+            ValueError: If no number of samples is known, it is less than 1, or an on-policy one does not divide evenly; if
+                ``level_seeds`` lacks an env or has one too many.
         """
         target = self._target('n_sample', n_sample)
         stamp = np.full(self._env.env_num, train_iter, np.int32)
-        levels = None if level_seeds is None else np.asarray(level_seeds, np.int64)
+        levels = self._levels(level_seeds)
         settings = dict(policy_kwargs or {})
         with Stopwatch(self):
             if self._attribute('on_policy', False):
@@ -68,6 +79,29 @@ class SampleSerialCollector(SerialCollector):
         else:
             self._report(train_iter)
         return samples
+
+    def _levels(self, given: Mapping[int, int] | Sequence[int] | None) -> IntArray | None:
+        """Returns the level of each env, [N], -1 where it is not known; None before any was ever given."""
+        env_num = self._env.env_num
+        if given is None:
+            return np.full(env_num, UNKNOWN) if self._has_levels else None
+        ids = list(given) if isinstance(given, Mapping) else list(range(len(given)))
+        if sorted(ids) != list(range(env_num)):
+            raise ValueError(
+                f'level_seeds needs one seed for each of the {env_num} envs, 0 to {env_num - 1}; got seeds for the envs {ids}'
+            )
+        if not self._has_levels:
+            self._has_levels = True
+            self._recorder.add_column('seed', UNKNOWN)
+        levels: IntArray = np.array([given[env] for env in range(env_num)], np.int64)
+        return levels
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | ({'levels': True} if self._has_levels else {})
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._has_levels = bool(state.get('levels', False))
 
     def _collect_block(
         self, target: int, settings: Mapping[str, Any], stamp: Array, levels: Array | None

@@ -10,13 +10,15 @@ from typing import Any
 import numpy as np
 
 from rlframe.data.timestep import IntArray
-from rlframe.errors import EnvContractError, MissingDependencyError
+from rlframe.errors import EnvContractError, MissingDependencyError, named_during
 from rlframe.registry import SERIAL_EVALUATOR_REGISTRY
 from rlframe.utils.field import Field
 from rlframe.utils.metrics import write_record
 from rlframe.utils.seed import env_seed, preserved_rng
-from rlframe.worker.collector.base_serial_evaluator import ISerialEvaluator, SaveCheckpoint, VectorEvalMonitor
-from rlframe.worker.collector.episode_log import EpisodeLog, too_long
+from rlframe.worker.collector.base_serial_evaluator import ISerialEvaluator, SaveCheckpoint
+from rlframe.worker.collector.episode_limit import EpisodeLimit
+from rlframe.worker.collector.episode_log import EpisodeLog
+from rlframe.worker.collector.evaluated_episodes import EvaluatedEpisodes
 from rlframe.worker.collector.rollout import Rollout, Step
 
 
@@ -37,6 +39,7 @@ class InteractionSerialEvaluator(ISerialEvaluator):
                 'in units of mode',
                 'between evaluations that are filmed; -1: none',
                 may_change=True,
+                reaches='process',  # ffmpeg, perhaps
             ),
             mode=Field(
                 'train_iter',
@@ -49,10 +52,29 @@ class InteractionSerialEvaluator(ISerialEvaluator):
             ),
         ),
         figure_path=Field(
-            None, str, '', '', 'folder for a picture of the returns of each evaluation', may_change=True
+            None,
+            str,
+            '',
+            '',
+            'folder for a plot of the returns of each evaluation',
+            may_change=True,
+            reaches='file',
         ),
         max_episode_len=Field(
-            1_000_000, int, '[1, inf)', 'env steps', 'an episode that is longer is an error', may_change=True
+            None,
+            (int, type(None)),
+            '[1, inf)',
+            'env steps',
+            'longest episode; a longer one is cut and counts with its return so far. None: 27,000 if the env has no time limit',
+            may_change=True,
+        ),
+        max_env_step=Field(
+            None,
+            (int, type(None)),
+            '[1, inf)',
+            'env steps',
+            'budget of one evaluation, over all envs; running episodes then count with their return so far. None: no limit',
+            may_change=True,
         ),
         max_abnormal=Field(
             100,
@@ -63,6 +85,9 @@ class InteractionSerialEvaluator(ISerialEvaluator):
             may_change=True,
         ),
     )
+
+    _running: EvaluatedEpisodes | None = None
+    _warned = False
 
     def reset_env(self, _env: Any = None) -> None:
         if _env is not None:
@@ -90,11 +115,11 @@ class InteractionSerialEvaluator(ISerialEvaluator):
 
         Returns:
             Whether the mean reached ``stop_value`` (never before training began), and the values of every episode:
-            ``eval_episode_return``, ``eval_episode_len`` and what the envs gave as ``info['episode_info']``.
+            ``eval_episode_return``, ``eval_episode_len``, ``eval_episode_cut`` (whether a limit ended it) and what the envs
+            gave as ``info['episode_info']``.
 
         Raises:
             ValueError: If the number of episodes is not known.
-            EpisodeTooLongError: If an episode does not end.
             EnvContractError: If too many are abnormal.
         """
         episodes = n_episode if n_episode is not None else self._cfg.n_episode
@@ -102,18 +127,17 @@ class InteractionSerialEvaluator(ISerialEvaluator):
             raise ValueError('eval needs an env, a policy and n_episode')
         render = force_render or self._should_render(train_iter, envstep)
         start = perf_counter()
-        with preserved_rng():
-            monitor, lengths = self._play(int(episodes), render, dict(policy_kwargs or {}))
-        seconds = perf_counter() - start
-        returns = monitor.get_episode_return()
-        info = {
-            'eval_episode_return': returns,
-            'eval_episode_len': lengths,
-            **(monitor.get_episode_info() or {}),
-        }
-        self._report(info, seconds, train_iter, envstep)
+        with preserved_rng(), named_during('evaluation'):
+            try:
+                played = self._play(int(episodes), render, dict(policy_kwargs or {}))
+            finally:
+                self._running = None
+        info = played.result()
+        returns = info['eval_episode_return']
+        self._report(info, perf_counter() - start, train_iter, envstep)
+        self._warn_once(played.warning())
         if render and self._tb_logger is not None and hasattr(self._tb_logger, 'add_video'):
-            self._tb_logger.add_video('eval/video', monitor.get_video(), envstep)
+            self._tb_logger.add_video('eval/video', played.monitor.get_video(), envstep)
         if self._cfg.figure_path:
             self._draw(returns, envstep)
         self.latest = float(np.mean(returns))
@@ -121,40 +145,45 @@ class InteractionSerialEvaluator(ISerialEvaluator):
             self.best = self.latest
             if save_ckpt_fn is not None:
                 save_ckpt_fn('ckpt_best.pth.tar')
-        return self.stop_value is not None and self.latest >= self.stop_value and train_iter > 0, info
+        return self.reached(self.latest) and train_iter > 0, info
 
-    def _play(
-        self, episodes: int, render: bool, settings: dict[str, Any]
-    ) -> tuple[VectorEvalMonitor, list[int]]:
+    def _play(self, episodes: int, render: bool, settings: dict[str, Any]) -> EvaluatedEpisodes:
         env = self._env
         env.launch()
         self._begun = np.zeros(env.env_num, np.int64)  # episodes begun in each env, [N]
-        env.reset(seed=self._seeds(np.arange(env.env_num)))
-        self._policy.reset(None)
-        rollout, log = Rollout(env, self._policy, self._seeds), EpisodeLog(env.env_num)
-        monitor, abnormal = VectorEvalMonitor(env.env_num, episodes), 0
-        lengths: list[list[int]] = [[] for _ in range(env.env_num)]
-        counted = monitor.unfinished()
-        while not monitor.is_finished():
+        limit = EpisodeLimit(env.spec, env.env_num, self._cfg.max_episode_len, self._cfg.max_env_step)
+        self._running = played = EvaluatedEpisodes(env.env_num, episodes, limit, env.can_begin_anew)
+        rollout, log = Rollout(env, self._policy, self._seeds, limit), EpisodeLog(env.env_num)
+        self._begin_all(log, limit)
+        abnormal = 0
+        while not played.is_over:
+            if not len(played.counted):
+                self._begin_all(log, limit)
+                played.begin_anew()
+            counted = played.counted
             acting = np.intersect1d(env.ready, counted, assume_unique=True) if env.can_hold else None
             if render:
                 shown = counted if acting is None else acting
-                monitor.update_video({int(i): env.render(int(i)) for i in shown})
+                played.monitor.update_video({int(i): env.render(int(i)) for i in shown})
             step = rollout.step(acting if acting is None or len(acting) < env.env_num else None, **settings)
             if self.on_step is not None:
                 self.on_step()
             abnormal += len(step.abnormal)
-            step = self._judged(step)
-            finished = log.update(step)
-            for env_id, return_, length, info in zip(*finished, strict=True):
-                if env_id in counted:
-                    monitor.update_reward(int(env_id), return_)
-                    monitor.update_info(int(env_id), _told(info))
-                    lengths[env_id].append(int(length))
-            if len(finished.env_id):
-                counted = monitor.unfinished()
-            self._check_limits(log, abnormal)
-        return monitor, [length for got in lengths for length in got]
+            played.count(log.update(self._judged(step)))
+            if abnormal > self._cfg.max_abnormal:
+                raise EnvContractError(
+                    f'{abnormal} episodes of one evaluation were declared abnormal by their env',
+                    where='policy.eval.evaluator.max_abnormal',
+                )
+        return played
+
+    def _begin_all(self, log: EpisodeLog, limit: EpisodeLimit) -> None:
+        """Begins a new episode in every env."""
+        every = np.arange(self._env.env_num)
+        self._env.reset(seed=self._seeds(every))
+        self._policy.reset(None)
+        log.forget(every)
+        limit.begin()
 
     def _judged(self, step: Step) -> Step:
         """Returns a step with the rewards that count, and with what is to be told of episodes that ended."""
@@ -166,14 +195,14 @@ class InteractionSerialEvaluator(ISerialEvaluator):
         number = (self._begun[env_id] - 1) * len(self._begun) + env_id
         return [env_seed(self._seed, 0, int(k), self._purpose) for k in number]
 
-    def _check_limits(self, log: EpisodeLog, abnormal: int) -> None:
-        if abnormal > self._cfg.max_abnormal:
-            raise EnvContractError(
-                f'{abnormal} episodes of one evaluation were declared abnormal by their env',
-                where='policy.eval.evaluator.max_abnormal',
-            )
-        if log.lengths.max() > self._cfg.max_episode_len:
-            raise too_long(log.lengths, self._cfg.max_episode_len, 'policy.eval.evaluator')
+    def status(self) -> str:
+        return f'evaluating: {self._running.progress()}' if self._running is not None else ''
+
+    def _warn_once(self, warning: str) -> None:
+        """Logs the first warning about limits; later evaluations only log the number of cut episodes."""
+        if warning and not self._warned:
+            self._warned = True
+            self._logger.warning('%s', warning)
 
     def _should_render(self, train_iter: int, envstep: int) -> bool:
         freq, mode = self._cfg.render.render_freq, self._cfg.render.mode
@@ -196,15 +225,18 @@ class InteractionSerialEvaluator(ISerialEvaluator):
         }
         if 'is_success_mean' in info:
             values['eval/success_rate'] = info['is_success_mean']
+        if cut := sum(info['eval_episode_cut']):
+            values['eval/cut_episodes'] = float(cut)
         values |= self._more_metrics(info)
         write_record(self._tb_logger, values, envstep, train_iter=train_iter)
         self._logger.info(
-            'evaluation at envstep %d, train_iter %d: return %.2f +- %.2f over %d episodes (%.1f s)',
+            'evaluation at envstep %d, train_iter %d: return %.2f +- %.2f over %d episodes%s (%.1f s)',
             envstep,
             train_iter,
             values['eval/mean_reward'],
             values['eval/std_reward'],
             len(returns),
+            f', {cut} of them cut' if cut else '',
             seconds,
         )
 
@@ -237,11 +269,3 @@ class InteractionSerialEvaluator(ISerialEvaluator):
     def close(self) -> None:
         if self._env is not None:
             self._env.close()
-
-
-def _told(info: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what an env says of a whole episode: ``episode_info`` and ``is_success``."""
-    told = dict(info.get('episode_info') or {})
-    if 'is_success' in info:
-        told['is_success'] = float(np.asarray(info['is_success']).item())
-    return told

@@ -7,6 +7,7 @@ import json
 import pickle
 from typing import Any
 
+import cloudpickle
 import numpy as np
 import pytest
 import torch
@@ -16,11 +17,12 @@ from runs import differences
 from rlframe.config import compile_config
 from rlframe.data import Batch
 from rlframe.envs.gym_env import GymEnvFactory
-from rlframe.errors import ActorFailedError, ConfigError
+from rlframe.errors import ActorFailedError, ConfigError, EnvCrashedError
 from rlframe.policy.dqn import DQNPolicy
 from rlframe.policy.ppo import PPOPolicy
 from rlframe.utils.checkpoint.tree import Encoder, decode, to_json
-from rlframe.worker.collector.ray_actor import failure_of, raise_failure
+from rlframe.utils.serialize import to_bytes
+from rlframe.worker.collector.ray_actor import Failure, RemoteActor, failure_of, raise_failure
 from rlframe.worker.collector.ray_collector import RayCollector
 from rlframe.worker.collector.ray_shares import Ready, merged, shares, writable
 from rlframe.worker.collector.ray_weights import flatten, is_same, on_cpu, unflatten
@@ -189,12 +191,44 @@ def thrown(error: Exception) -> Any:
 
 
 def test_an_exception_keeps_type_message_and_traceback_or_says_them() -> None:
-    with pytest.raises(ZeroDivisionError, match=r'^by hand') as caught:
+    with pytest.raises(ZeroDivisionError, match=r'^Ray actor 3: by hand\n') as caught:
         raise_failure(thrown(ZeroDivisionError('by hand')), 'Ray actor 3')
     assert 'In Ray actor 3' in caught.value.__notes__[0] and 'in thrown' in caught.value.__notes__[0]
-    with pytest.raises(ActorFailedError, match='OddError: 1 and 2') as odd:
+    with pytest.raises(ActorFailedError, match=r'^Ray actor 0: OddError: 1 and 2') as odd:
         raise_failure(thrown(OddError(1, 2)), 'Ray actor 0')
     assert 'in thrown' in odd.value.__notes__[0]
+    with pytest.raises(EnvCrashedError, match=r'^env 2: Ray actor 4: it broke; got 1, expected 2') as crashed:
+        raise_failure(thrown(EnvCrashedError('it broke', where='env 2', got=1, expected='2')), 'Ray actor 4')
+    assert pickle.loads(pickle.dumps(crashed.value)).message == 'Ray actor 4: it broke'
+    with pytest.raises(KeyError, match=r'^1') as plain:  # whose argument is no text
+        raise_failure(thrown(KeyError(1)), 'Ray actor 4')
+    assert 'In Ray actor 4' in plain.value.__notes__[0]
+
+
+@pytest.mark.parametrize('error', [KeyboardInterrupt(), SystemExit(5), SystemExit(0)])
+def test_what_would_end_the_driver_without_a_word_is_named_instead(error: BaseException) -> None:
+    def interrupt(rank: int, incarnation: int) -> Any:
+        raise error
+
+    data = to_bytes({}, 'components')
+    actor = RemoteActor(cloudpickle.dumps(interrupt), data, 2, 0, [])
+    answer = actor.launch()
+    assert isinstance(answer, Failure)
+    with pytest.raises(
+        ActorFailedError,
+        match=f'^Ray actor 2: {type(error).__name__}.* was raised there, not in this process',
+    ):
+        raise_failure(answer, 'Ray actor 2')
+
+
+def test_an_actor_that_ray_ends_is_not_kept_alive() -> None:
+    def end(rank: int, incarnation: int) -> Any:
+        error: Any = SystemExit(1)
+        error.ray_terminate_msg = 'The process receives a SIGTERM.'
+        raise error
+
+    with pytest.raises(SystemExit):
+        RemoteActor(cloudpickle.dumps(end), to_bytes({}, 'components'), 0, 0, []).launch()
 
 
 def errors_of(policy: str = 'dqn', **collector: Any) -> str:
@@ -208,7 +242,11 @@ def test_options_that_contradict_each_other_are_refused_with_numbers() -> None:
     text = errors_of(num_collectors=3, remote_configs=[{}, {}])
     assert 'remote_configs has 2 entries, num_collectors is 3' in text
     assert 'max_restarts is what the backend itself decides' in errors_of(remote_configs={'max_restarts': 1})
-    assert 'expected at least 2' in errors_of(num_collectors=4, max_in_flight=2, sync=False, max_staleness=1)
+    assert 'expected at least 2' in errors_of(num_collectors=4, max_in_flight=3, sync=False, max_staleness=1)
+    assert "'num_cpu' is not an option of Ray that is passed on. Did you mean 'num_cpus'?" in errors_of(
+        remote_configs=[{'num_cpu': 1}]
+    )
+    assert "Did you mean 'num_gpus'?" in errors_of(ray_init_config={'num_gpu': 1})
     main, create = config_pair(
         'dqn', collector=dict(backend='ray', num_collectors=4, sync=False, max_staleness=1)
     )

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+import gc
 from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
 import numpy as np
 import pytest
+import torch
 from fake_ray import NEVER, FakeRay, fake_ray
 from ray.exceptions import GetTimeoutError
 
-from rlframe.errors import ActorLostError, ResourceError
+from rlframe.errors import ActorLostError, ConfigError, ResourceError
+from rlframe.policy.dqn import DQNPolicy
 from rlframe.worker.collector.ray_actor import failure_of
 from rlframe.worker.collector.ray_collector import RayCollector
 from rlframe.worker.collector.ray_pool import ActorPool
@@ -42,7 +46,7 @@ def test_no_actor_has_more_requests_than_it_may_and_none_is_passed_over(ray: Fak
     for _ in range(12):
         ray.now += 100  # so that all are ready
         seen += ranks_of(c.next())
-        assert is_conserved(c) and c._pool.load == {0: 2, 1: 2, 2: 2}
+        assert is_conserved(c) and max(c._pool.load.values()) == 2 and set(c._pool.load) == {0, 1, 2}
     assert seen == [0, 1, 2] * 4
 
 
@@ -83,7 +87,7 @@ def test_a_rank_is_never_given_twice_and_who_joins_gets_the_newest_weights(ray: 
     assert ranks_of(c.next()) == [0, 2]
     assert ray.of(2).weights[0] is not None and c.versions == [1, 1]
     c.remove_collectors([2])
-    assert c.add_collectors(num_envs=2) == [3, 4]
+    assert c.add_collectors(num_collectors=2) == [3, 4]
 
 
 def test_who_joins_later_acts_at_random_while_the_others_do(ray: FakeRay) -> None:
@@ -106,8 +110,8 @@ def test_env_factories_are_those_of_their_ranks(ray: FakeRay) -> None:
     c.add_collectors()
     c.remove_collectors([2, 3])
     with pytest.raises(ResourceError):
-        c.add_collectors('Acrobot-v1', num_envs=9)
-    c.add_collectors(cart, num_envs=2)
+        c.add_collectors('Acrobot-v1', num_collectors=9)
+    c.add_collectors([cart] * 2)
     assert sizes(c) == [4, 4, 2, 2, 4, 4]
 
 
@@ -119,7 +123,7 @@ def test_an_actor_that_cannot_join_leaves_everything_as_it_was(ray: FakeRay) -> 
         c.add_collectors('MountainCar-v0')
     assert [actor.rank for actor in c.remote_collectors()] == [0] and c._pool.make is make
     del ray.answers['launch']
-    assert c.add_collectors(num_envs=7) == [2, 3, 4, 5, 6, 7, 8], 'the CPU is free again'
+    assert c.add_collectors(num_collectors=7) == [2, 3, 4, 5, 6, 7, 8], 'the CPU is free again'
 
 
 def test_ranks_and_incarnations_go_on_from_a_state(ray: FakeRay) -> None:
@@ -184,7 +188,7 @@ def test_losses_that_end_the_run_are_counted_once_also_in_the_last_checkpoint(
             c.next()
     assert is_conserved(c)
     requested, delivered, lost, stale = c.state_dict()['counts']
-    assert requested == delivered + lost + stale + c._ready.size and c._pool.under_way > 0
+    assert requested == delivered + lost + stale + c._ready.size and (c._pool.under_way > 0) is not is_sync
 
 
 def test_lost_data_that_end_the_run_are_counted(ray: FakeRay) -> None:
@@ -215,14 +219,14 @@ def test_random_frames_are_shared_by_all_actors_and_no_more_than_are_missing(ray
 
 @pytest.mark.parametrize('is_sync', [True, False])
 def test_after_total_frames_there_is_no_next_batch(ray: FakeRay, is_sync: bool) -> None:
-    c = collector_of(1, total_frames=12, sync=is_sync)
+    c = collector_of(1, total_frames=12, sync=is_sync, persistent=True)
     batches = iter(c)
     assert [len(next(batches)) for _ in range(2)] == [6, 6]
     with pytest.raises(StopIteration):
         next(batches)
-    with pytest.raises(ValueError, match='all of the total_frames=12 were delivered'):
-        c.next()
-    assert list(c) == []
+    for again in (c.next, lambda: list(c)):
+        with pytest.raises(ValueError, match='all total_frames=12 were delivered'):
+            again()
     assert len(c.collect(4)) == 4 and is_conserved(c), 'who asks for more by number gets it'
 
 
@@ -254,3 +258,129 @@ def test_after_shutdown_nothing_touches_ray_and_everything_is_counted(ray: FakeR
         with pytest.raises(ValueError, match='were ended'):
             use()
     assert [actor.rank for actor in c.remote_collectors()] == [0, 1] and is_conserved(c)
+
+
+@pytest.mark.parametrize('is_sync', [True, False])
+@pytest.mark.parametrize('failing', [(0, 1), (0, 1, 2), (1, 2)])
+def test_after_one_failure_a_state_can_be_had_whatever_else_fails(
+    ray: FakeRay, is_sync: bool, failing: tuple[int, ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    c = collector_of(3, sync=is_sync)
+    with mock.patch.object(ray, 'get', own_get(ray, failing)):
+        with pytest.raises(ZeroDivisionError):
+            c.collect(18)
+        assert is_conserved(c)
+        state = c.state_dict()
+    assert is_conserved(c) and c._pool.under_way == 0 and len(state['actors']) == 3
+    assert caplog.text.count('and then: ZeroDivisionError') == (0 if is_sync else len(failing) - 1)
+    other = collector_of(3, sync=is_sync)
+    other.load_state_dict(state)
+    ray.now += 100
+    batch = other.collect(18)
+    assert len(batch) == 18 and is_conserved(other)
+
+
+def own_get(ray: FakeRay, failing: tuple[int, ...]) -> Any:
+    """Returns Ray's ``get`` with failures as the answers of some ranks to ``collect``."""
+    get = ray.get
+
+    def failing_get(ref: Any, timeout: float | None = None) -> Any:
+        owner = next((actor for actor in ray.actors if any(ref is own for own in actor.refs)), None)
+        value = get(ref, timeout)
+        collected = owner is not None and owner.rank in failing and hasattr(value, 'envstep')
+        return failure_of(ZeroDivisionError(f'in rank {owner.rank}')) if owner and collected else value
+
+    return failing_get
+
+
+def test_a_failure_while_a_state_is_taken_is_raised_if_nothing_failed_before(ray: FakeRay) -> None:
+    ray.seconds = {'collect': 1.0, (1, 'collect'): 5.0}
+    c = collector_of(2)
+    c.next()
+    ray.of(1).refs[-1].value = failure_of(ZeroDivisionError('in rank 1'))
+    with pytest.raises(ZeroDivisionError):
+        c.state_dict()
+    assert is_conserved(c) and len(c.state_dict()['actors']) == 2
+
+
+@pytest.mark.parametrize('is_sync', [True, False])
+@pytest.mark.parametrize('given', [None, -1, 12, 12.0, np.int64(12)])
+def test_total_frames_that_mean_something(ray: FakeRay, given: Any, is_sync: bool) -> None:
+    c = collector_of(1, total_frames=given, sync=is_sync)
+    ended = given not in (None, -1)
+    assert c.total_frames == (12 if ended else -1)
+    sizes = [len(batch) for batch, _ in zip(c, range(5), strict=False)]
+    assert sizes == [6] * (2 if ended else 5)
+
+
+@pytest.mark.parametrize('given', [0, -5, 1.5, 'many', True, float('nan')])
+def test_other_total_frames_are_refused_before_an_actor_starts(ray: FakeRay, given: Any) -> None:
+    with pytest.raises(ConfigError, match=r'total_frames: bad value; got .*int >= 1, or -1 or None'):
+        collector_of(1, total_frames=given)
+    assert not ray.actors
+
+
+def test_actors_of_a_collector_that_cannot_be_made_are_ended(ray: FakeRay) -> None:
+    own = ActorPool.start
+
+    def start(pool: ActorPool, make: Any = None) -> None:
+        own(pool, make)
+        raise ZeroDivisionError
+
+    with mock.patch.object(ActorPool, 'start', start), pytest.raises(ZeroDivisionError):
+        collector_of(2)
+    assert len(ray.actors) == 2 and not any(actor.is_alive for actor in ray.actors)
+    assert len(collector_of(8)._pool.ranks) == 8, 'all CPUs are free'
+
+
+def test_a_collector_that_is_deleted_gives_its_cpus_back(ray: FakeRay) -> None:
+    for is_sync in (True, False):
+        c = collector_of(8, frames=16, sync=is_sync)
+        for _ in range(3):
+            next(iter(c))
+        del c
+        gc.collect()
+        assert not any(actor.is_alive for actor in ray.actors)
+
+
+@pytest.mark.parametrize(
+    ('config', 'count'), [({}, 9), ({'num_cpus': 6}, 1), ({'num_gpus': 1}, 1), ({'num_cpus': 3}, 3)]
+)
+def test_more_than_the_cluster_has_is_refused_at_once(
+    ray: FakeRay, config: dict[str, Any], count: int
+) -> None:
+    ray.nodes_have = [{'CPU': 4.0}, {'CPU': 4.0}]
+    with pytest.raises(ResourceError, match='actors need'):
+        collector_of(count, remote_configs=config, frames=18)
+    assert ray.now == 0 and not ray.actors
+
+
+class Net(torch.nn.Module):
+    def forward(self, obs: Any) -> Any:
+        return obs
+
+
+def of_two(obs: Any, state: Any) -> Any:
+    return obs
+
+
+@pytest.mark.parametrize(
+    ('policy', 'message'),
+    [
+        (Net, 'this cannot be called with observations alone'),
+        (functools.partial(Net), 'this cannot be called with observations alone'),
+        (lambda: Net(), 'this cannot be called with observations alone'),
+        (DQNPolicy, 'this cannot be called with observations alone'),
+        (of_two, 'this cannot be called with observations alone'),
+        ('dqn', 'this is not a policy'),
+        ({'type': 'dqn'}, 'this is not a policy'),
+    ],
+)
+def test_a_factory_given_as_policy_is_refused_before_an_actor_starts(
+    ray: FakeRay, policy: Any, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=f'policy: {message}; got .*, expected a policy of rlframe'):
+        RayCollector('CartPole-v1', policy, frames_per_batch=6)
+    assert not ray.actors
+    for good in (Net(), np.zeros_like, functools.partial(of_two, state=1), lambda obs, scale=2: obs):
+        RayCollector('CartPole-v1', good, frames_per_batch=6).shutdown()

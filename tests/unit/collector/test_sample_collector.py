@@ -187,12 +187,6 @@ def test_marked_rows_say_where_in_their_episode_they_are(nstep: int) -> None:
     np.testing.assert_array_equal(rows['episode_step'], rows['obs'][:, STEP])
 
 
-def test_level_seeds_become_a_column() -> None:
-    collector, _, _ = make(3)
-    rows = collector.collect(10, level_seeds=[7, 8, 9])
-    np.testing.assert_array_equal(rows['seed'], rows['env_id'] + 7)
-
-
 def test_collect_iter_is_that_of_the_call_in_which_a_row_was_stepped() -> None:
     collector, _, _ = make(4)
     first, second = collector.collect(6, train_iter=10), collector.collect(6, train_iter=20)
@@ -317,14 +311,17 @@ def test_envs_whose_state_cannot_be_had_begin_new_episodes_and_no_row_is_mixed(
     nstep: int, caplog: Any
 ) -> None:
     def build() -> SampleSerialCollector:
-        return make(3, None, {'lengths': lambda episode: 100}, nstep=nstep, discount_factor=1.0)[0]
+        collector, _, manager = make(3, None, {'lengths': 100}, nstep=nstep, discount_factor=1.0)
+        for env in manager._group.envs.values():
+            env.unwrapped.handle = iter(())
+        return collector
 
     collector = build()
     collector.collect(10)
     collector.settle()
     other = build()
     other.load_state_dict(collector.state_dict())
-    assert 'env [0, 1, 2] cannot be saved' in caplog.text
+    assert 'cannot be saved' in caplog.text and 'env 0, 1, 2: CountingEnv.handle' in caplog.text
     assert collector.discarded == other.discarded == 3 * (nstep - 1)
     assert other.carried == len(other._recorder) == 2
     new = other.collect(11)[2:]

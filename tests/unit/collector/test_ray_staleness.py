@@ -1,0 +1,139 @@
+"""How old the weights are that collected data come from: as the formula says, limited, and named where a limit starves an actor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from fake_ray import FakeRay, fake_ray
+from fakes import config_pair
+
+from rlframe.config import compile_config
+from rlframe.errors import ConfigError
+from rlframe.worker.collector.ray_collector import RayCollector
+from rlframe.worker.collector.ray_options import expected_staleness
+
+FRAMES = 60
+
+
+@pytest.fixture
+def ray() -> Iterator[FakeRay]:
+    with fake_ray() as ray:
+        ray.seconds['collect'] = 1.0
+        yield ray
+
+
+class Loop:
+    """A collector and a learner that makes a new version of the weights after every call.
+
+    Args:
+        ray: Where the actors are.
+        actors: How many.
+        given: Further arguments of the collector.
+    """
+
+    def __init__(self, ray: FakeRay, actors: int, **given: Any) -> None:
+        options = {'frames_per_batch': FRAMES, 'update_after_each_batch': True, **given}
+        self._ray, self._module = ray, torch.nn.Linear(4, 2)
+        self.collector = RayCollector('CartPole-v1', self._module, num_collectors=actors, **options)
+
+    def run(self, calls: int, frames: int) -> None:
+        for _ in range(calls):
+            self.collector.collect(frames)
+            self._module.weight.data = self._module.weight.data + 1
+            self._ray.now += 0.25  # the update
+            c = self.collector
+            assert c.requested == c.delivered + c.lost + c.stale + c.in_flight
+
+    def staleness(self) -> tuple[float, float]:
+        metrics = self.collector._more_metrics()
+        return metrics['ray/staleness_mean'], metrics['ray/staleness_max']
+
+
+@pytest.mark.parametrize('actors', [1, 2, 3, 4])
+@pytest.mark.parametrize('in_flight', [1, 2, 3])
+def test_staleness_of_equal_actors_is_what_the_formula_says(
+    ray: FakeRay, actors: int, in_flight: int
+) -> None:
+    for batches in sorted({1, 2, actors}):
+        loop = Loop(ray, actors, max_in_flight=in_flight)
+        loop.run(20, FRAMES * batches)
+        loop.staleness()  # what the first calls brought, before all was under way
+        loop.run(60, FRAMES * batches)
+        expected = expected_staleness(actors, in_flight, batches)
+        mean, most = loop.staleness()
+        assert mean == pytest.approx(expected) and expected <= most < expected + 1
+        loop.collector.shutdown()
+
+
+def test_a_batch_of_few_samples_counts_for_few(ray: FakeRay) -> None:
+    loop = Loop(ray, 3)
+    loop.collector._request_size = None  # as from a config: 34 + 34 + 34 for 100
+    loop.run(20, 100)
+    loop.staleness()
+    loop.run(60, 100)
+    mean, most = loop.staleness()
+    assert most == 2 and 1.0 < mean < 1.3, 'what is left over is 34 samples at most'
+
+
+def test_an_actor_that_has_more_to_do_is_asked_after_the_update_and_never_idle(ray: FakeRay) -> None:
+    loop = Loop(ray, 2, max_in_flight=2)
+    loop.run(30, FRAMES)
+    for rank in (0, 1):
+        actor = ray.of(rank)
+        ends = [ref.at for ref in actor.refs[1:]]
+        assert np.diff(ends[:-2]).max() == 1.0, 'each request follows the one before without a gap'
+
+
+@pytest.mark.parametrize(
+    ('actors', 'in_flight', 'limit', 'least'), [(4, 2, 2, 7), (4, 2, 6, 7), (2, 1, 1, 2), (1, 1, 0, 1)]
+)
+def test_a_limit_that_most_batches_exceed_is_refused_from_python(
+    ray: FakeRay, actors: int, in_flight: int, limit: int, least: int
+) -> None:
+    with pytest.raises(
+        ConfigError, match=rf'max_staleness: .*every batch.*got {limit}, expected at least {least}'
+    ):
+        Loop(ray, actors, max_in_flight=in_flight, max_staleness=limit)
+    assert not ray.actors
+    loop = Loop(ray, actors, max_in_flight=in_flight, max_staleness=least)
+    loop.run(50, FRAMES)
+    assert loop.collector.stale == 0
+
+
+def test_a_limit_that_most_batches_exceed_is_refused_in_a_config() -> None:
+    def compiled(**options: Any) -> Any:
+        return compile_config(*config_pair(collector=dict(backend='ray', sync=False, **options)))
+
+    for in_flight, least in ((1, 1), (2, 1), (3, 2)):
+        given = dict(num_collectors=3, max_in_flight=in_flight)
+        compiled(**given, max_staleness=least)
+        with pytest.raises(ConfigError, match=f'every 3 batches.*expected at least {least}'):
+            compiled(**given, max_staleness=least - 1)
+
+
+@pytest.mark.parametrize('tells', [True, False])
+def test_a_straggler_whose_batches_are_thrown_away_is_named(
+    ray: FakeRay, tells: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    ray.seconds = {'collect': 1.0, (2, 'collect'): 10.0}
+    loop = Loop(ray, 3, max_staleness=3 if tells else None)
+    loop.run(400, FRAMES)
+    told = [record.getMessage() for record in caplog.records if 'thrown away' in record.getMessage()]
+    assert len(told) == tells
+    if tells:
+        assert told[0].startswith('Ray actor 2: 100 % of its last 10 batches were thrown away')
+        assert 'more than max_staleness=3 versions' in told[0] and 'Set max_staleness to 2' in told[0]
+        assert loop.collector.stale > 0
+
+
+def test_whoever_updates_weights_by_hand_is_told_too(ray: FakeRay, caplog: pytest.LogCaptureFixture) -> None:
+    loop = Loop(ray, 4, max_in_flight=2, max_staleness=2, update_after_each_batch=False)
+    for _ in range(100):
+        loop.run(1, FRAMES)
+        loop.collector.update_policy_weights_()
+    assert 'Ray actor 0: 60 % of its last 10 batches were thrown away' in caplog.text
+    assert 'Set max_staleness to 7 or to None' in caplog.text, 'fewer would still be too few'
