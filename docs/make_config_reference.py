@@ -12,7 +12,7 @@ from pathlib import Path
 from rlframe.config import FORWARDED
 from rlframe.config.schema import TOP
 from rlframe.config.tree import ALIASES, COMPONENTS
-from rlframe.entry.listing import flat_fields
+from rlframe.entry.listing import flat_fields, told
 from rlframe.registry import REGISTRIES
 from rlframe.utils.field import REQUIRED, Field
 from rlframe.worker.learner.learner_hook import SHORTHANDS
@@ -28,6 +28,9 @@ are set in `create_config`, under the name in the heading. These short starts of
 
 An int is accepted where a float is, and `1e6` where an int is; a bool is not a number. In a range, a round bracket
 excludes the end.
+
+An option that reaches something beyond the run says so: code, files, the network or other programs. In a run of somebody
+else it has its default, unless you set it or add `--trust`; see [security.md](security.md).
 """
 
 
@@ -73,7 +76,7 @@ def _table(rows: list[tuple[str, Field]]) -> str:
         default = 'required' if field.default is REQUIRED else f'`{field.default!r}`'
         accepted = dataclasses.replace(field, unit='').expected()
         resumed = 'may change' if field.may_change else ''
-        cells = (f'`{key}`', default, accepted, field.unit, resumed, field.doc)
+        cells = (f'`{key}`', default, accepted, field.unit, resumed, told(field))
         lines.append(f'| {" | ".join(cell.replace("|", chr(92) + "|") for cell in cells)} |')
     return '\n'.join(lines) + '\n'
 

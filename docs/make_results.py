@@ -72,9 +72,7 @@ def measure(config: Path, seed: int, episodes: int = 100, minutes: float | None 
         records = (Path(folder) / 'run' / 'metrics.jsonl').read_text(encoding='utf-8').splitlines()
         lines = [json.loads(line) for line in records]
         curve = [[x['envstep'], round(x['eval/mean_reward'], 3)] for x in lines if 'eval/mean_reward' in x]
-        score = json.loads(
-            _rlframe(folder, 'eval', 'run', '--episodes', str(episodes), '--json', '--allow-import')
-        )
+        score = json.loads(_rlframe(folder, 'eval', 'run', '--episodes', str(episodes), '--json'))
     return {
         'config': config.stem,
         'seed': seed,

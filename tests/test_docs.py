@@ -56,7 +56,7 @@ def train(config: str, *words: str) -> Path:
 
 def score(folder: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, float]:
     capsys.readouterr()
-    assert main(['eval', str(folder), '--episodes', '2', '--json', '--allow-import']) == 0
+    assert main(['eval', str(folder), '--episodes', '2', '--json']) == 0
     result: dict[str, float] = json.loads(capsys.readouterr().out)
     return result
 
@@ -80,7 +80,8 @@ def test_readme_shows_the_examples_as_they_are() -> None:
 
 
 @pytest.mark.parametrize(
-    'document', ['README.md', 'CONTRIBUTING.md', 'docs/architecture.md', 'docs/results.md']
+    'document',
+    ['README.md', 'CONTRIBUTING.md', 'docs/architecture.md', 'docs/from_ding.md', 'docs/results.md'],
 )
 def test_links_point_to_files(document: str) -> None:
     text = (ROOT / document).read_text(encoding='utf-8')

@@ -162,8 +162,8 @@ def test_the_command_line_trains_and_scores() -> None:
         encoding='utf-8',
     )
     assert main(['-c', 'nim.py', '--env-step', '300', 'env.n_evaluator_episode=4']) == 0
-    assert main(['eval', 'toy_seed0', '--episodes', '6', '--allow-import']) == 0
-    assert main(['eval', 'toy_seed0', '--episodes', '6', '--allow-import', '--video', 'films']) == 2
+    assert main(['eval', 'toy_seed0', '--episodes', '6']) == 0
+    assert main(['eval', 'toy_seed0', '--episodes', '6', '--video', 'films']) == 2
 
 
 def test_configs_that_cannot_work_are_refused_with_what_can() -> None:

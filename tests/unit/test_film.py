@@ -72,7 +72,7 @@ def trained(env_id: Any, manager: str = 'base', **sections: Any) -> str:
 
 
 def film(folder: str) -> int:
-    return main(['eval', folder, '--episodes', '1', '--allow-import', '--video', 'films'])
+    return main(['eval', folder, '--episodes', '1', '--video', 'films'])
 
 
 @pytest.mark.parametrize(

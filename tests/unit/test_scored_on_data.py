@@ -154,7 +154,7 @@ def test_the_command_line_trains_says_the_score_and_scores_by_episodes(
     out = capsys.readouterr().out
     assert f'until an evaluation reaches {goal}' in out
     assert f'solved: best evaluation {kind} 0.' in out and f'(goal {goal})' in out
-    words = ['eval', f'{kind}_seed0', '--allow-import', '--json', '--episodes', '3']
+    words = ['eval', f'{kind}_seed0', '--json', '--episodes', '3']
     assert main(words) == 0
     assert json.loads(capsys.readouterr().out)['mean'] > 4, 'the return of episodes, of which the best is 8'
     words = ['-c', f'{kind}_seed0/total_config.py', '--exp-name', 'again']
