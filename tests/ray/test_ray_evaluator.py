@@ -209,10 +209,21 @@ def test_run_that_is_interrupted_in_its_last_evaluation_has_it_when_it_is_resume
         pipeline.run()
         assert pipeline.complete
     with start(tmp_path / 'parts', 'dqn naive', *words) as pipeline:
-        pipeline.run(None, lambda: pipeline.finished)
+        actors = (
+            [slot.facts.pid for slot in pipeline.evaluator._env.slots.values()] if where == BESIDE else []
+        )
+
+        def freeze(pipeline: SerialPipeline) -> bool:
+            for pid in actors if pipeline.finished else ():
+                os.kill(pid, signal.SIGSTOP)  # the last answer cannot come before the interruption
+            return False
+
+        pipeline.run(freeze, lambda: pipeline.finished)
         assert pipeline.finished and not pipeline.complete
         pipeline.checkpoints.save_latest()
-    assert evaluations(tmp_path / 'parts')[-1]['train_iter'] < pipeline.progress.train_iter
+        for pid in actors:
+            os.kill(pid, signal.SIGCONT)
+    assert all(done['train_iter'] < pipeline.progress.train_iter for done in evaluations(tmp_path / 'parts'))
     assert go_on(resume(tmp_path / 'parts')) == 0
     straight, parts = left_of(tmp_path / 'straight'), left_of(tmp_path / 'parts')
     assert differences(straight, parts) == []

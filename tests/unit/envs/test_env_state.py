@@ -98,7 +98,8 @@ def test_every_env_that_is_installed_goes_on_exactly_or_says_why_not(tmp_path: P
     import minatar.gym
     import minigrid  # noqa: F401  it registers its envs
 
-    minatar.gym.register_envs()
+    if 'MinAtar/Breakout-v1' not in gymnasium.registry:
+        minatar.gym.register_envs()
     refused = {}
     for number, env_id in enumerate(name for name in sorted(gymnasium.registry) if re.match(SLOW, name)):
         factory = GymEnvFactory({'env_id': env_id})
