@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ import torch
 from rlframe.utils.checkpoint import load_checkpoint
 
 ROOT = Path(__file__).parents[1]
+Run = Callable[..., tuple[int, str, str]]
+"""Runs a command line and returns its exit code, what it printed, and its errors."""
 
 SMALL = (
     'env.collector_env_num=3',

@@ -50,7 +50,7 @@ TYPES: dict[str, dict[str, str]] = {
 PARALLEL = ('commander', 'comm_learner', 'comm_collector')
 """Sections of ``create_config`` that only the parallel mode has."""
 REWARD_MODELS = ('reward_model', 'world_model')
-"""Sections that change what is learned and have no counterpart."""
+"""Sections without a counterpart here that change how a policy learns."""
 
 INSTEAD = {
     'rainbow': "'c51' with policy.model.noisy=True, policy.priority=True and policy.nstep=3 is Rainbow.",

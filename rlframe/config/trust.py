@@ -116,7 +116,7 @@ def reaching_values(data: Data, overrides: Overrides = ()) -> list[Reaching]:
     problems: list[ConfigError] = []
     classes, options = find_schema(
         known, problems
-    )  # imports only what is built in, and what the overrides name
+    )  # imports built-in components and those that the overrides name only
     seen = {each.key for each in found}
     chosen = [
         Reaching(f'{part.key}.type', section_at(known, part.path).get('type'), reaches)

@@ -39,7 +39,7 @@ class DataSource(ABC):
             skip: Batches to leave out at the beginning, as they were read before.
         """
 
-    def check(self, spec: EnvSpec, where: str) -> None:  # noqa: B027  a source of one's own may do without
+    def check(self, spec: EnvSpec, where: str) -> None:  # noqa: B027  a custom source need not override it
         """Checks that the data match the spaces of an env, now or when they are read."""
 
     def close(self) -> None:  # noqa: B027  a source without anything to close is whole, too

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 Note = Callable[[str], None]
-"""Is told what is being done."""
+"""Callback that takes the name of the call in progress."""
 LOOKED_AT_RESET, LOOKED_AT_CLOSE = (
     f'{call} of an env that was created to find out if it has action masks (env.action_mask)'
     for call in ('reset()', 'close()')

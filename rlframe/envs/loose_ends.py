@@ -33,7 +33,7 @@ class Habits:
     Args:
         name: Name of the env.
         index: Which env it is.
-        remarks: Receives what is found.
+        remarks: Collects the findings.
     """
 
     def __init__(self, name: str, index: int, remarks: Remarks) -> None:

@@ -8,13 +8,13 @@ from rlframe.utils.field import Field
 
 
 def check_widths(value: Any) -> str:
-    """Returns what was expected if layer widths are invalid, else an empty string."""
+    """Says which layer widths are valid if ``value`` is not; else returns an empty string."""
     is_good = all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in value)
     return '' if is_good else 'a list of ints > 0'
 
 
 def check_conv_layers(value: Any) -> str:
-    """Returns what was expected instead of a bad list of convolutions, or an empty string."""
+    """Says which convolutions are valid if ``value`` is not; else returns an empty string."""
     is_good = all(
         isinstance(layer, list | tuple)
         and len(layer) == 3

@@ -83,7 +83,7 @@ class Field:
         return f'{text} ({self.unit})' if self.unit else text
 
     def problem(self, value: Any) -> str:
-        """Returns what was expected if ``value`` is not accepted, else an empty string."""
+        """Says which values are valid if ``value`` is not; else returns an empty string."""
         if self.choices:
             return (
                 ''

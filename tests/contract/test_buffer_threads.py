@@ -10,6 +10,7 @@ import pickle
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -99,7 +100,9 @@ def restless() -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
-def test_samples_never_mix_columns_of_two_pushes(buffer: IBuffer, restless: None) -> None:
+@contextmanager
+def pushed_to(buffer: IBuffer) -> Iterator[None]:
+    """Another thread pushes rows while the block runs."""
     done = threading.Event()
 
     def pushes() -> None:
@@ -111,12 +114,17 @@ def test_samples_never_mix_columns_of_two_pushes(buffer: IBuffer, restless: None
     thread = threading.Thread(target=pushes)
     thread.start()
     try:
-        for train_iter in range(150):
-            assert len(numbers(draw(buffer, 16, train_iter))) == 16
-            buffer.update(places(buffer))
+        yield
     finally:
         done.set()
         thread.join(60)
+
+
+def test_samples_never_mix_columns_of_two_pushes(buffer: IBuffer, restless: None) -> None:
+    with pushed_to(buffer):
+        for train_iter in range(150):
+            assert len(numbers(draw(buffer, 16, train_iter))) == 16
+            buffer.update(places(buffer))
     twin = create_buffer({'type': type_of(buffer), 'replay_buffer_size': 64})
     twin.load_state_dict(buffer.state_dict())
     assert numbers(draw(twin, 16)) == numbers(draw(buffer, 16))
@@ -128,21 +136,8 @@ def type_of(buffer: IBuffer) -> str:
 
 
 def test_states_that_are_saved_meanwhile_are_whole(buffer: IBuffer, restless: None) -> None:
-    done = threading.Event()
-
-    def pushes() -> None:
-        start = 32
-        while not done.is_set():
-            push(buffer, rows(start, 16), start)
-            start += 16
-
-    thread = threading.Thread(target=pushes)
-    thread.start()
-    try:
+    with pushed_to(buffer):
         states = [buffer.state_dict() for _ in range(30)]
-    finally:
-        done.set()
-        thread.join(60)
     for state in states:
         twin = create_buffer({'type': type_of(buffer), 'replay_buffer_size': 64})
         twin.load_state_dict(state)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import DQN, ROOT, assert_same_end, records
+from runs import DQN, ROOT, Run, assert_same_end, records
 
 from rlframe import config
-from rlframe.entry.__main__ import main
 from rlframe.errors import ExperimentLockedError
 from rlframe.pipeline import SerialPipeline
 from rlframe.resume import newest_run, resume
@@ -20,20 +18,6 @@ from rlframe.utils import run_folder
 
 WORDS = (*DQN, 'policy.eval.evaluator.eval_freq=10', '--train-iter', '40')
 NAME = 'cartpole_dqn_seed0'
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs a command line in this process, in an empty folder, and returns its exit code and what it printed."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*words: str) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = main([str(ROOT / word) if word.startswith('configs/') else word for word in words])
-        return code, *capsys.readouterr()
-
-    return call
 
 
 def _compiled(*more: str) -> config.ResolvedConfig:

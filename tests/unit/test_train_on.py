@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from runs import DQN, ROOT, differences, end_state, records
+from runs import DQN, Run, differences, end_state, records
 
-from rlframe.entry.__main__ import main
 from rlframe.pipeline import serial_pipeline
 from rlframe.utils.checkpoint import load_checkpoint
 
 SAVES = 'policy.learn.learner.hook.save_ckpt_after_iter=20'
 OFTEN = ('policy.eval.evaluator.eval_freq=20', SAVES)
 SOLVED = (*DQN, *OFTEN, 'env.stop_value=1')
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs a command line in this process, in an empty folder, and returns its exit code and what it printed."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*words: str) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = main([str(ROOT / word) if word.startswith('configs/') else word for word in words])
-        return code, *capsys.readouterr()
-
-    return call
 
 
 @pytest.fixture

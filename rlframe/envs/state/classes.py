@@ -83,6 +83,15 @@ def slots_of(kind: type) -> list[tuple[str, MemberDescriptorType]]:
     return found
 
 
+def is_set(slot: MemberDescriptorType, value: Any) -> bool:
+    """Whether a slot of an object has a value."""
+    try:
+        slot.__get__(value)
+    except AttributeError:
+        return False
+    return True
+
+
 class Classes:
     """The classes that a state of an env may name.
 

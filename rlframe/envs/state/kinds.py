@@ -27,8 +27,8 @@ BIT_GENERATORS = {
     for kind in (np.random.PCG64, np.random.PCG64DXSM, np.random.MT19937, np.random.Philox, np.random.SFC64)
 }
 """Sources of random numbers, by their names."""
-NUMPY_GLOBAL: Any = np.random.mtrand._rand  # type: ignore[attr-defined]
-PYTHON_GLOBAL: Any = random._inst  # type: ignore[attr-defined]
+NUMPY_GLOBAL: Any = np.random.mtrand._rand  # type: ignore[attr-defined]  # not in the stubs
+PYTHON_GLOBAL: Any = random._inst  # type: ignore[attr-defined]  # not in the stubs
 """Generators of the whole process, whose states are saved with the process."""
 LOCK, RLOCK = type(threading.Lock()), type(threading.RLock())
 CONSTANTS = (

@@ -83,7 +83,7 @@ def _new_objects(reader: Reader, node: Mapping[str, Any]) -> Any:
 
 def _new_view(reader: Reader, node: Mapping[str, Any]) -> Any:
     owner, dtype = checked(reader.value(node['of']), np.ndarray), decode_dtype(node['dtype'])
-    owner.flags.writeable = True  # what it was is put back when it is filled
+    owner.flags.writeable = True  # restored when the array is filled
     memory = flat_bytes(owner, axes_of(owner))
     if memory is None or not fits(
         len(memory), node['offset'], node['shape'], node['strides'], dtype.itemsize

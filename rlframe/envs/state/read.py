@@ -10,7 +10,7 @@ import numpy as np
 
 from rlframe.envs.state import kinds
 from rlframe.envs.state.arrays import digest
-from rlframe.envs.state.classes import Classes, MismatchError, layout_of, slots_of, type_name
+from rlframe.envs.state.classes import Classes, MismatchError, is_set, layout_of, slots_of, type_name
 from rlframe.envs.state.fill import FILL, FILL_LATER
 from rlframe.envs.state.make import MAKE, MISSING, NEW, SAME
 from rlframe.envs.state.values import decode_value
@@ -167,7 +167,7 @@ class Reader:
         for name, member in slots.items():
             if name in node.get('slots', ()):
                 member.__set__(value, self.value(node['slots'][name]))
-            elif _is_set(member, value):
+            elif is_set(member, value):
                 member.__delete__(value)
 
     def _attribute(self, encoded: Any, live: Any, place: str) -> Any:
@@ -205,11 +205,3 @@ def _keep_shown(filled: dict[str, Any], live: Mapping[str, Any]) -> None:
         filled['render_mode'] = live['render_mode']
     elif filled.get('render_mode') == HUMAN:
         raise MismatchError('a state cannot open a window')
-
-
-def _is_set(member: Any, value: Any) -> bool:
-    try:
-        member.__get__(value)
-    except AttributeError:
-        return False
-    return True

@@ -12,7 +12,7 @@ import numpy as np
 
 from rlframe.envs.state import kinds
 from rlframe.envs.state.arrays import Memory, digest
-from rlframe.envs.state.classes import Classes, can_be_made, layout_of, slots_of, type_name
+from rlframe.envs.state.classes import Classes, can_be_made, is_set, layout_of, slots_of, type_name
 from rlframe.envs.state.content import CONTENT
 from rlframe.envs.state.values import BIG, PLAIN, encode_value, is_single
 from rlframe.utils.strict_json import JsonText
@@ -200,7 +200,7 @@ class Writer:
         slots = {
             name: self.value(member.__get__(value), f'{path}.{name.partition(".")[2]}')
             for name, member in slots_of(kind)
-            if _is_set(member, value)
+            if is_set(member, value)
         }
         if slots:
             node['slots'] = slots
@@ -281,11 +281,3 @@ class Survey(Writer):
     def _instance(self, number: int, value: Any, place: str | None) -> dict[str, Any]:
         self._classes.remember(type(value))
         return super()._instance(number, value, '')
-
-
-def _is_set(member: Any, value: Any) -> bool:
-    try:
-        member.__get__(value)
-    except AttributeError:
-        return False
-    return True

@@ -82,6 +82,6 @@ def unknown_key(config: Mapping[Any, Any], known: tuple[str, ...]) -> str:
 
 
 def check_init(config: Mapping[Any, Any]) -> str:
-    """Returns what was expected if arguments of ``ray.init`` are invalid, else an empty string."""
+    """Says which arguments of ``ray.init`` are valid if these are not; else returns an empty string."""
     problem = unknown_key(config, INIT_KEYS)
     return f'a dict with arguments of ray.init; {problem}' if problem else ''
