@@ -13,6 +13,7 @@ import numpy as np
 
 from rlframe.data.timestep import Array
 from rlframe.errors import IncompatibleError
+from rlframe.utils.arithmetic import aligned_zeros
 from rlframe.utils.lazy import LazyModule
 from rlframe.utils.struct_array import field_path, struct_dtype
 
@@ -96,9 +97,9 @@ def _filter_for(space: gymnasium.Space[Any]) -> str:
 
 
 def zero_obs(space: gymnasium.Space[Any], *leading: int) -> Array:
-    """Returns observations that are 0 throughout, [*leading, ...]."""
+    """Returns observations that are 0 throughout, [*leading, ...], in aligned memory, which networks read in place."""
     dtype, shape = obs_dtype(space)
-    return np.zeros((*leading, *shape), dtype)
+    return aligned_zeros((*leading, *shape), dtype)
 
 
 def pack(space: gymnasium.Space[Any], obs: Any, casting: Casting = 'same_kind') -> Any:

@@ -11,6 +11,7 @@ from easydict import EasyDict
 from rlframe.data.timestep import EnvSpec
 from rlframe.envs.faults import not_made
 from rlframe.errors import EnvError, RLFrameError
+from rlframe.utils.attributes import attributes_of
 from rlframe.utils.field import Configurable, Field
 
 if TYPE_CHECKING:
@@ -219,4 +220,4 @@ def seed_spaces(env: Any, seed: int | None) -> None:
         for name in SPACES:
             if (space := getattr(layer, name, None)) is not None:
                 space.seed(seed)
-        layer = vars(layer).get('env')
+        layer = (attributes_of(layer) or {}).get('env')

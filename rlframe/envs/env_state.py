@@ -19,6 +19,7 @@ from rlframe.envs.state.old import layers_of
 from rlframe.envs.state.read import Reader
 from rlframe.envs.state.write import RefusedError, Survey, Writer
 from rlframe.errors import CheckpointStateError
+from rlframe.utils.attributes import attributes_of
 from rlframe.utils.checkpoint.tree import BAD_TREE
 
 if TYPE_CHECKING:
@@ -131,5 +132,5 @@ def restore_info(state: Any) -> dict[str, Any]:
 
 def _members(env: Any) -> list[Any]:
     """Returns the envs of a vector env, with their wrappers."""
-    envs = vars(env).get('envs')
+    envs = (attributes_of(env) or {}).get('envs')
     return [layer for member in envs for layer in layers_of(member)] if isinstance(envs, list | tuple) else []

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from rlframe.utils.lazy import LazyModule
 
@@ -34,6 +37,14 @@ def aligned(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.data_ptr() % ALIGNMENT and tensor.is_floating_point():
         return tensor.clone()
     return tensor
+
+
+def aligned_zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Returns zeros in memory that ``aligned`` need not copy."""
+    size = math.prod(shape) * dtype.itemsize
+    memory = np.zeros(size + ALIGNMENT, np.uint8)
+    start = -memory.__array_interface__['data'][0] % ALIGNMENT
+    return memory[start : start + size].view(dtype).reshape(shape)
 
 
 def arithmetic() -> dict[str, str]:

@@ -18,6 +18,7 @@ import numpy as np
 
 from rlframe.envs.state.classes import HEAP, module_of, type_name
 from rlframe.envs.state.values import cached, encode_value
+from rlframe.utils.attributes import attributes_of
 
 if TYPE_CHECKING:
     from rlframe.envs.state.write import Writer
@@ -85,17 +86,6 @@ def is_leaf(value: Any) -> bool:
     if type(value) in (tuple, frozenset):
         return all(map(is_leaf, value))
     return type(value) in LEAVES or isinstance(value, enum.Enum) or encode_value(value) is not None
-
-
-def attributes_of(value: Any) -> dict[Any, Any] | None:
-    """Returns the dict in which an object keeps its attributes, or ``None`` if it has none."""
-    if not type(value).__dictoffset__:
-        return None
-    try:
-        found = object.__getattribute__(value, '__dict__')
-    except AttributeError:
-        return None
-    return found if isinstance(found, dict) else None
 
 
 def kind_of(value: Any) -> Callable[[Writer, int, Any, str | None], dict[str, Any]] | None:

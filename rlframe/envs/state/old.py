@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlframe.envs.state.kinds import BIT_GENERATORS
+from rlframe.utils.attributes import attributes_of
 from rlframe.utils.bit_state import checked_bits
 
 SHOWN = ('render_mode', 'env', 'spec', '_cached_spec')
@@ -28,7 +29,7 @@ def restore(layers: list[Any], action_space: Any, state: dict[str, Any]) -> None
 def layers_of(env: Any) -> list[Any]:
     """Returns an env's wrappers, the outermost first, and the env."""
     layers: list[Any] = [env]
-    while 'env' in vars(layers[-1]):
+    while 'env' in (attributes_of(layers[-1]) or {}):
         layers.append(layers[-1].env)
     return layers
 

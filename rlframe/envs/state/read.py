@@ -16,6 +16,7 @@ from rlframe.envs.state.make import MAKE, MISSING, NEW, SAME
 from rlframe.envs.state.values import decode_value
 from rlframe.envs.state.write import Born
 from rlframe.utils import strict_json
+from rlframe.utils.attributes import attributes_of
 from rlframe.utils.limits import check_limit
 
 HAVE_ATTRIBUTES = NEW.keys() | {'tuple', 'frozenset', 'value'}
@@ -151,7 +152,7 @@ class Reader:
         if 'is_own_dict' in node:
             object.__setattr__(value, '__dict__', value)
         if 'attributes' in node:
-            live = kinds.attributes_of(value)
+            live = attributes_of(value)
             if live is None:
                 raise MismatchError(f'a {type(value).__name__} has no attributes')
             place = node.get('at')

@@ -15,6 +15,7 @@ from rlframe.envs.state.arrays import Memory, digest
 from rlframe.envs.state.classes import Classes, can_be_made, is_set, layout_of, slots_of, type_name
 from rlframe.envs.state.content import CONTENT
 from rlframe.envs.state.values import BIG, PLAIN, encode_value, is_single
+from rlframe.utils.attributes import attributes_of
 from rlframe.utils.strict_json import JsonText
 
 INF = float('inf')
@@ -207,7 +208,7 @@ class Writer:
         return node
 
     def _attributes(self, node: dict[str, Any], number: int, value: Any) -> None:
-        attributes = kinds.attributes_of(value)
+        attributes = attributes_of(value)
         if attributes is None:
             return
         if attributes is value:
@@ -257,7 +258,7 @@ class Survey(Writer):
             found.types[id(value)] = type(value)
             if kinds.kind_of(value) is not kinds.constant:
                 self._classes.remember(type(value))
-            attributes = kinds.attributes_of(value) or {}
+            attributes = attributes_of(value) or {}
             blank = {
                 name
                 for name, own in attributes.items()

@@ -23,6 +23,7 @@ from rlframe.envs.env_state import EnvState, Refusal
 from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.envs.state.classes import MismatchError
 from rlframe.errors import CheckpointCorruptError, RLFrameError
+from rlframe.utils.attributes import attributes_of
 from rlframe.utils.checkpoint import load_checkpoint, save_checkpoint
 from rlframe.utils.checkpoint.tree import Encoder, decode, to_json
 
@@ -354,3 +355,16 @@ def test_any_structure_keeps_its_types_and_what_it_shares(structure: Any) -> Non
     tree = json.loads(to_json(encoder.tree(state)))
     of_other.restore(decode(tree, encoder.arrays))
     assert shape(other.held, {}) == shape(env.held, {})
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 13), reason='attributes stay in the object there')
+def test_an_env_whose_attributes_were_read_keeps_its_own_keys_and_their_order() -> None:
+    class Own:
+        def __init__(self) -> None:
+            self.first, self.second = 1, 2
+
+    read, shared = Own(), Own()
+    before = sys.getsizeof(vars(shared))
+    assert list((attributes_of(read) or {}).items()) == [('first', 1), ('second', 2)]
+    assert vars(read) is attributes_of(read)
+    assert sys.getsizeof(vars(read)) != before, 'the keys are still those of the class'
