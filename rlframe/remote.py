@@ -91,7 +91,7 @@ def actor_config(cfg: ResolvedConfig, rank: int, incarnation: int) -> ResolvedCo
     section = cfg.policy.collect.collector
     if not remote_config_of(section, rank)['num_gpus']:
         cfg.policy.device, cfg.policy.cuda = 'cpu', None
-    section.backend, section.collect_print_freq = 'local', 2**62
+    section.backend, section.collect_print_freq = 'local', None
     cfg.policy.init_from = None  # weights come from the driver
     cfg.seed = incarnation_seed(cfg.seed, rank, incarnation)
     return cfg

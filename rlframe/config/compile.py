@@ -148,11 +148,14 @@ def unread_user_keys(cfg: ResolvedConfig) -> list[str]:
 
     A list or an open dict counts as one key. ``type``, ``import_names`` and ``exp_name`` are never reported.
     """
-    rows = _forwarded(find_schema(to_plain(cfg), [])[1])
+    options = find_schema(to_plain(cfg), [])[1]
+    rows = _forwarded(options)
     forwarded = {source: target for target, source in rows}
     unread = []
     for key in sorted(cfg._user_keys):
-        name = key.rpartition('.')[2]
+        path, _, name = key.rpartition('.')
+        if getattr(section_at(options, path.split('.')).get(name), 'ignored', ''):
+            continue
         readers = [key, forwarded[key]] if key in forwarded else [key]
         if name not in ('type', 'import_names', 'exp_name') and not any(
             _was_read(cfg, reader) for reader in readers

@@ -28,7 +28,6 @@ def _check_import_names(names: Sequence[Any]) -> str:
 def _import_names() -> Field:
     return Field(
         [],
-        list,
         doc='modules to import, so that they register their components',
         check=_check_import_names,
         reaches='code',
@@ -44,17 +43,31 @@ class Undeclared(Field):
 
 
 TOP: Options = {
-    'exp_name': Field('default_experiment', str, doc='name of the run folder', check=_check_exp_name),
-    'seed': Field(0, (int, type(None)), '[0, 4294967296)', doc='None: drawn at random and written down'),
+    'exp_name': Field('default_experiment', doc='name of the run folder', check=_check_exp_name),
+    'seed': Field(
+        0, type=(int, type(None)), range='[0, 4294967296)', doc='None: drawn at random and written down'
+    ),
     'max_env_step': Field(
-        10**10, int, '[1, inf)', 'env steps', 'the run ends after the round that reaches it', may_change=True
+        10**10,
+        type=int,
+        range='[1, inf)',
+        unit='env steps',
+        doc='the run ends after the round that reaches it',
+        may_change=True,
     ),
     'max_train_iter': Field(
-        10**10, int, '[1, inf)', 'train iterations', 'the run ends when it is reached', may_change=True
+        10**10,
+        type=int,
+        range='[1, inf)',
+        unit='train iterations',
+        doc='the run ends when it is reached',
+        may_change=True,
     ),
-    'num_threads': Field(1, int, '[1, inf)', 'threads', "torch's intra-op threads", may_change=True),
+    'num_threads': Field(
+        1, range='[1, inf)', unit='threads', doc="torch's intra-op threads", may_change=True
+    ),
     'tag_style': Field(
-        'sb3', str, doc='whose names the logged scalars carry', choices=('sb3', 'di'), may_change=True
+        'sb3', doc='whose names the logged scalars carry', choices=('sb3', 'di'), may_change=True
     ),
     'import_names': _import_names(),
     'stall_timeout': STALL_TIMEOUT,
@@ -82,7 +95,7 @@ def find_schema(tree: Tree, errors: list[ConfigError]) -> tuple[dict[str, Any], 
             _keep_only_components(tree, part)
         classes[part.name] = cls
         own = merge_fields(_fields_of(cls, section_at(tree, part.path), part.path), dict(declared))
-        set_path(options, part.path, {**own, 'type': Field(name, str), 'import_names': _import_names()})
+        set_path(options, part.path, {**own, 'type': Field(name, type=str), 'import_names': _import_names()})
         if part.name == 'policy':
             _prepare_policy(tree, options['policy'], errors)
     return classes, options
@@ -170,7 +183,9 @@ def _fields_of(cls: Any, section: Mapping[str, Any], path: tuple[str, ...]) -> O
 def _open_fields(section: Mapping[str, Any], path: tuple[str, ...]) -> Options:
     inner = {part.path for part in COMPONENTS}
     return {
-        name: _open_fields(value, (*path, name)) if (*path, name) in SECTIONS else Undeclared(value, object)
+        name: _open_fields(value, (*path, name))
+        if (*path, name) in SECTIONS
+        else Undeclared(value, type=object)
         for name, value in section.items()
         if (*path, name) not in inner
     }
@@ -198,7 +213,11 @@ def _prepare_policy(tree: Tree, options: Options, errors: list[ConfigError]) -> 
             set_path(tree, ('policy', 'model'), {})
     preset = own.get('type')
     default = preset.default if isinstance(preset, Field) and name is None else name
-    options['model'] = {**own, 'type': Field(default, (str, type(None))), 'import_names': _import_names()}
+    options['model'] = {
+        **own,
+        'type': Field(default, type=(str, type(None))),
+        'import_names': _import_names(),
+    }
 
 
 def _wants_buffer(

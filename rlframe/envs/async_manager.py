@@ -41,21 +41,25 @@ class AsyncSubprocessEnvManager(SubprocessEnvManager):
     config = dict(
         worker_num=Field(
             None,
-            int,
-            '[1, inf)',
-            'processes',
-            'None: one for each env; with fewer, envs of one worker wait for each other',
+            type=int,
+            range='[1, inf)',
+            unit='processes',
+            doc='None: one for each env; with fewer, envs of one worker wait for each other',
             may_change=True,
         ),
         wait_num=Field(
-            1, int, '[1, inf)', 'envs', 'that a step waits for; more make larger batches', may_change=True
+            1,
+            range='[1, inf)',
+            unit='envs',
+            doc='that a step waits for; more make larger batches',
+            may_change=True,
         ),
         wait_timeout=Field(
             None,
-            float,
-            '[0, inf)',
-            'seconds',
-            'after which a step returns with fewer envs than wait_num, but with one; None: never',
+            type=float,
+            range='[0, inf)',
+            unit='seconds',
+            doc='after which a step returns with fewer envs than wait_num, but with one; None: never',
             may_change=True,
         ),
     )

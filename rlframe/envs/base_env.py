@@ -44,34 +44,30 @@ class EnvFactory(Configurable, ABC):
     """
 
     config = dict(
-        collector_env_num=Field(8, int, '[1, inf)', 'envs', 'envs that training data comes from'),
+        collector_env_num=Field(8, range='[1, inf)', unit='envs', doc='envs that training data comes from'),
         evaluator_env_num=Field(
-            5, int, '[1, inf)', 'envs', 'envs that the policy is evaluated in', may_change=True
+            5, range='[1, inf)', unit='envs', doc='envs that the policy is evaluated in', may_change=True
         ),
         n_evaluator_episode=Field(
-            10, int, '[1, inf)', 'episodes', 'episodes of one evaluation', may_change=True
+            10, range='[1, inf)', unit='episodes', doc='episodes of one evaluation', may_change=True
         ),
         stop_value=Field(
             None,
-            float,
-            '',
-            "return in the env's own unit",
-            'mean return that ends training; None: its reward threshold',
+            type=float,
+            unit="return in the env's own unit",
+            doc='mean return that ends training; None: its reward threshold',
             may_change=True,
         ),
         frame_stack=Field(
             1,
-            int,
-            '[1, inf)',
-            'env steps',
-            'observations that the policy sees at a time, the newest last, along a new first axis',
+            range='[1, inf)',
+            unit='env steps',
+            doc='observations that the policy sees at a time, the newest last, along a new first axis',
         ),
         action_mask=Field(
             None,
-            bool,
-            '',
-            '',
-            "whether info['action_mask'] becomes part of the observation; None: if the first reset of an env gives one",
+            type=bool,
+            doc="whether info['action_mask'] becomes part of the observation; None: if the first reset of an env gives one",
         ),
     )
 

@@ -30,14 +30,19 @@ E = TypeVar('E', bound=RLFrameError)
 FAULT_FIELDS: Options = dict(
     on_error=Field(
         'raise',
-        str,
-        doc="what is done about an env that raises, hangs or dies: 'raise' ends the run, 'restart' puts a new one in its"
-        " place, 'drop' goes on without it",
+        doc=(
+            "what is done about an env that raises, hangs or dies: 'raise' ends the run, 'restart' puts a new one in its"
+            " place, 'drop' goes on without it"
+        ),
         choices=('raise', 'restart', 'drop'),
         may_change=True,
     ),
     max_restarts=Field(
-        10, int, '[0, inf)', 'restarts', 'of all envs together; one more fault ends the run', may_change=True
+        10,
+        range='[0, inf)',
+        unit='restarts',
+        doc='of all envs together; one more fault ends the run',
+        may_change=True,
     ),
 )
 """Options of every env manager that can outlive a fault of its envs."""

@@ -29,20 +29,15 @@ class PettingZooEnvFactory(EnvFactory):
     config = dict(
         env_id=Field(
             REQUIRED,
-            object,
-            '',
-            '',
-            "PettingZoo id such as 'classic.tictactoe_v3', 'module:name', a class or a factory",
+            type=object,
+            doc="PettingZoo id such as 'classic.tictactoe_v3', 'module:name', a class or a factory",
             reaches='code',
             harmless=is_plain_game,
         ),
-        kwargs=Field({}, dict, '', '', 'passed on to the game', reaches='code', harmless=are_plain_arguments),
+        kwargs=Field({}, doc='passed on to the game', reaches='code', harmless=are_plain_arguments),
         api=Field(
             'auto',
-            str,
-            '',
-            '',
-            "interface of a PettingZoo id: 'aec' one player at a time, 'parallel' all at once, 'auto' that if it has it",
+            doc="interface of a PettingZoo id: 'aec' one player at a time, 'parallel' all at once, 'auto' that if it has it",
             choices=tuple(MAKERS),
         ),
     )

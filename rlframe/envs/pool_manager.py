@@ -52,13 +52,18 @@ class EnvPoolManager(IEnvManager):
     config = dict(
         batch_size=Field(
             None,
-            int,
-            '[1, inf)',
-            'envs',
-            'that a step returns; None: all. With fewer, slow envs hold up nobody',
+            type=int,
+            range='[1, inf)',
+            unit='envs',
+            doc='that a step returns; None: all. With fewer, slow envs hold up nobody',
         ),
         num_threads=Field(
-            None, int, '[1, inf)', 'threads', 'None: as many as EnvPool thinks best', may_change=True
+            None,
+            type=int,
+            range='[1, inf)',
+            unit='threads',
+            doc='None: as many as EnvPool thinks best',
+            may_change=True,
         ),
     )
 

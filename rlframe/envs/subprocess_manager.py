@@ -32,21 +32,24 @@ class SubprocessEnvManager(BaseEnvManager):
     config = dict(
         worker_num=Field(
             None,
-            int,
-            '[1, inf)',
-            'processes',
-            'None: one for each usable core; never more than there are envs',
+            type=int,
+            range='[1, inf)',
+            unit='processes',
+            doc='None: one for each usable core; never more than there are envs',
             may_change=True,
         ),
         step_timeout=Field(
-            60.0, float, '(0, inf)', 'seconds', 'most that one env may take for a step', may_change=True
+            60.0,
+            range='(0, inf)',
+            unit='seconds',
+            doc='most that one env may take for a step',
+            may_change=True,
         ),
         reset_timeout=Field(
             120.0,
-            float,
-            '(0, inf)',
-            'seconds',
-            'most that one env may take to be made, reset, saved or loaded',
+            range='(0, inf)',
+            unit='seconds',
+            doc='most that one env may take to be made, reset, saved or loaded',
             may_change=True,
         ),
     )

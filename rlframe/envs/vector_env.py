@@ -51,20 +51,14 @@ class GymVectorEnvManager(IEnvManager):
     config = dict(
         mode=Field(
             'native',
-            str,
-            '',
-            '',
-            "'native': the env's own vector form where it has one, else 'sync'; the others as in gymnasium.make_vec",
+            doc="'native': the env's own vector form where it has one, else 'sync'; the others as in gymnasium.make_vec",
             choices=('native', 'sync', 'async'),
             reaches='process',
             harmless=lambda mode: type(mode) is str and mode == 'sync',
         ),
         autoreset=Field(
             'next_step',
-            str,
-            '',
-            '',
-            "how 'sync' and 'async' begin the next episode",
+            doc="how 'sync' and 'async' begin the next episode",
             choices=('next_step', 'same_step', 'disabled'),
         ),
     )

@@ -25,10 +25,9 @@ class ActorPolicy(Policy):
         learn=dict(
             grad_clip_norm=Field(
                 None,
-                (float, type(None)),
-                '(0, inf)',
-                '',
-                'largest norm of the gradient; None: unlimited',
+                type=(float, type(None)),
+                range='(0, inf)',
+                doc='largest norm of the gradient; None: unlimited',
                 may_change=True,
             ),
             optimizer=OPTIMIZER,

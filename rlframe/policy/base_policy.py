@@ -49,45 +49,54 @@ class Policy(Configurable, ActingState):
     """
 
     config: dict[str, Any] = dict(
-        on_policy=Field(
-            False, bool, '', '', 'whether it learns from fresh data only, without a replay buffer'
-        ),
-        cuda=Field(None, bool, '', '', "True is device='cuda', False is device='cpu'", may_change=True),
+        on_policy=Field(False, doc='whether it learns from fresh data only, without a replay buffer'),
+        cuda=Field(None, type=bool, doc="True is device='cuda', False is device='cpu'", may_change=True),
         device=Field(
             'auto',
-            str,
-            '',
-            '',
-            "'auto' (CUDA where there is one), 'cpu', 'cuda', 'cuda:i'",
+            doc="'auto' (CUDA where there is one), 'cpu', 'cuda', 'cuda:i'",
             check=check_device,
             may_change=True,
         ),
         init_from=INIT_FROM,
         random_collect_size=Field(
             0,
-            int,
-            '[0, inf)',
-            'training samples',
-            'or episodes, whichever the collector counts, collected at random first',
+            range='[0, inf)',
+            unit='training samples',
+            doc='or episodes, whichever the collector counts, collected at random first',
         ),
         normalize_obs=NORMALIZE_OBS,
         normalize_reward=NORMALIZE_REWARD,
         model=dict(
-            type=Field(None, str, '', '', "registered model; None: the policy's own", reaches='code'),
-            import_names=Field([], list, '', '', 'modules that register it', reaches='code'),
+            type=Field(None, type=str, doc="registered model; None: the policy's own", reaches='code'),
+            import_names=Field([], doc='modules that register it', reaches='code'),
             obs_shape=Field(
-                None, (int, list, tuple), '', '', 'shape of an observation; None: read from the env'
+                None, type=(int, list, tuple), doc='shape of an observation; None: read from the env'
             ),
             action_shape=Field(
-                None, (int, list, tuple), '', '', 'number of actions; None: read from the env'
+                None, type=(int, list, tuple), doc='number of actions; None: read from the env'
             ),
         ),
         learn=dict(),
         collect=dict(
-            n_sample=Field(None, int, '[1, inf)', 'training samples', 'collected per round, over all envs'),
-            n_episode=Field(None, int, '[1, inf)', 'episodes', 'collected per round, instead of n_sample'),
+            n_sample=Field(
+                None,
+                type=int,
+                range='[1, inf)',
+                unit='training samples',
+                doc='collected per round, over all envs',
+            ),
+            n_episode=Field(
+                None,
+                type=int,
+                range='[1, inf)',
+                unit='episodes',
+                doc='collected per round, instead of n_sample',
+            ),
             unroll_len=Field(
-                1, int, '[1, inf)', 'env steps', 'length of a training sample; more than 1 makes sequences'
+                1,
+                range='[1, inf)',
+                unit='env steps',
+                doc='length of a training sample; more than 1 makes sequences',
             ),
         ),
         eval=dict(),

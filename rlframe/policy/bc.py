@@ -40,19 +40,17 @@ class BCPolicy(ActorPolicy):
         on_policy=True,
         model=dict(
             encoder_hidden_size_list=Field(
-                [64, 64], list, '', 'units', 'widths of the hidden layers', check=check_widths
+                [64, 64], unit='units', doc='widths of the hidden layers', check=check_widths
             ),
-            activation=Field('relu', str, '', '', 'nonlinearity', choices=('relu', 'tanh', 'gelu', 'silu')),
+            activation=Field('relu', doc='nonlinearity', choices=('relu', 'tanh', 'gelu', 'silu')),
             **IMAGE_OPTIONS,
         ),
         learn=dict(
-            batch_size=Field(64, int, '[1, inf)', 'transitions', 'of one update', may_change=True),
+            batch_size=Field(64, range='[1, inf)', unit='transitions', doc='of one update', may_change=True),
             learning_rate=Field(
                 1e-3,
-                (float, dict),
-                '',
-                '',
-                'of the optimizer; a schedule over env steps that were read',
+                type=(float, dict),
+                doc='of the optimizer; a schedule over env steps that were read',
                 check=check_positive_schedule,
                 may_change=True,
             ),

@@ -31,9 +31,9 @@ class C51Policy(DQNPolicy):
 
     config = dict(
         model=dict(
-            v_min=Field(-10.0, float, '', 'discounted return', 'smallest return that can be told'),
-            v_max=Field(10.0, float, '', 'discounted return', 'largest return that can be told'),
-            n_atom=Field(51, int, '[2, inf)', 'atoms', 'returns that are told apart'),
+            v_min=Field(-10.0, unit='discounted return', doc='smallest return that can be told'),
+            v_max=Field(10.0, unit='discounted return', doc='largest return that can be told'),
+            n_atom=Field(51, range='[2, inf)', unit='atoms', doc='returns that are told apart'),
         ),
     )
 

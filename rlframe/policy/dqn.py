@@ -40,63 +40,63 @@ class DQNPolicy(TDPolicy):
     """
 
     config = dict(
-        double=Field(
-            True, bool, '', '', 'whether the online network picks the action that the target network values'
-        ),
+        double=Field(True, doc='whether the online network picks the action that the target network values'),
         discount_factor=0.97,
         model=dict(
             encoder_hidden_size_list=Field(
-                [128, 128, 64], list, '', 'units', 'widths of the hidden layers', check=check_widths
+                [128, 128, 64], unit='units', doc='widths of the hidden layers', check=check_widths
             ),
-            activation=Field('relu', str, '', '', 'nonlinearity', choices=('relu', 'tanh', 'gelu', 'silu')),
+            activation=Field('relu', doc='nonlinearity', choices=('relu', 'tanh', 'gelu', 'silu')),
             **IMAGE_OPTIONS,
-            dueling=Field(True, bool, '', '', 'whether value and advantage have heads of their own'),
-            noisy=Field(
-                False, bool, '', '', 'whether the heads explore by noise in their weights; eps is then best 0'
-            ),
+            dueling=Field(True, doc='whether value and advantage have heads of their own'),
+            noisy=Field(False, doc='whether the heads explore by noise in their weights; eps is then best 0'),
         ),
         learn=dict(
             update_per_collect=Field(
-                3, int, '[1, inf)', 'train iterations', 'updates per round of collection', may_change=True
+                3,
+                range='[1, inf)',
+                unit='train iterations',
+                doc='updates per round of collection',
+                may_change=True,
             ),
-            batch_size=Field(64, int, '[1, inf)', 'transitions', 'of one update', may_change=True),
+            batch_size=Field(64, range='[1, inf)', unit='transitions', doc='of one update', may_change=True),
             learning_rate=Field(
                 1e-3,
-                (float, dict),
-                '',
-                '',
-                'of Adam; a schedule over env steps',
+                type=(float, dict),
+                doc='of Adam; a schedule over env steps',
                 check=check_positive_schedule,
                 may_change=True,
             ),
             target_update_freq=Field(
                 100,
-                (int, type(None)),
-                '[1, inf)',
-                'train iterations',
-                'between hard updates of the target network',
+                type=(int, type(None)),
+                range='[1, inf)',
+                unit='train iterations',
+                doc='between hard updates of the target network',
                 may_change=True,
             ),
             target_theta=Field(
                 None,
-                float,
-                '(0, 1]',
-                '',
-                'share of a soft update after each iteration, instead',
+                type=float,
+                range='(0, 1]',
+                doc='share of a soft update after each iteration, instead',
                 may_change=True,
             ),
             grad_clip_norm=Field(
-                None, float, '(0, inf)', '', 'largest norm of the gradient; None: unlimited', may_change=True
+                None,
+                type=float,
+                range='(0, inf)',
+                doc='largest norm of the gradient; None: unlimited',
+                may_change=True,
             ),
         ),
         collect=dict(n_sample=8),
         other=dict(
             eps=Field(
                 dict(type='exp', start=0.95, end=0.1, decay=10000),
-                (float, dict),
-                '[0, 1]',
-                '',
-                'share of random actions; a schedule over env steps',
+                type=(float, dict),
+                range='[0, 1]',
+                doc='share of random actions; a schedule over env steps',
                 check=check_schedule,
                 may_change=True,
             ),

@@ -18,9 +18,10 @@ READ_EVERY = 100
 
 NAN_POLICY = Field(
     'raise',
-    str,
-    doc="what is done about an update whose loss or gradient is not finite: 'raise' ends the run, 'skip' leaves the"
-    " parameters as they are and goes on, 'ignore' does not look",
+    doc=(
+        "what is done about an update whose loss or gradient is not finite: 'raise' ends the run, 'skip' leaves the"
+        " parameters as they are and goes on, 'ignore' does not look"
+    ),
     choices=('raise', 'skip', 'ignore'),
     may_change=True,
 )

@@ -26,10 +26,8 @@ def check_conv_layers(value: Any) -> str:
 
 INIT_FROM = Field(
     None,
-    str,
-    '',
-    '',
-    'checkpoint or run folder to take the initial weights from',
+    type=str,
+    doc='checkpoint or run folder to take the initial weights from',
     may_change=True,
     reaches='file',
 )
@@ -38,16 +36,16 @@ INIT_FROM = Field(
 IMAGE_OPTIONS: dict[str, Any] = dict(
     conv_layers=Field(
         None,
-        list,
-        '',
-        '[channels, kernel size, stride]',
-        'convolutions that read images; [] reads them as vectors, None: [[32, 8, 4], [64, 4, 2], [64, 3, 1]] from 36 x 36'
-        ' pixels on, [[16, 3, 1]] below',
+        type=list,
+        unit='[channels, kernel size, stride]',
+        doc=(
+            'convolutions that read images; [] reads them as vectors, None: [[32, 8, 4], [64, 4, 2], [64, 3, 1]] from 36 x 36'
+            ' pixels on, [[16, 3, 1]] below'
+        ),
         check=check_conv_layers,
     ),
     image_layout=Field(
         'auto',
-        str,
         doc="where the channels of images are: 'hwc', 'chw' or 'auto', the smaller one of the first and the last axis",
         choices=('auto', 'hwc', 'chw'),
     ),

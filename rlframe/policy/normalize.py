@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from rlframe.policy.faces import CollectMode, EvalMode, LearnMode
 
 NORMALIZE_OBS = Field(
-    False, bool, '', '', 'whether networks see observations minus their mean, over their standard deviation'
+    False, doc='whether networks see observations minus their mean, over their standard deviation'
 )
 """Option ``normalize_obs`` of every policy."""
 NORMALIZE_REWARD = Field(
-    False, bool, '', '', 'whether rewards are divided by the standard deviation of the discounted return'
+    False, doc='whether rewards are divided by the standard deviation of the discounted return'
 )
 """Option ``normalize_reward`` of every policy."""
 

@@ -31,7 +31,7 @@ else:
 def learning_rate(default: float, of: str) -> Field:
     """Returns the option for the learning rate of a part of the network."""
     doc = f'of Adam for the {of}; a schedule over env steps'
-    return Field(default, (float, dict), doc=doc, check=check_positive_schedule, may_change=True)
+    return Field(default, type=(float, dict), doc=doc, check=check_positive_schedule, may_change=True)
 
 
 class QACPolicy(TDPolicy):
@@ -46,42 +46,43 @@ class QACPolicy(TDPolicy):
         model=dict(
             encoder_hidden_size_list=Field(
                 [256, 256],
-                list,
-                '',
-                'units',
-                'widths of the hidden layers of actor and critics',
+                unit='units',
+                doc='widths of the hidden layers of actor and critics',
                 check=check_widths,
             ),
-            activation=Field('relu', str, '', '', 'nonlinearity', choices=('relu', 'tanh', 'gelu', 'silu')),
-            twin_critic=Field(
-                True, bool, '', '', 'whether there are two critics, the smaller of which is believed'
-            ),
+            activation=Field('relu', doc='nonlinearity', choices=('relu', 'tanh', 'gelu', 'silu')),
+            twin_critic=Field(True, doc='whether there are two critics, the smaller of which is believed'),
             **IMAGE_OPTIONS,
         ),
         learn=dict(
             update_per_collect=Field(
-                8, int, '[1, inf)', 'train iterations', 'updates per round of collection', may_change=True
+                8,
+                range='[1, inf)',
+                unit='train iterations',
+                doc='updates per round of collection',
+                may_change=True,
             ),
-            batch_size=Field(256, int, '[1, inf)', 'transitions', 'of one update', may_change=True),
+            batch_size=Field(256, range='[1, inf)', unit='transitions', doc='of one update', may_change=True),
             learning_rate_actor=learning_rate(3e-4, 'actor'),
             learning_rate_critic=learning_rate(3e-4, 'critics'),
             target_theta=Field(
                 0.005,
-                float,
-                '(0, 1]',
-                '',
-                'share of a soft update of the target networks, whenever the actor is updated',
+                range='(0, 1]',
+                doc='share of a soft update of the target networks, whenever the actor is updated',
                 may_change=True,
             ),
             actor_update_freq=Field(
-                1, int, '[1, inf)', 'train iterations', 'between two updates of the actor', may_change=True
+                1,
+                range='[1, inf)',
+                unit='train iterations',
+                doc='between two updates of the actor',
+                may_change=True,
             ),
             grad_clip_norm=Field(
                 None,
-                float,
-                '(0, inf)',
-                '',
-                'largest norm of the gradient of the actor, and of the critics; None: unlimited',
+                type=float,
+                range='(0, inf)',
+                doc='largest norm of the gradient of the actor, and of the critics; None: unlimited',
                 may_change=True,
             ),
         ),
@@ -89,10 +90,8 @@ class QACPolicy(TDPolicy):
             n_sample=8,
             noise_correlation=Field(
                 0.0,
-                float,
-                '[0, 1)',
-                '',
-                "of an env step's exploration noise with that of the step before",
+                range='[0, 1)',
+                doc="of an env step's exploration noise with that of the step before",
                 may_change=True,
             ),
         ),

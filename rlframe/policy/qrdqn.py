@@ -27,11 +27,13 @@ class QRDQNPolicy(DQNPolicy):
 
     config = dict(
         model=dict(
-            num_quantiles=Field(32, int, '[2, inf)', 'quantiles', 'that describe the return of an action')
+            num_quantiles=Field(
+                32, range='[2, inf)', unit='quantiles', doc='that describe the return of an action'
+            )
         ),
         learn=dict(
             kappa=Field(
-                1.0, float, '(0, inf)', '', 'error from which the loss grows linearly', may_change=True
+                1.0, range='(0, inf)', doc='error from which the loss grows linearly', may_change=True
             )
         ),
     )

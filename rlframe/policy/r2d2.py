@@ -41,26 +41,25 @@ class R2D2Policy(DQNPolicy):
     config = dict(
         priority_eta=Field(
             0.9,
-            float,
-            '[0, 1]',
-            '',
-            'share of the largest TD error in the priority of a sequence; the rest is their mean',
+            range='[0, 1]',
+            doc='share of the largest TD error in the priority of a sequence; the rest is their mean',
         ),
         value_rescale=Field(
-            False, bool, '', '', 'whether the network learns square roots of values, for returns of any size'
+            False, doc='whether the network learns square roots of values, for returns of any size'
         ),
         model=dict(
             encoder_hidden_size_list=[128, 64],
-            lstm_hidden_size=Field(64, int, '[1, inf)', 'units', 'of the LSTM behind the hidden layers'),
+            lstm_hidden_size=Field(
+                64, range='[1, inf)', unit='units', doc='of the LSTM behind the hidden layers'
+            ),
         ),
         learn=dict(
-            batch_size=Field(64, int, '[1, inf)', 'sequences', 'of one update', may_change=True),
+            batch_size=Field(64, range='[1, inf)', unit='sequences', doc='of one update', may_change=True),
             burn_in=Field(
                 0,
-                int,
-                '[0, inf)',
-                'env steps',
-                'before a sequence that only bring its recurrent state up to date',
+                range='[0, inf)',
+                unit='env steps',
+                doc='before a sequence that only bring its recurrent state up to date',
             ),
         ),
     )

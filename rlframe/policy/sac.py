@@ -46,19 +46,16 @@ class SACPolicy(QACPolicy):
         learn=dict(
             alpha=Field(
                 'auto',
-                (str, float),
+                type=(str, float),
                 doc="weight of the entropy; 'auto': learned so that the entropy is target_entropy",
                 check=check_alpha,
             ),
-            init_alpha=Field(
-                1.0, float, '(0, inf)', '', 'weight of the entropy that learning it begins with'
-            ),
+            init_alpha=Field(1.0, range='(0, inf)', doc='weight of the entropy that learning it begins with'),
             target_entropy=Field(
                 None,
-                float,
-                '',
-                'nats',
-                'entropy of the actor to aim at; None: -A for A continuous, log(A) / 2 for A discrete actions',
+                type=float,
+                unit='nats',
+                doc='entropy of the actor to aim at; None: -A for A continuous, log(A) / 2 for A discrete actions',
             ),
             learning_rate_alpha=learning_rate(3e-4, 'weight of the entropy'),
         ),
@@ -146,7 +143,7 @@ class SACDiscretePolicy(SACPolicy):
     config = dict(
         collect=dict(
             noise_correlation=Field(
-                0.0, float, '[0, 0]', '', 'of exploration noise from step to step; 0, there is no such noise'
+                0.0, range='[0, 0]', doc='of exploration noise from step to step; 0, there is no such noise'
             )
         )
     )

@@ -33,12 +33,10 @@ class TDPolicy(Policy):
     """
 
     config = dict(
-        priority=Field(
-            False, bool, '', '', 'whether TD errors are given back to the replay buffer as priorities'
-        ),
-        priority_IS_weight=Field(False, bool, '', '', 'whether losses are weighted by importance sampling'),
-        discount_factor=Field(0.99, float, '[0, 1]', 'per env step', 'weight of the next reward'),
-        nstep=Field(1, int, '[1, inf)', 'env steps', 'rewards summed before bootstrapping'),
+        priority=Field(False, doc='whether TD errors are given back to the replay buffer as priorities'),
+        priority_IS_weight=Field(False, doc='whether losses are weighted by importance sampling'),
+        discount_factor=Field(0.99, range='[0, 1]', unit='per env step', doc='weight of the next reward'),
+        nstep=Field(1, range='[1, inf)', unit='env steps', doc='rewards summed before bootstrapping'),
         learn=dict(nan_policy=NAN_POLICY),
     )
 

@@ -7,18 +7,16 @@ from rlframe.utils.field import Field, Options
 CHECKPOINT_FIELDS: Options = dict(
     keep_last=Field(
         2,
-        int,
-        '[1, inf)',
-        'checkpoints',
-        'of the whole training state that are kept, the newest',
+        range='[1, inf)',
+        unit='checkpoints',
+        doc='of the whole training state that are kept, the newest',
         may_change=True,
     ),
     keep_best=Field(
         1,
-        int,
-        '[1, inf)',
-        'checkpoints',
-        'of the policy that are kept, those with the best scores',
+        range='[1, inf)',
+        unit='checkpoints',
+        doc='of the policy that are kept, those with the best scores',
         may_change=True,
     ),
     replay_buffer=Field(

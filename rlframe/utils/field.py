@@ -44,10 +44,12 @@ class Field:
         may_change: Whether a run that is resumed may have another value than it began with.
         reaches: What a value of this option can reach beyond the run: one of ``REACHES``, or nothing. A foreign config may
             only set such an option to its default, unless the user trusts it.
+        ignored: Why the option has no effect, if it is only accepted for old configs.
         harmless: Allow-list of other values that reach nothing: a predicate that takes any value and never raises.
     """
 
     default: Any
+    _: dataclasses.KW_ONLY
     type: Any = None
     range: str = ''
     unit: str = ''
@@ -56,10 +58,13 @@ class Field:
     check: Callable[[Any], str] | None = None
     may_change: bool = False
     reaches: str = ''
+    ignored: str = ''
     harmless: Callable[[Any], bool] | None = None
 
     def __post_init__(self) -> None:
         assert self.reaches in ('', *REACHES), self.reaches
+        if self.ignored and not self.doc:
+            object.__setattr__(self, 'doc', f'has no effect: {self.ignored}; accepted for old configs')
 
     def reach_of(self, value: Any) -> str:
         """Returns what this value can reach: one of ``REACHES``, or an empty string."""

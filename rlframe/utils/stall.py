@@ -14,10 +14,10 @@ from rlframe.utils.field import Field
 
 STALL_TIMEOUT = Field(
     300.0,
-    (float, type(None)),
-    '(0, inf)',
-    'seconds',
-    'without progress after which the stacks of all threads are printed to stderr, and a trial of Ray Tune fails; None: never',
+    type=(float, type(None)),
+    range='(0, inf)',
+    unit='seconds',
+    doc='without progress after which the stacks of all threads are printed to stderr, and a trial of Ray Tune fails; None: never',
     may_change=True,
 )
 """Option of a run."""

@@ -25,18 +25,18 @@ from rlframe.utils.field import REQUIRED, Configurable, Field, ResolvedConfig
 
 class ToyEnv(Configurable):
     config = dict(
-        env_id=Field(REQUIRED, str, doc="gymnasium id such as 'CartPole-v1'"),
-        collector_env_num=Field(8, int, '[1, inf)', 'envs'),
-        evaluator_env_num=Field(5, int, '[1, inf)', 'envs'),
-        n_evaluator_episode=Field(10, int, '[1, inf)', 'episodes'),
-        stop_value=Field(None, float),
-        kwargs=Field({}, dict),
-        wrappers=Field([], list),
+        env_id=Field(REQUIRED, type=str, doc="gymnasium id such as 'CartPole-v1'"),
+        collector_env_num=Field(8, range='[1, inf)', unit='envs'),
+        evaluator_env_num=Field(5, range='[1, inf)', unit='envs'),
+        n_evaluator_episode=Field(10, range='[1, inf)', unit='episodes'),
+        stop_value=Field(None, type=float),
+        kwargs=Field({}),
+        wrappers=Field([]),
     )
 
 
 class ToyManager(Configurable):
-    config = dict(step_timeout=Field(60.0, float, '(0, inf)', 'seconds'))
+    config = dict(step_timeout=Field(60.0, range='(0, inf)', unit='seconds'))
 
 
 def check_rate(value: Any) -> str:
@@ -48,25 +48,25 @@ def check_rate(value: Any) -> str:
 class ToyPolicy(Configurable):
     config = dict(
         on_policy=Field(False),
-        cuda=Field(None, bool),
-        device=Field('auto', str),
+        cuda=Field(None, type=bool),
+        device=Field('auto'),
         priority=False,
-        nstep=Field(1, int, '[1, inf)'),
-        discount_factor=Field(0.97, float, '[0, 1]'),
+        nstep=Field(1, range='[1, inf)'),
+        discount_factor=Field(0.97, range='[0, 1]'),
         model=dict(
-            type=Field(None, str),
-            obs_shape=Field(None, (int, list)),
+            type=Field(None, type=str),
+            obs_shape=Field(None, type=(int, list)),
             encoder_hidden_size_list=[128, 128, 64],
             dueling=True,
         ),
         learn=dict(
-            update_per_collect=Field(1, int, '[1, inf)'),
-            batch_size=Field(64, int, '[1, inf)', 'transitions'),
-            learning_rate=Field(1e-3, (float, dict), '(0, inf)', check=check_rate),
+            update_per_collect=Field(1, range='[1, inf)'),
+            batch_size=Field(64, range='[1, inf)', unit='transitions'),
+            learning_rate=Field(1e-3, type=(float, dict), range='(0, inf)', check=check_rate),
         ),
         collect=dict(
-            n_sample=Field(8, (int, type(None)), '[1, inf)'),
-            n_episode=Field(None, int, '[1, inf)'),
+            n_sample=Field(8, type=(int, type(None)), range='[1, inf)'),
+            n_episode=Field(None, type=int, range='[1, inf)'),
             unroll_len=1,
         ),
         eval=dict(),
@@ -79,16 +79,16 @@ class ToyOnPolicy(ToyPolicy):
 
 
 class ToyLearner(Configurable):
-    config = dict(hook=Field({}, dict))
+    config = dict(hook=Field({}))
 
 
 class ToyCollector(Configurable):
     config = dict(
-        backend=Field('local', str, choices=('local', 'ray')),
-        num_collectors=Field(1, int, '[1, inf)'),
+        backend=Field('local', choices=('local', 'ray')),
+        num_collectors=Field(1, range='[1, inf)'),
         log_freq=100,
-        get_train_sample=Field(None, bool),
-        mark_episodes=Field(None, bool),
+        get_train_sample=Field(None, type=bool),
+        mark_episodes=Field(None, type=bool),
     )
 
     @classmethod
@@ -102,18 +102,18 @@ class ToyCollector(Configurable):
 
 class ToyEvaluator(Configurable):
     config = dict(
-        eval_freq=Field(1000, int, '[1, inf)'),
-        n_episode=Field(REQUIRED, int, '[1, inf)', 'episodes'),
-        stop_value=Field(math.inf, (float, type(None))),
+        eval_freq=Field(1000, range='[1, inf)'),
+        n_episode=Field(REQUIRED, type=int, range='[1, inf)', unit='episodes'),
+        stop_value=Field(math.inf, type=(float, type(None))),
     )
 
 
 class ToyScore(Configurable):
-    config = dict(stop_value=Field(None, object, unit='score'))
+    config = dict(stop_value=Field(None, type=object, unit='score'))
 
 
 class ToyBuffer(Configurable):
-    config = dict(replay_buffer_size=Field(10000, int, '[1, inf)', 'transitions'))
+    config = dict(replay_buffer_size=Field(10000, range='[1, inf)', unit='transitions'))
 
 
 class OpenModel:
@@ -121,7 +121,7 @@ class OpenModel:
 
 
 class StrictModel(Configurable):
-    config = dict(width=Field(32, int, '[1, inf)'))
+    config = dict(width=Field(32, range='[1, inf)'))
 
 
 @pytest.fixture(autouse=True, scope='module')

@@ -18,12 +18,12 @@ from rlframe.utils.field import REQUIRED, Configurable, Field, ResolvedConfig, c
 
 class Base(Configurable):
     config = dict(
-        size=Field(4, int, '[1, inf)', 'units', 'how wide'),
-        rate=Field(1e-3, (float, dict), '(0, inf)'),
-        n_sample=Field(None, int, '[1, inf)'),
-        shape=Field((84, 84), tuple),
-        kwargs=Field({}, dict),
-        eps=Field({'type': 'exp', 'start': 1.0, 'end': 0.1}, dict),
+        size=Field(4, range='[1, inf)', unit='units', doc='how wide'),
+        rate=Field(1e-3, type=(float, dict), range='(0, inf)'),
+        n_sample=Field(None, type=int, range='[1, inf)'),
+        shape=Field((84, 84)),
+        kwargs=Field({}),
+        eps=Field({'type': 'exp', 'start': 1.0, 'end': 0.1}),
         learn=dict(batch_size=64, name='adam', flag=False),
     )
 
@@ -86,7 +86,7 @@ def test_impossible_values_are_refused(value: Any) -> None:
     ],
 )
 def test_ranges(interval: str, inside: list[float], outside: list[float]) -> None:
-    field = Field(0.5, float, interval)
+    field = Field(0.5, range=interval)
     assert not any(field.problem(value) for value in inside)
     assert all(field.problem(value) for value in [*outside, math.nan])
 
@@ -97,12 +97,12 @@ def test_choices_are_of_the_same_type() -> None:
 
 
 def test_a_check_says_what_was_expected() -> None:
-    field = Field(2, int, check=lambda value: '' if value % 2 == 0 else 'an even number')
+    field = Field(2, check=lambda value: '' if value % 2 == 0 else 'an even number')
     assert field.problem(3) == 'an even number' and field.problem('x') == 'int' and not field.problem(4)
 
 
 def test_required_options_are_found_in_sections_that_are_not_there() -> None:
-    options = {'a': {'b': {'c': Field(REQUIRED, str, doc='a name')}}, 'd': Field(REQUIRED, int)}
+    options = {'a': {'b': {'c': Field(REQUIRED, type=str, doc='a name')}}, 'd': Field(REQUIRED, type=int)}
     _, errors = check_values({}, options)
     assert [error.where for error in errors] == ['a.b.c', 'd']
     _, errors = check_values({'a': {'b': {'c': 'x'}}, 'd': 'x'}, options)

@@ -83,39 +83,26 @@ class SerialCollector(ISerialCollector):
     """
 
     config = dict(
-        deepcopy_obs=Field(
-            False,
-            bool,
-            '',
-            '',
-            'has no effect: rows are always copied; accepted for old configs',
-            may_change=True,
-        ),
-        transform_obs=Field(
-            False,
-            bool,
-            '',
-            '',
-            'has no effect: policies convert by themselves; accepted for old configs',
-            may_change=True,
-        ),
+        deepcopy_obs=Field(False, ignored='rows are always copied', may_change=True),
+        transform_obs=Field(False, ignored='policies convert observations themselves', may_change=True),
         max_episode_len=Field(
             1_000_000,
-            int,
-            '[1, inf)',
-            'env steps',
-            'an episode that is longer is an error',
+            range='[1, inf)',
+            unit='env steps',
+            doc='an episode that is longer is an error',
             may_change=True,
         ),
         collect_print_freq=Field(
-            100, int, '[1, inf)', 'train iterations', 'between two records of metrics', may_change=True
+            100,
+            type=(int, type(None)),
+            range='[1, inf)',
+            unit='train iterations',
+            doc='between two records of metrics; None: none are written',
+            may_change=True,
         ),
         mark_episodes=Field(
             False,
-            bool,
-            '',
-            '',
-            "add the columns env_id and episode_step, by which a replay buffer 'sequence' finds the steps of an episode",
+            doc="add the columns env_id and episode_step, by which a replay buffer 'sequence' finds the steps of an episode",
         ),
         **RAY_OPTIONS,
     )
@@ -134,7 +121,6 @@ class SerialCollector(ISerialCollector):
         progress: Progress | None = None,
     ) -> None:
         self._cfg = self.resolve_config(cfg)
-        self._cfg.get('deepcopy_obs'), self._cfg.get('transform_obs')
         self._tb_logger, self._exp_name, self._instance_name = tb_logger, exp_name, instance_name
         self._seed, self._rank = seed, rank
         self._mark_episodes: bool = self._cfg.mark_episodes
@@ -292,7 +278,12 @@ class SerialCollector(ISerialCollector):
 
     def _report(self, train_iter: int) -> None:
         """Writes a record when one is due."""
-        if train_iter - self._last_print_iter < self._cfg.collect_print_freq or not self._log.has_recent():
+        print_freq = self._cfg.collect_print_freq
+        if (
+            print_freq is None
+            or train_iter - self._last_print_iter < print_freq
+            or not self._log.has_recent()
+        ):
             return
         values = self._log.summary() | self._more_metrics()
         values['time/collect_fps'] = self._steps_timed / max(self._seconds, 1e-9)

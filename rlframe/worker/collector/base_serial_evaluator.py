@@ -62,22 +62,21 @@ class ISerialEvaluator(Configurable, Resettable):
     policy_face = 'eval_mode'
     config: dict[str, Any] = dict(
         eval_freq=Field(
-            1000, int, '[1, inf)', 'train iterations', 'between two evaluations', may_change=True
+            1000, range='[1, inf)', unit='train iterations', doc='between two evaluations', may_change=True
         ),
         n_episode=Field(
             None,
-            int,
-            '[1, inf)',
-            'episodes',
-            'of one evaluation; set by env.n_evaluator_episode',
+            type=int,
+            range='[1, inf)',
+            unit='episodes',
+            doc='of one evaluation; set by env.n_evaluator_episode',
             may_change=True,
         ),
         stop_value=Field(
             None,
-            float,
-            '',
-            "return in the env's own unit",
-            'mean that ends training; set by env.stop_value',
+            type=float,
+            unit="return in the env's own unit",
+            doc='mean that ends training; set by env.stop_value',
             may_change=True,
         ),
         **EVALUATOR_OPTIONS,

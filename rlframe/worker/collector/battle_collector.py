@@ -29,11 +29,7 @@ class PlayerCollector(SerialCollector):
 
     config = dict(
         record=Field(
-            None,
-            list,
-            '',
-            '',
-            'for each player, whether its moves are returned; None: of all players',
+            None, type=list, doc='for each player, whether its moves are returned; None: of all players'
         ),
     )
 
@@ -113,16 +109,19 @@ class BattleSampleSerialCollector(PlayerCollector, SampleSerialCollector):
         past_selves=dict(
             snapshot_freq=Field(
                 None,
-                int,
-                '[1, inf)',
-                'train iterations',
-                'between two snapshots of the policy that it plays against; None: it plays with itself only',
+                type=int,
+                range='[1, inf)',
+                unit='train iterations',
+                doc='between two snapshots of the policy that it plays against; None: it plays with itself only',
             ),
             keep=Field(
-                10, int, '[1, inf)', 'snapshots', 'that are kept, the newest; each is a network in memory'
+                10,
+                range='[1, inf)',
+                unit='snapshots',
+                doc='that are kept, the newest; each is a network in memory',
             ),
             newest_share=Field(
-                0.5, float, '[0, 1]', '', 'share of games in which it plays with itself as it is'
+                0.5, range='[0, 1]', doc='share of games in which it plays with itself as it is'
             ),
         )
     )

@@ -32,10 +32,7 @@ class BattleInteractionSerialEvaluator(InteractionSerialEvaluator):
     config = dict(
         opponent=Field(
             'random',
-            str,
-            '',
-            '',
-            "who plays against the policy in a training run: 'random' legal actions, or 'self'",
+            doc="who plays against the policy in a training run: 'random' legal actions, or 'self'",
             choices=('random', 'self'),
             may_change=True,
         ),

@@ -43,17 +43,7 @@ class DatasetSerialCollector(ISerialCollector):
         progress: Counters shared with the other workers; its own if not given.
     """
 
-    config = dict(
-        data=Field(
-            None,
-            object,
-            '',
-            '',
-            DATA_FORMS,
-            may_change=True,
-            reaches='code',
-        )
-    )
+    config = dict(data=Field(None, type=object, doc=DATA_FORMS, may_change=True, reaches='code'))
 
     def __init__(  # noqa: PLR0913  # those of every collector
         self,

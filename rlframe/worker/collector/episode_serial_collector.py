@@ -31,11 +31,9 @@ class EpisodeSerialCollector(SerialCollector):
 
     config = dict(
         get_train_sample=Field(
-            False, bool, '', '', 'return training samples, made of each episode, instead of episodes'
+            False, doc='return training samples, made of each episode, instead of episodes'
         ),
-        reward_shaping=Field(
-            False, bool, '', '', "give each episode to the policy's attribute `reward_shaping` first"
-        ),
+        reward_shaping=Field(False, doc="give each episode to the policy's attribute `reward_shaping` first"),
     )
 
     def collect(

@@ -84,25 +84,27 @@ class MetricSerialEvaluator(ISerialEvaluator):
 
     config = dict(
         eval_freq=50,
-        n_episode=Field(None, int, '[1, inf)', 'episodes', 'has no effect: all data of the loader are used'),
+        n_episode=Field(
+            None,
+            type=int,
+            range='[1, inf)',
+            unit='episodes',
+            doc='has no effect: all data of the loader are used',
+        ),
         stop_value=Field(
             None,
-            object,
-            '',
-            '',
-            'score that ends training, such as an accuracy of 0.99; None: nothing',
+            type=object,
+            doc='score that ends training, such as an accuracy of 0.99; None: nothing',
             may_change=True,
         ),
         data=Field(
             None,
-            object,
-            '',
-            '',
-            f'held-out records to score by: {DATA_FORMS}',
+            type=object,
+            doc=f'held-out records to score by: {DATA_FORMS}',
             may_change=True,
             reaches='code',
         ),
-        batch_size=Field(1024, int, '[1, inf)', 'rows', 'answered at a time', may_change=True),
+        batch_size=Field(1024, range='[1, inf)', unit='rows', doc='answered at a time', may_change=True),
     )
     worst = None
     scores_returns = False

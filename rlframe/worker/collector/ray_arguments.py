@@ -291,7 +291,7 @@ class MakeFromPython:
         seed = incarnation_seed(self._seed, rank, incarnation)
         set_seed(seed)
         torch.set_num_threads(1)
-        section = {**_own(self._collector, rank), 'backend': 'local', 'collect_print_freq': 2**62}
+        section = {**_own(self._collector, rank), 'backend': 'local', 'collect_print_freq': None}
         own = rank if section.get('sync', True) else rank + 1
         face, progress = self.face(self._policy(seed, own, rank)), Progress()
         if isinstance(face, PlainFace):

@@ -103,72 +103,69 @@ def _check_actor(config: Mapping[str, Any]) -> str:
 RAY_OPTIONS: Options = dict(
     backend=Field(
         'local',
-        str,
-        '',
-        '',
-        "where envs are stepped: 'local' is this process, 'ray' are actors, each with envs and a policy of its own",
+        doc="where envs are stepped: 'local' is this process, 'ray' are actors, each with envs and a policy of its own",
         choices=('local', 'ray'),
         may_change=True,
         reaches='process',
     ),
-    num_collectors=Field(1, int, '[1, inf)', 'actors', 'that collect, each in env.collector_env_num envs'),
+    num_collectors=Field(
+        1, range='[1, inf)', unit='actors', doc='that collect, each in env.collector_env_num envs'
+    ),
     sync=Field(
-        True,
-        bool,
-        '',
-        '',
-        'whether each round waits for the share of every actor; else it takes what is ready first',
+        True, doc='whether each round waits for the share of every actor; else it takes what is ready first'
     ),
     update_after_each_batch=Field(
-        True, bool, '', '', 'whether each request brings the newest weights', may_change=True
+        True, doc='whether each request brings the newest weights', may_change=True
     ),
     max_weight_update_interval=Field(
         -1,
-        int,
-        '[-1, inf)',
-        'batches',
-        'of one actor, after which it gets the newest weights in any case; -1: no limit',
+        range='[-1, inf)',
+        unit='batches',
+        doc='of one actor, after which it gets the newest weights in any case; -1: no limit',
         may_change=True,
     ),
     max_in_flight=Field(
-        1, int, '[1, inf)', 'requests', 'that each actor has to do at a time, without sync', may_change=True
+        1,
+        range='[1, inf)',
+        unit='requests',
+        doc='that each actor has to do at a time, without sync',
+        may_change=True,
     ),
     max_staleness=Field(
         None,
-        int,
-        '[0, inf)',
-        'versions of the weights',
-        'by which a batch may be behind; an older one is thrown away and counted; None: no limit',
+        type=int,
+        range='[0, inf)',
+        unit='versions of the weights',
+        doc='by which a batch may be behind; an older one is thrown away and counted; None: no limit',
         may_change=True,
     ),
     collect_timeout=Field(
         600.0,
-        float,
-        '(0, inf)',
-        'seconds',
-        'that an actor has for what it is asked; then another one takes its place',
+        range='(0, inf)',
+        unit='seconds',
+        doc='that an actor has for what it is asked; then another one takes its place',
         may_change=True,
     ),
     start_timeout=Field(
-        120.0, float, '(0, inf)', 'seconds', 'that an actor has to start, with its envs', may_change=True
+        120.0,
+        range='(0, inf)',
+        unit='seconds',
+        doc='that an actor has to start, with its envs',
+        may_change=True,
     ),
     max_actor_restarts=Field(
         5,
-        int,
-        '[0, inf)',
-        'restarts',
-        'of all actors together within restart_window; one more loss ends the run',
+        range='[0, inf)',
+        unit='restarts',
+        doc='of all actors together within restart_window; one more loss ends the run',
         may_change=True,
     ),
     restart_window=Field(
-        600.0, float, '(0, inf)', 'seconds', 'over which max_actor_restarts counts', may_change=True
+        600.0, range='(0, inf)', unit='seconds', doc='over which max_actor_restarts counts', may_change=True
     ),
     ray_init_config=Field(
         {},
-        dict,
-        '',
-        '',
-        'arguments of ray.init, such as address; used where Ray is not running',
+        doc='arguments of ray.init, such as address; used where Ray is not running',
         check=check_init,
         may_change=True,
         reaches='process',
@@ -176,10 +173,8 @@ RAY_OPTIONS: Options = dict(
     ),
     remote_configs=Field(
         {},
-        (dict, list),
-        '',
-        '',
-        'resources of an actor, such as num_cpus (1) and num_gpus (0), or a list with one dict for each',
+        type=(dict, list),
+        doc='resources of an actor, such as num_cpus (1) and num_gpus (0), or a list with one dict for each',
         may_change=True,
         reaches='process',
         harmless=are_plain_actors,
@@ -190,27 +185,22 @@ RAY_OPTIONS: Options = dict(
 EVALUATOR_OPTIONS: Options = dict(
     backend=Field(
         'local',
-        str,
-        '',
-        '',
-        "where the policy is evaluated: 'local' is this process, and training waits; 'ray' is an actor, beside training",
+        doc="where the policy is evaluated: 'local' is this process, and training waits; 'ray' is an actor, beside training",
         choices=('local', 'ray'),
         reaches='process',
     ),
     max_pending=Field(
         2,
-        int,
-        '[1, inf)',
-        'evaluations',
-        'that an actor may have to do before training waits for it',
+        range='[1, inf)',
+        unit='evaluations',
+        doc='that an actor may have to do before training waits for it',
         may_change=True,
     ),
     eval_timeout=Field(
         1800.0,
-        float,
-        '(0, inf)',
-        'seconds',
-        'that an actor has for an evaluation; then another one takes its place and repeats it',
+        range='(0, inf)',
+        unit='seconds',
+        doc='that an actor has for an evaluation; then another one takes its place and repeats it',
         may_change=True,
     ),
     **{
@@ -219,10 +209,7 @@ EVALUATOR_OPTIONS: Options = dict(
     },
     remote_config=Field(
         {},
-        dict,
-        '',
-        '',
-        'resources of the actor, such as num_cpus (1) and num_gpus (0)',
+        doc='resources of the actor, such as num_cpus (1) and num_gpus (0)',
         check=_check_actor,
         may_change=True,
         reaches='process',

@@ -48,21 +48,25 @@ class BaseLearner(Configurable):
 
     config = dict(
         train_iterations=Field(
-            10**9, int, '[1, inf)', 'train iterations', 'that start() does', may_change=True
+            10**9,
+            type=int,
+            range='[1, inf)',
+            unit='train iterations',
+            doc='that start() does',
+            may_change=True,
         ),
         dataloader=dict(
             num_workers=Field(
                 0,
-                int,
-                '[0, 1]',
-                'threads',
-                'that fetch batches ahead of start(); 0 fetches in line',
+                range='[0, 1]',
+                unit='threads',
+                doc='that fetch batches ahead of start(); 0 fetches in line',
                 may_change=True,
             )
         ),
-        log_policy=Field(True, bool, '', '', 'whether to log the network', may_change=True),
-        is_multitask_pipeline=Field(False, bool, '', '', 'whether every rank logs', may_change=True),
-        only_monitor_rank0=Field(True, bool, '', '', 'whether only rank 0 logs', may_change=True),
+        log_policy=Field(True, doc='whether to log the network', may_change=True),
+        is_multitask_pipeline=Field(False, doc='whether every rank logs', may_change=True),
+        only_monitor_rank0=Field(True, doc='whether only rank 0 logs', may_change=True),
         hook=Field(
             dict(
                 load_ckpt_before_run='',
@@ -70,10 +74,8 @@ class BaseLearner(Configurable):
                 save_ckpt_after_iter=10000,
                 save_ckpt_after_run=True,
             ),
-            dict,
-            '',
-            '',
-            'hooks, as build_learner_hook_by_cfg reads them',
+            type=dict,
+            doc='hooks, as build_learner_hook_by_cfg reads them',
             check=check_hooks,
             may_change=True,
             reaches='code',

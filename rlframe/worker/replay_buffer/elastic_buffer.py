@@ -32,10 +32,12 @@ class ElasticReplayBuffer(NaiveReplayBuffer):
     config = dict(
         set_buffer_size=Field(
             None,
-            object,
+            type=object,
             unit='items',
-            doc="Function of the env step that says how many of the newest items are sampled, or 'module:function'; None:"
-            ' all',
+            doc=(
+                "Function of the env step that says how many of the newest items are sampled, or 'module:function'; None:"
+                ' all'
+            ),
             check=_check_function,
             reaches='code',
         ),

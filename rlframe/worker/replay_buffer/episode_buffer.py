@@ -35,10 +35,10 @@ class EpisodeReplayBuffer(NaiveReplayBuffer):
         replay_buffer_size=Field(10000, range='[1, inf)', unit='episodes', doc='Largest number of episodes'),
         max_env_steps=Field(
             None,
-            int,
-            '[1, inf)',
-            'env steps',
-            'Largest total over all episodes, allocated by the first push; None: no limit',
+            type=int,
+            range='[1, inf)',
+            unit='env steps',
+            doc='Largest total over all episodes, allocated by the first push; None: no limit',
         ),
     )
 
