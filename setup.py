@@ -5,7 +5,7 @@ from pathlib import Path
 from setuptools import find_packages, setup
 
 VERSION = (
-    Path('rlframe/__init__.py').read_text(encoding='utf-8').partition("__version__ = '")[2].partition("'")[0]
+    Path('rlframe/_version.py').read_text(encoding='utf-8').partition("__version__ = '")[2].partition("'")[0]
 )
 
 EXTRAS = {

@@ -21,10 +21,10 @@ from time import perf_counter
 import numpy as np
 import torch
 
-from rlframe.build import make_collector, make_collector_env, make_env, make_factory, make_policy
 from rlframe.config import compile_config
 from rlframe.data import Batch, EnvSpec
 from rlframe.pipeline import SerialPipeline
+from rlframe.pipeline.build import make_collector, make_collector_env, make_env, make_factory, make_policy
 from rlframe.policy import create_policy
 from rlframe.registry import BUFFER_REGISTRY, ENV_MANAGER_REGISTRY
 

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rlframe import moved
+from rlframe._version import __version__
+
 if TYPE_CHECKING:
     from pathlib import Path
 
     from rlframe.export import LoadedPolicy
 
-__version__ = '0.1.0'
-
 __all__ = ['__version__', 'load']
+
+moved.accept_old_names()
 
 
 def load(

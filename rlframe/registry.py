@@ -210,8 +210,8 @@ ENV_MANAGER_REGISTRY = Registry(
         'envs',
         base='env_manager',
         gym_vector='vector_env',
-        subprocess='subprocess_manager',
-        async_subprocess='async_manager',
+        subprocess='workers.subprocess_manager',
+        async_subprocess='workers.async_manager',
         env_pool='pool_manager',
     ),
 )
@@ -249,22 +249,22 @@ MODEL_REGISTRY = Registry(
 SERIAL_COLLECTOR_REGISTRY = Registry(
     'serial collector',
     _in(
-        'worker.collector',
-        sample='serial_collector',
-        episode='episode_serial_collector',
-        dataset='dataset_collector',
-        sample_1v1='battle_collector',
-        episode_1v1='battle_collector',
+        'worker',
+        sample='collector.serial_collector',
+        episode='collector.episode_serial_collector',
+        dataset='collector.dataset_collector',
+        sample_1v1='players.battle_collector',
+        episode_1v1='players.battle_collector',
     ),
 )
 """Turns env steps into training samples."""
 SERIAL_EVALUATOR_REGISTRY = Registry(
     'serial evaluator',
     _in(
-        'worker.collector',
-        interaction='serial_evaluator',
-        battle_interaction='battle_evaluator',
-        metric='metric_evaluator',
+        'worker',
+        interaction='evaluator.serial_evaluator',
+        battle_interaction='players.battle_evaluator',
+        metric='evaluator.metric_evaluator',
     ),
 )
 """Measures a policy."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from checkpoint_helpers import forge
 
-from rlframe.utils.checkpoint.manifest import write_text
+from rlframe.checkpoint.manifest import write_text
 
 
 def _truncated(run: Path) -> None:

@@ -10,15 +10,15 @@ import numpy as np
 from gymnasium import spaces
 from space_envs import SpaceEnv
 
-from rlframe import build, config
+from rlframe import config
+from rlframe.checkpoint import find_checkpoint, load_checkpoint
 from rlframe.data import Array, Batch
 from rlframe.envs.env_manager import BaseEnvManager
 from rlframe.envs.gym_env import GymEnvFactory
-from rlframe.pipeline import SerialPipeline
+from rlframe.pipeline import SerialPipeline, build
 from rlframe.policy import Policy
-from rlframe.policy.random_policy import random_opponent
+from rlframe.policy.acting.random_policy import random_opponent
 from rlframe.registry import POLICY_REGISTRY, import_modules
-from rlframe.utils.checkpoint import find_checkpoint, load_checkpoint
 
 
 class WideEnv(gymnasium.Env):

@@ -10,13 +10,16 @@ from unittest import mock
 
 import numpy as np
 
+from rlframe.backend.ray import publisher as ray_publisher
+from rlframe.backend.ray.actors import calls as ray_calls
+from rlframe.backend.ray.actors import losses as ray_losses
+from rlframe.backend.ray.actors import pool as ray_pool
+from rlframe.backend.ray.actors import session as ray_session
+from rlframe.backend.ray.actors.actor import Facts, Header, Request
+from rlframe.backend.ray.actors.options import RAY_OPTIONS
+from rlframe.backend.ray.actors.pool import ActorPool
 from rlframe.data import Batch
-from rlframe.utils import ray_session
 from rlframe.utils.field import defaults_of
-from rlframe.worker.collector import ray_calls, ray_losses, ray_pool, ray_publisher
-from rlframe.worker.collector.ray_actor import Facts, Header, Request
-from rlframe.worker.collector.ray_options import RAY_OPTIONS
-from rlframe.worker.collector.ray_pool import ActorPool
 
 NEVER = float('inf')
 

@@ -15,7 +15,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from rlframe.envs.async_manager import AsyncSubprocessEnvManager
+from rlframe.envs.workers.async_manager import AsyncSubprocessEnvManager
 
 
 class OwnError(Exception):

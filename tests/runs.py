@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rlframe.utils.checkpoint import load_checkpoint
+from rlframe.checkpoint import load_checkpoint
 
 ROOT = Path(__file__).parents[1]
 Run = Callable[..., tuple[int, str, str]]

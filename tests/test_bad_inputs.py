@@ -22,7 +22,8 @@ from bad_runs import EDITS
 from fakes import config_pair, counting_manager
 from runs import DQN, ROOT
 
-from rlframe import errors, pipeline
+from rlframe import errors
+from rlframe.checkpoint import save_checkpoint
 from rlframe.entry.__main__ import main
 from rlframe.errors import (
     ActionError,
@@ -31,10 +32,10 @@ from rlframe.errors import (
     RegistryError,
     SerializationError,
 )
+from rlframe.pipeline import serial as pipeline
 from rlframe.pipeline import serial_pipeline
 from rlframe.registry import POLICY_REGISTRY
-from rlframe.utils import run_folder
-from rlframe.utils.checkpoint import save_checkpoint
+from rlframe.run import run_folder
 
 
 @pytest.fixture(scope='module')

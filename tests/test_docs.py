@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from rlframe import pipeline
 from rlframe.entry.__main__ import main
+from rlframe.pipeline import serial as pipeline
 from rlframe.registry import REGISTRIES
 
 ROOT = Path(__file__).parents[1]

@@ -9,32 +9,76 @@ from pathlib import Path
 
 import pytest
 
+from rlframe.moved import MOVED
+
 ROOT = Path(__file__).parents[1] / 'rlframe'
 FILES = sorted(ROOT.rglob('*.py'))
+BASE = ('errors', 'registry', 'utils', 'safety', '_version')
 MAY_IMPORT = {
-    'registry': {'errors'},
-    'errors': set(),
-    'utils': {'utils', 'errors', 'registry'},
-    'data': {'data', 'utils', 'errors', 'registry'},
-    'model': {'model', 'data', 'utils', 'errors', 'registry'},
-    'envs': {'envs', 'data', 'utils', 'errors', 'registry'},
-    'policy': {'policy', 'model', 'data', 'utils', 'errors', 'registry'},
-    'export': {'export', 'build', 'config', 'policy', 'model', 'data', 'utils', 'errors', 'registry'},
-    'worker.collector': {'worker.collector', 'data', 'utils', 'errors', 'registry'},
-    'worker.learner': {'worker.learner', 'data', 'utils', 'errors', 'registry'},
-    'worker.replay_buffer': {'worker.replay_buffer', 'data', 'utils', 'errors', 'registry'},
-}
+    'errors': (),
+    '_version': (),
+    'moved': (),
+    'registry': ('errors',),
+    'utils': ('errors', 'registry'),
+    'safety': ('errors', 'utils'),
+    'run': BASE,
+    'data': BASE,
+    'checkpoint': BASE,
+    'model': (*BASE, 'data'),
+    'envs.checks': (*BASE, 'data'),
+    'envs.state': (*BASE, 'data', 'checkpoint'),
+    'envs': (*BASE, 'data', 'run', 'envs.checks', 'envs.state'),
+    'envs.workers': (*BASE, 'data', 'envs', 'envs.checks', 'envs.state'),
+    'policy.learning': (*BASE, 'data', 'checkpoint'),
+    'policy.acting': (*BASE, 'data', 'policy.learning'),
+    'policy': (*BASE, 'data', 'checkpoint', 'model', 'policy.acting', 'policy.learning'),
+    'worker': BASE,
+    'worker.collector': (*BASE, 'data', 'run'),
+    'worker.evaluator': (*BASE, 'data', 'run', 'worker.collector'),
+    'worker.players': (*BASE, 'data', 'run', 'worker.collector', 'worker.evaluator'),
+    'worker.learner': (*BASE, 'data', 'run', 'checkpoint'),
+    'worker.replay_buffer': (*BASE, 'data', 'checkpoint'),
+    'worker.coordinator': BASE,
+    'config': (*BASE, 'run', 'checkpoint'),
+    'backend.ray.actors': (*BASE, 'data', 'run'),
+    'backend.ray': (*BASE, 'data', 'run', 'backend.ray.actors', 'worker.collector', 'worker.evaluator', 'worker.players'),
+    'backend.ray.constructor': (*BASE, 'data', 'run', 'backend.ray.actors', 'backend.ray', 'worker.collector'),
+    'pipeline': (
+        *BASE, 'data', 'run', 'checkpoint', 'config', 'policy', 'policy.acting', 'policy.learning', 'worker', 'worker.players',
+        'backend.ray', 'backend.ray.actors',
+    ),
+    'export': (*BASE, 'data', 'run', 'checkpoint', 'config', 'model', 'policy', 'policy.learning', 'pipeline'),
+    'tune': (*BASE, 'data', 'run', 'checkpoint', 'config', 'pipeline', 'export', 'backend.ray.actors'),
+    'entry': (*BASE, 'run', 'checkpoint', 'config', 'pipeline', 'export', 'tune', 'backend.ray.actors', 'worker.collector'),
+    '': ('_version', 'moved', 'export'),
+}  # fmt: skip
+"""Rooms, and those that each may import, inside functions too; none may import one that imports it."""
+MOST_FILES = 15
+"""In one room, its ``__init__.py`` not counted."""
 
 
-def layer_of(module: str) -> str:
-    """Returns 'data' for 'rlframe.data.batch', 'worker.learner' for a module in there."""
-    parts = module.split('.')[1:]
-    return '.'.join(parts[: 2 if parts[:1] == ['worker'] else 1])
+def module_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix('').parts
+    return '.'.join(parts[:-1] if parts[-1] == '__init__' else parts)
 
 
-def imports(path: Path) -> list[str]:
+MODULES = {module_of(path): path for path in FILES}
+
+
+def room_of(module: str) -> str:
+    """Returns 'worker.learner' for a module in there; modules that lie beside the rooms are rooms of their own."""
+    is_package = MODULES[module].name == '__init__.py'
+    return module if is_package or '.' not in module else module.rpartition('.')[0]
+
+
+def imported(path: Path) -> list[str]:
+    """Returns the names that a file imports, but for those that only type checkers read."""
+    tree = ast.parse(path.read_text(encoding='utf-8'))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == 'TYPE_CHECKING':
+            node.body = []
     found = []
-    for node in ast.walk(ast.parse(path.read_text(encoding='utf-8'))):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -44,21 +88,70 @@ def imports(path: Path) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize('layer', MAY_IMPORT)
-def test_imports_go_leftwards_only(layer: str) -> None:
-    for path in FILES:
-        module = '.'.join(path.relative_to(ROOT.parent).with_suffix('').parts)
-        if layer_of(module) == layer:
-            for name in imports(path):
-                if name.startswith('rlframe.') and name != 'rlframe.__version__':
-                    assert layer_of(name) in MAY_IMPORT[layer], f'{module} imports {name}'
+def needed(path: Path) -> set[str]:
+    """Returns the modules of rlframe that a file imports."""
+    found = set()
+    for name in imported(path):
+        package, _, module = name.partition('.')
+        if package == 'rlframe':
+            while module not in MODULES:
+                module = module.rpartition('.')[0]
+            found.add(module)
+    return found - {module_of(path)}
 
 
-def test_only_files_named_after_ray_import_it_and_nobody_prints_or_grows_too_long() -> None:
+GRAPH = {module: needed(path) for module, path in MODULES.items()}
+
+
+def test_rooms_import_downwards_only() -> None:
+    for module, others in GRAPH.items():
+        for other in others:
+            here, there = room_of(module), room_of(other)
+            assert there == here or there in MAY_IMPORT[here], f'{module} imports {other}'
+    order: list[str] = []
+    while len(order) < len(MAY_IMPORT):
+        ready = [
+            room for room, below in MAY_IMPORT.items() if room not in order and set(below) <= {*order, room}
+        ]
+        assert ready, f'rooms that import each other: {sorted(MAY_IMPORT.keys() - set(order))}'
+        order += ready
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    left = dict(GRAPH)
+    while ends := [module for module, others in left.items() if not others & left.keys()]:
+        for module in ends:
+            del left[module]
+    assert not left, f'in a circle, or above one: {sorted(left)}'
+
+
+def test_rooms_stay_small() -> None:
+    for folder in {path.parent for path in FILES}:
+        assert len([path for path in folder.glob('*.py') if path.name != '__init__.py']) <= MOST_FILES, folder
+
+
+def test_modules_that_moved_are_found_by_their_old_names() -> None:
+    for old, new in MOVED.items():
+        assert old not in MODULES and new in MODULES, old
+    code = (
+        'import warnings; warnings.simplefilter("always")\n'
+        'with warnings.catch_warnings(record=True) as told:\n'
+        '    from rlframe.utils.checkpoint import load_checkpoint\n'
+        '    import rlframe.utils.checkpoint\n'
+        'import rlframe.checkpoint\n'
+        'assert rlframe.checkpoint.load_checkpoint is load_checkpoint\n'
+        'print([str(one.message) for one in told], {one.category.__name__ for one in told})'
+    )
+    done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, cwd=ROOT.parent)
+    told = 'rlframe.utils.checkpoint moved to rlframe.checkpoint: import it from there'
+    assert done.stdout == f"[{told!r}] {{'FutureWarning'}}\n", done.stdout + done.stderr
+
+
+def test_only_the_rooms_of_ray_and_tune_import_ray_and_nobody_prints_or_grows_too_long() -> None:
     for path in FILES:
         text = path.read_text(encoding='utf-8')
-        may_import_ray = path.name.startswith('ray_') or path.parent.name == 'tune'
-        assert may_import_ray or not any(i.split('.')[0] == 'ray' for i in imports(path)), path
+        may_import_ray = {'ray', 'tune'} & set(path.relative_to(ROOT).parts)
+        assert may_import_ray or not any(name.split('.')[0] == 'ray' for name in imported(path)), path
         assert len(text.splitlines()) <= 400, path
         calls = [node.func for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
         assert not any(isinstance(func, ast.Name) and func.id == 'print' for func in calls), path
@@ -78,10 +171,10 @@ RUNS_CODE = {
     'pickle.load': (),
     'pickle.loads': ('utils/serialize.py',),
     'from_bytes': (
-        'envs/env_worker.py',
-        'envs/worker_group.py',
-        'envs/worker_pool.py',
-        'worker/collector/ray_actor.py',
+        'envs/workers/env_worker.py',
+        'envs/workers/worker_group.py',
+        'envs/workers/worker_pool.py',
+        'backend/ray/actors/actor.py',
     ),
     'torch.load': (),
     'yaml.load': (),

@@ -12,8 +12,8 @@ from rlframe.config.tree import Tree, section_at, user_tree
 from rlframe.config.trust import Data
 from rlframe.config.writer import config_data
 from rlframe.errors import ConfigError
+from rlframe.safety.secrets import REDACTED
 from rlframe.utils.resolved_config import ResolvedConfig
-from rlframe.utils.secrets import REDACTED
 
 FREE = ('exp_name', 'import_names')
 """Last parts of keys that say nothing about how training goes."""

@@ -20,8 +20,8 @@ from rlframe.config.rules import cross_errors, cross_warnings
 from rlframe.config.schema import drop_replaced_defaults, find_schema
 from rlframe.config.tree import COMPONENTS, Tree, section_at, set_path, user_tree
 from rlframe.errors import ConfigError, ConfigErrors, ConfigWarning
+from rlframe.safety.secrets import redacted_keys
 from rlframe.utils.field import REQUIRED, Field, Options, ResolvedConfig, check_values, to_plain
-from rlframe.utils.secrets import redacted_keys
 
 FORWARDED = {
     'policy.eval.evaluator.n_episode': 'env.n_evaluator_episode',

@@ -18,8 +18,8 @@ from easydict import EasyDict
 
 from rlframe.config.tree import check_keys
 from rlframe.errors import ConfigError, ConfigErrors, MissingDependencyError
-from rlframe.utils import strict_json
-from rlframe.utils.limits import check_limit, remedy_of
+from rlframe.safety import strict_json
+from rlframe.safety.limits import check_limit, remedy_of
 from rlframe.utils.resolved_config import to_plain
 
 NAMES = ('main_config', 'create_config')

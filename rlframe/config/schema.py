@@ -10,9 +10,9 @@ from typing import Any
 from rlframe.config.tree import COMPONENTS, SECTIONS, Component, Tree, plain_type, section_at, set_path
 from rlframe.errors import ConfigError, RegistryError
 from rlframe.registry import MODEL_REGISTRY, POLICY_REGISTRY, REGISTRIES, import_modules, is_list_of_names
+from rlframe.run.stall import STALL_TIMEOUT
 from rlframe.utils.checkpoint_options import CHECKPOINT_FIELDS
 from rlframe.utils.field import Field, Options, as_fields, merge_fields
-from rlframe.utils.stall import STALL_TIMEOUT
 
 
 def _check_exp_name(name: str) -> str:

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rlframe.utils.private_file import write_private
-from rlframe.utils.secrets import redacted
-from rlframe.utils.strict_json import to_tagged
+from rlframe.safety.private_file import write_private
+from rlframe.safety.secrets import redacted
+from rlframe.safety.strict_json import to_tagged
 
 
 class _Code:

@@ -11,8 +11,8 @@ import numpy as np
 from rlframe.data.observation import fields_of
 from rlframe.data.timestep import Array
 from rlframe.errors import IncompatibleError
+from rlframe.safety.limits import check_limit
 from rlframe.utils.lazy import LazyModule
-from rlframe.utils.limits import check_limit
 
 if TYPE_CHECKING:
     import gymnasium

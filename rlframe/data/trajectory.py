@@ -13,7 +13,7 @@ import numpy as np
 
 from rlframe.data.batch import Batch
 from rlframe.data.timestep import Array, BoolArray, IntArray
-from rlframe.utils.checkpoint.schema import FLAG, array, check_state, dict_of, part, rows
+from rlframe.utils.schema import FLAG, array, check_state, dict_of, part, rows
 
 Columns = dict[str, Array]
 

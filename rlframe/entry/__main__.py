@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from rlframe import __version__
+from rlframe._version import __version__
 from rlframe.entry.import_path import set_import_path
 from rlframe.entry.saying import tell_what_is_trusted
 from rlframe.entry.tune_options import add_tune, check_tune
@@ -169,7 +169,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if getattr(args, 'trust', False):
             tell_what_is_trusted()
         if args.verb == 'train':
-            from rlframe.utils.exit_guard import guarded, told
+            from rlframe.run.exit_guard import guarded, told
 
             with told(), guarded():  # a module that is imported from here on may keep os._exit
                 from rlframe.entry.train import train

@@ -14,10 +14,10 @@ from rich.live import Live
 from rich.logging import RichHandler
 from rich.text import Text
 
-from rlframe.ending import BUDGETS, NO_BUDGET
+from rlframe.pipeline.ending import BUDGETS, NO_BUDGET
 
 if TYPE_CHECKING:
-    from rlframe.pipeline import SerialPipeline
+    from rlframe.pipeline.serial import SerialPipeline
 
 LIVE_SECONDS, PLAIN_SECONDS = 0.2, 5.0
 """Seconds between two updates of the live line, and between two plain lines."""

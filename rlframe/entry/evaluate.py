@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from rlframe import build, config
+from rlframe import config
+from rlframe.checkpoint import find_checkpoint, load_checkpoint
 from rlframe.errors import ConfigError, ConfigWarning, MissingDependencyError
+from rlframe.pipeline import build
 from rlframe.registry import SERIAL_EVALUATOR_REGISTRY
-from rlframe.utils.checkpoint import find_checkpoint, load_checkpoint
 from rlframe.utils.field import ResolvedConfig
 from rlframe.utils.seed import SCORE, env_seed, set_seed
 from rlframe.worker.collector.episode_limit import EpisodeLimit

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rlframe.errors import CheckpointError
 
 if TYPE_CHECKING:
-    from rlframe.utils.checkpoint.manifest import Manifest
+    from rlframe.checkpoint.manifest import Manifest
 
 
 def set_import_path(args: argparse.Namespace) -> None:
@@ -44,9 +44,9 @@ def _is_foreign(args: argparse.Namespace) -> bool:
 
 def _manifest(path: Path, is_resumed: bool) -> Manifest:
     """Reads the manifest of the checkpoint at a path; for a resumed run, of the newest checkpoint."""
-    from rlframe.utils.checkpoint import find_checkpoint
-    from rlframe.utils.checkpoint.manifest import read_manifest
-    from rlframe.utils.checkpoint.read import RESUMABLE, manifests_in, newest_first
+    from rlframe.checkpoint import find_checkpoint
+    from rlframe.checkpoint.manifest import read_manifest
+    from rlframe.checkpoint.read import RESUMABLE, manifests_in, newest_first
 
     if is_resumed:
         found, _ = manifests_in(path / 'ckpt' if (path / 'ckpt').is_dir() else path, RESUMABLE)

@@ -8,7 +8,7 @@ import sys
 from types import FrameType
 from typing import Any
 
-from rlframe.utils.exit_guard import hard_exit
+from rlframe.run.exit_guard import hard_exit
 
 SHOW_CURSOR = b'\x1b[?25h\n'
 """Undoes what a live line did to the terminal."""

@@ -16,19 +16,19 @@ from typing import TYPE_CHECKING, Any
 from rlframe import config
 from rlframe.config import compile_config
 from rlframe.config.reader import read_config
-from rlframe.ending import nothing_left
 from rlframe.entry.saying import say, short_path
 from rlframe.entry.stop import StopSignal
 from rlframe.errors import ConfigWarning
+from rlframe.pipeline.ending import nothing_left
+from rlframe.safety.trust_key import has_key
 from rlframe.utils.field import ResolvedConfig
-from rlframe.utils.trust_key import has_key
 
 STDLIB = str(Path(os.__file__).parent)
 """First entry of ``sys.path`` that every process has; entries before it belong to this process or shell."""
 
 if TYPE_CHECKING:
-    from rlframe.pipeline import SerialPipeline
-    from rlframe.resume import Pair, Resumption
+    from rlframe.pipeline.resume import Pair, Resumption
+    from rlframe.pipeline.serial import SerialPipeline
 
 AUTO = 'auto'
 """What ``--resume`` takes for the newest run of the config."""
@@ -56,7 +56,7 @@ def train(args: argparse.Namespace) -> int:
 def _resume(
     path: str | Path, pair: Pair | None, args: argparse.Namespace, given: Mapping[str, Any]
 ) -> Resumption:
-    from rlframe.resume import resume
+    from rlframe.pipeline.resume import resume
 
     return resume(path, pair, overrides=args.overrides, trust=args.trust, **given)
 
@@ -65,7 +65,7 @@ def _newest_run(
     cfg: ResolvedConfig, pair: Pair, args: argparse.Namespace, given: Mapping[str, Any]
 ) -> Resumption | None:
     """Returns where the newest run of this config goes on; None where there is none, so that a new one begins."""
-    from rlframe.resume import newest_run
+    from rlframe.pipeline.resume import newest_run
 
     folder = newest_run(cfg, args.exp_name)
     return None if folder is None else _resume(folder, pair, args, given)
@@ -73,7 +73,7 @@ def _newest_run(
 
 def _again(cfg: ResolvedConfig, args: argparse.Namespace) -> Path | None:
     """Returns the folder of a run of this config that ended before its first checkpoint, None if there is none."""
-    from rlframe.resume import unbegun_run
+    from rlframe.pipeline.resume import unbegun_run
 
     folder = unbegun_run(cfg, args.exp_name)
     if folder is None:
@@ -107,8 +107,8 @@ def run(
         again: Existing folder of a run that starts again.
     """
     from rlframe.entry.display import Display
-    from rlframe.pipeline import SerialPipeline
-    from rlframe.utils.run_folder import named_folder
+    from rlframe.pipeline.serial import SerialPipeline
+    from rlframe.run.run_folder import named_folder
 
     start = perf_counter()
     folder: Path | Callable[[], Path] | None = resumption.folder if resumption else again
@@ -139,8 +139,8 @@ def run(
 
 def _launch_line(pipeline: SerialPipeline) -> str:
     """Says what the run will take."""
-    from rlframe import build
-    from rlframe.utils.checkpoint import describe_cost
+    from rlframe.checkpoint import describe_cost
+    from rlframe.pipeline import build
 
     cfg, spec = pipeline.cfg, pipeline.factory.spec
     size = build.buffer_nbytes(cfg, spec)

@@ -34,7 +34,7 @@ def tune(args: argparse.Namespace) -> int:
     """Does what the command line asks for and returns the exit code."""
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    from rlframe.utils.ray_session import check_installed, disconnect
+    from rlframe.backend.ray.actors.session import check_installed, disconnect
 
     check_installed('tune')
     if not args.debug:

@@ -8,9 +8,9 @@ import gymnasium
 import numpy as np
 
 from rlframe.data.observation import BAD_OBS, pack_into, zero_obs
-from rlframe.envs import contract
 from rlframe.envs.base_env import spec_of
-from rlframe.envs.loose_ends import Habits
+from rlframe.envs.checks import contract
+from rlframe.envs.checks.loose_ends import Habits
 
 if TYPE_CHECKING:
     Env = gymnasium.Env[Any, Any]

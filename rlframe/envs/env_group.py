@@ -11,14 +11,14 @@ import numpy as np
 
 from rlframe.data.observation import BAD_OBS, pack, pack_rows, zero_obs
 from rlframe.data.timestep import Array, BoolArray, EnvSpec, FloatArray, IntArray
-from rlframe.envs import contract
 from rlframe.envs.base_env import MakeEnv, Note, ignore, seed_spaces, spec_of
-from rlframe.envs.env_state import EnvState, Refusal
+from rlframe.envs.checks import contract
+from rlframe.envs.checks.loose_ends import Habits
 from rlframe.envs.faults import FATAL, Fault, crashed, not_made
-from rlframe.envs.loose_ends import Habits
 from rlframe.envs.picture import picture_of
-from rlframe.envs.saved_states import saved_part
 from rlframe.envs.state.classes import MismatchError
+from rlframe.envs.state.env_state import EnvState, Refusal
+from rlframe.envs.state.saved_states import saved_part
 from rlframe.errors import RLFrameError
 
 if TYPE_CHECKING:

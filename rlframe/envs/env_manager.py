@@ -10,13 +10,13 @@ from easydict import EasyDict
 
 from rlframe.data.observation import zero_obs
 from rlframe.data.timestep import NO_INFO, Array, IntArray, TimeStep
-from rlframe.envs import contract
 from rlframe.envs.base_env import EnvFactory, MakeEnv
+from rlframe.envs.checks import contract
 from rlframe.envs.env_group import Answers, Counts, EnvGroup, Group
-from rlframe.envs.env_state import Refusal
 from rlframe.envs.faults import FAULT_FIELDS, SHOWN_CAUSES, Fault, FaultBudget, checkpoint_seed, restart_seed
 from rlframe.envs.interface import IEnvManager as IEnvManager
-from rlframe.envs.saved_states import check_manager_state, saved_part
+from rlframe.envs.state.env_state import Refusal
+from rlframe.envs.state.saved_states import check_manager_state, saved_part
 from rlframe.errors import ActionError, EnvCrashedError, EnvStartError, EnvTimeoutError
 from rlframe.registry import ENV_MANAGER_REGISTRY
 

@@ -19,9 +19,9 @@ from rlframe.errors import (
     RLFrameError,
     StallError,
 )
-from rlframe.utils.checkpoint.schema import TEXT, check_state, list_of
-from rlframe.utils.exit_guard import place_of
+from rlframe.run.exit_guard import place_of
 from rlframe.utils.field import Field, Options
+from rlframe.utils.schema import TEXT, check_state, list_of
 
 logger = logging.getLogger(__name__)
 

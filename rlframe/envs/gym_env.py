@@ -8,7 +8,13 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rlframe.envs.base_env import EnvFactory
-from rlframe.envs.harmless import MINIGRID, NAMESPACES, are_plain_arguments, are_plain_wrappers, is_plain_id
+from rlframe.envs.checks.harmless import (
+    MINIGRID,
+    NAMESPACES,
+    are_plain_arguments,
+    are_plain_wrappers,
+    is_plain_id,
+)
 from rlframe.errors import ConfigError, EnvError, MissingDependencyError
 from rlframe.registry import ENV_REGISTRY, nearest
 from rlframe.utils.field import REQUIRED, Field

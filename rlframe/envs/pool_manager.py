@@ -11,8 +11,8 @@ from easydict import EasyDict
 
 from rlframe.data.observation import zero_obs
 from rlframe.data.timestep import NO_INFO, Array, EnvSpec, IntArray, TimeStep
-from rlframe.envs import contract
 from rlframe.envs.base_env import EnvFactory
+from rlframe.envs.checks import contract
 from rlframe.envs.env_manager import IEnvManager
 from rlframe.envs.faults import checkpoint_seed
 from rlframe.envs.picture import picture_of

@@ -14,15 +14,15 @@ from easydict import EasyDict
 from rlframe.data.action_bounds import check_action_bounds
 from rlframe.data.observation import BAD_OBS, obs_dtype, pack, pack_into
 from rlframe.data.timestep import NO_INFO, Array, EnvSpec, IntArray, TimeStep
-from rlframe.envs import contract
 from rlframe.envs.base_env import EnvFactory, seed_spaces, spec_of
+from rlframe.envs.checks import contract
 from rlframe.envs.env_manager import IEnvManager
-from rlframe.envs.env_state import EnvState, Refusal
 from rlframe.envs.faults import checkpoint_seed, not_made
 from rlframe.envs.picture import picture_of
-from rlframe.envs.saved_states import saved_part
 from rlframe.envs.state import old
 from rlframe.envs.state.classes import MismatchError
+from rlframe.envs.state.env_state import EnvState, Refusal
+from rlframe.envs.state.saved_states import saved_part
 from rlframe.errors import RLFrameError
 from rlframe.registry import ENV_MANAGER_REGISTRY
 from rlframe.utils.field import Field

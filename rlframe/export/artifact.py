@@ -10,9 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rlframe.errors import CheckpointMismatchError, CheckpointNotFoundError, CheckpointWriteError
-from rlframe.utils import strict_json
-from rlframe.utils.checkpoint.files import (
+from rlframe.checkpoint.files import (
     MANIFEST,
     publish_folder,
     read_limited,
@@ -20,7 +18,7 @@ from rlframe.utils.checkpoint.files import (
     staging_folder,
     write_file,
 )
-from rlframe.utils.checkpoint.manifest import (
+from rlframe.checkpoint.manifest import (
     ARTIFACT,
     UNSEALED,
     Manifest,
@@ -29,10 +27,12 @@ from rlframe.utils.checkpoint.manifest import (
     read_sealed,
     write_text,
 )
-from rlframe.utils.checkpoint.read import local_path
-from rlframe.utils.checkpoint.tree import BAD_TREE, Encoder, decode, describe, to_json
+from rlframe.checkpoint.read import local_path
+from rlframe.checkpoint.tree import BAD_TREE, Encoder, decode, describe, to_json
+from rlframe.errors import CheckpointMismatchError, CheckpointNotFoundError, CheckpointWriteError
+from rlframe.safety import strict_json
+from rlframe.safety.limits import remedy_of
 from rlframe.utils.lazy import LazyModule
-from rlframe.utils.limits import remedy_of
 
 safetensors = LazyModule('safetensors')
 safetensors_numpy = LazyModule('safetensors.numpy')

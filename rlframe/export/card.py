@@ -6,11 +6,11 @@ import platform
 from collections.abc import Mapping
 from typing import Any
 
-from rlframe import __version__
+from rlframe._version import __version__
 from rlframe.data.observation import ACTION_MASK, has_mask
 from rlframe.export.source import Source
+from rlframe.safety.secrets import redacted
 from rlframe.utils.lazy import LazyModule
-from rlframe.utils.secrets import redacted
 
 torch = LazyModule('torch')
 numpy = LazyModule('numpy')

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rlframe import config
+from rlframe.checkpoint.tree import BAD_TREE
+from rlframe.checkpoint.tree import describe as describe_error
 from rlframe.data.observation import has_mask
 from rlframe.data.space_json import space_from_json, space_to_json
 from rlframe.data.timestep import EnvSpec
 from rlframe.errors import CheckpointCorruptError
 from rlframe.export.artifact import DESCRIPTION, Artifact
 from rlframe.registry import MODEL_REGISTRY, POLICY_REGISTRY
-from rlframe.utils.checkpoint.schema import NETWORK, loading, part, part_of
-from rlframe.utils.checkpoint.tree import BAD_TREE
-from rlframe.utils.checkpoint.tree import describe as describe_error
+from rlframe.safety.limits import remedy_of
 from rlframe.utils.field import Field, Options
 from rlframe.utils.lazy import LazyModule
-from rlframe.utils.limits import remedy_of
+from rlframe.utils.schema import NETWORK, loading, part, part_of
 
 if TYPE_CHECKING:
     import torch
@@ -171,8 +171,8 @@ def _read(said: Mapping[str, Any]) -> tuple[EnvSpec, dict[str, Any], dict[str, A
 
 def _created(options: dict[str, Any], spec: EnvSpec, state: Mapping[str, Any]) -> Policy:
     """Makes a policy; as its first weights are of no use, nothing else is to notice that they were drawn."""
+    from rlframe.pipeline.network_check import check_network
     from rlframe.policy import create_policy
-    from rlframe.policy.network_check import check_network
 
     check_network(options, spec, part_of(state, 'model', NETWORK))
 
@@ -205,8 +205,8 @@ def _declared(values: Mapping[str, Any], options: Options) -> dict[str, Any]:
 
 
 def _normalization(is_on: bool) -> dict[str, Any] | None:
-    from rlframe.policy.moments import EPSILON
-    from rlframe.policy.normalize import OBS_CLIP
+    from rlframe.policy.learning.moments import EPSILON
+    from rlframe.policy.learning.normalize import OBS_CLIP
 
     if not is_on:
         return None

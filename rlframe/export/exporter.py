@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rlframe.checkpoint.read import local_path
 from rlframe.errors import CheckpointWriteError
 from rlframe.export.artifact import FOLDER, not_written
 from rlframe.export.formats import FORMATS, check_format
 from rlframe.export.source import open_source
-from rlframe.utils.checkpoint.read import local_path
-from rlframe.utils.run_folder import check_links
+from rlframe.run.run_folder import check_links
 
 
 def export_policy(

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rlframe.checkpoint.files import replace_file
+from rlframe.checkpoint.tree import Encoder
 from rlframe.errors import ConfigError, MissingDependencyError
 from rlframe.export.artifact import NAME, check_place, not_written, write_artifact
 from rlframe.export.card import card
@@ -18,8 +20,6 @@ from rlframe.export.description import describe, reaching
 from rlframe.export.function import ActionFunction, check_agreement, example
 from rlframe.export.source import Source
 from rlframe.registry import nearest
-from rlframe.utils.checkpoint.files import replace_file
-from rlframe.utils.checkpoint.tree import Encoder
 from rlframe.utils.lazy import LazyModule
 
 torch = LazyModule('torch')

@@ -13,7 +13,7 @@ from rlframe.data.timestep import EnvSpec
 from rlframe.errors import IncompatibleError
 from rlframe.model.mlp import MLP
 from rlframe.policy import Policy
-from rlframe.policy.normalize import OBS_CLIP
+from rlframe.policy.learning.normalize import OBS_CLIP
 
 OBSERVATIONS = ('Box', 'Discrete')
 """Kinds of observation spaces that are one tensor."""

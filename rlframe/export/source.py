@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlframe import build, config
+from rlframe import config
+from rlframe.checkpoint import find_checkpoint, load_checkpoint
+from rlframe.checkpoint.manifest import Manifest
 from rlframe.data.timestep import EnvSpec
 from rlframe.errors import ConfigWarning
-from rlframe.utils.checkpoint import find_checkpoint, load_checkpoint
-from rlframe.utils.checkpoint.manifest import Manifest
+from rlframe.pipeline import build
 from rlframe.utils.resolved_config import ResolvedConfig
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ A policy is built from its config section and the spec of an env, and is used th
 functions one worker needs. It meets envs, collectors and buffers only as arguments.
 """
 
+from rlframe.data.faces import CollectMode, CommandMode, EvalMode, LearnMode
 from rlframe.policy.base_policy import Policy, create_policy
-from rlframe.policy.faces import CollectMode, CommandMode, EvalMode, LearnMode
 
 __all__ = ['CollectMode', 'CommandMode', 'EvalMode', 'LearnMode', 'Policy', 'create_policy']

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from easydict import EasyDict
 
+from rlframe.checkpoint import NETWORK, compare_states, part_of
 from rlframe.data.batch import Batch
+from rlframe.data.faces import CollectMode, CommandMode, EvalMode, LearnMode, Metrics, by_env
 from rlframe.data.observation import has_mask
 from rlframe.data.timestep import Array, EnvSpec, IntArray, TimeStep
 from rlframe.errors import CheckpointMismatchError, ConfigError
-from rlframe.policy.acting import ActingState
-from rlframe.policy.compatibility import check_fit, check_sizes
-from rlframe.policy.device import check_device, resolve_device
-from rlframe.policy.faces import CollectMode, CommandMode, EvalMode, LearnMode, Metrics, by_env
-from rlframe.policy.model_options import INIT_FROM
-from rlframe.policy.normalize import NORMALIZE_OBS, NORMALIZE_REWARD, Normalizer
-from rlframe.policy.tensors import to_tensor
+from rlframe.policy.acting.acting_state import ActingState
+from rlframe.policy.acting.compatibility import check_fit, check_sizes
+from rlframe.policy.learning.device import check_device, resolve_device
+from rlframe.policy.learning.model_options import INIT_FROM
+from rlframe.policy.learning.normalize import NORMALIZE_OBS, NORMALIZE_REWARD, Normalizer
+from rlframe.policy.learning.tensors import to_tensor
 from rlframe.registry import MODEL_REGISTRY, POLICY_REGISTRY
-from rlframe.utils.checkpoint import NETWORK, compare_states, part_of
 from rlframe.utils.field import Configurable, Field
 from rlframe.utils.lazy import LazyModule
 from rlframe.utils.seed import component_rng

@@ -8,13 +8,13 @@ import numpy as np
 from easydict import EasyDict
 
 from rlframe.data.batch import Batch
+from rlframe.data.faces import Metrics
 from rlframe.data.timestep import Array, IntArray
 from rlframe.errors import ConfigError
+from rlframe.policy.acting.masks import IMPOSSIBLE, mask_of, masked
 from rlframe.policy.actor import ActorPolicy
-from rlframe.policy.faces import Metrics
-from rlframe.policy.masks import IMPOSSIBLE, mask_of, masked
-from rlframe.policy.model_options import IMAGE_OPTIONS, check_widths
-from rlframe.policy.schedule import check_positive_schedule
+from rlframe.policy.learning.model_options import IMAGE_OPTIONS, check_widths
+from rlframe.policy.learning.schedule import check_positive_schedule
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from easydict import EasyDict
 
 from rlframe.data.batch import Batch
+from rlframe.data.faces import Metrics
 from rlframe.errors import ConfigError
 from rlframe.policy.dqn import DQNPolicy
-from rlframe.policy.faces import Metrics
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rlframe.policy.faces import Metrics
+from rlframe.data.faces import Metrics
+from rlframe.policy.learning.schedule import check_schedule, value_at
 from rlframe.policy.qac import QACPolicy
-from rlframe.policy.schedule import check_schedule, value_at
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule

@@ -10,19 +10,19 @@ import numpy as np
 from easydict import EasyDict
 
 from rlframe.data.batch import Batch
+from rlframe.data.faces import Metrics
 from rlframe.data.timestep import Array, IntArray, TimeStep
 from rlframe.errors import ConfigError
+from rlframe.policy.acting.masks import mask_of, masked, random_allowed
 from rlframe.policy.base_policy import smallest_int
-from rlframe.policy.faces import Metrics
-from rlframe.policy.masks import mask_of, masked, random_allowed
-from rlframe.policy.model_options import IMAGE_OPTIONS, check_widths
-from rlframe.policy.optim import Optimizer
-from rlframe.policy.schedule import check_positive_schedule, check_schedule, value_at
+from rlframe.policy.learning.model_options import IMAGE_OPTIONS, check_widths
+from rlframe.policy.learning.optim import Optimizer
+from rlframe.policy.learning.schedule import check_positive_schedule, check_schedule, value_at
 from rlframe.policy.td import TDPolicy
 from rlframe.registry import POLICY_REGISTRY
-from rlframe.utils.checkpoint.schema import DICT, check_state, part
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule
+from rlframe.utils.schema import DICT, check_state, part
 
 if TYPE_CHECKING:
     import torch

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlframe.data.batch import Batch
+from rlframe.data.faces import Metrics
 from rlframe.data.returns import gae
 from rlframe.data.timestep import Array, FloatArray, IntArray, TimeStep
+from rlframe.policy.acting.masks import IMPOSSIBLE, mask_of, masked
 from rlframe.policy.actor import ActorPolicy
-from rlframe.policy.faces import Metrics
-from rlframe.policy.masks import IMPOSSIBLE, mask_of, masked
-from rlframe.policy.model_options import IMAGE_OPTIONS, check_widths
-from rlframe.policy.moments import RunningMoments
-from rlframe.policy.schedule import check_positive_schedule, check_schedule, value_at
-from rlframe.policy.tensors import take
+from rlframe.policy.learning.model_options import IMAGE_OPTIONS, check_widths
+from rlframe.policy.learning.moments import RunningMoments
+from rlframe.policy.learning.schedule import check_positive_schedule, check_schedule, value_at
+from rlframe.policy.learning.tensors import take
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 from easydict import EasyDict
 
 from rlframe.data.batch import Batch
+from rlframe.data.faces import CollectMode, Metrics
 from rlframe.data.timestep import Array, EnvSpec, IntArray, TimeStep
-from rlframe.policy.bounds import ActionBounds
-from rlframe.policy.faces import CollectMode, Metrics
-from rlframe.policy.model_options import IMAGE_OPTIONS, check_widths
-from rlframe.policy.noise import ExplorationNoise
-from rlframe.policy.optim import Optimizer
-from rlframe.policy.schedule import check_positive_schedule
+from rlframe.policy.acting.bounds import ActionBounds
+from rlframe.policy.acting.noise import ExplorationNoise
+from rlframe.policy.learning.model_options import IMAGE_OPTIONS, check_widths
+from rlframe.policy.learning.optim import Optimizer
+from rlframe.policy.learning.schedule import check_positive_schedule
 from rlframe.policy.td import TDPolicy
-from rlframe.utils.checkpoint.schema import DICT, array, check_state, part
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule
+from rlframe.utils.schema import DICT, array, check_state, part
 
 if TYPE_CHECKING:
     import torch

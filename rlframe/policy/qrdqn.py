@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rlframe.data.batch import Batch
+from rlframe.data.faces import Metrics
 from rlframe.policy.dqn import DQNPolicy
-from rlframe.policy.faces import Metrics
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule

@@ -9,11 +9,11 @@ import numpy as np
 from easydict import EasyDict
 
 from rlframe.data.batch import Batch
+from rlframe.data.faces import CollectMode, EvalMode, Metrics
 from rlframe.data.timestep import Array, FloatArray, IntArray, TimeStep
+from rlframe.policy.acting.episode_states import EpisodeStates
+from rlframe.policy.acting.masks import mask_of, masked
 from rlframe.policy.dqn import DQNPolicy
-from rlframe.policy.episode_states import EpisodeStates
-from rlframe.policy.faces import CollectMode, EvalMode, Metrics
-from rlframe.policy.masks import mask_of, masked
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule

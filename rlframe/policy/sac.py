@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlframe.data.batch import Batch
+from rlframe.data.faces import Metrics
 from rlframe.data.timestep import Array, IntArray, TimeStep
 from rlframe.model.distributions import perturbed
+from rlframe.policy.acting.masks import IMPOSSIBLE, mask_of, masked
 from rlframe.policy.base_policy import Policy, smallest_int
-from rlframe.policy.faces import Metrics
-from rlframe.policy.masks import IMPOSSIBLE, mask_of, masked
-from rlframe.policy.optim import Optimizer
+from rlframe.policy.learning.optim import Optimizer
 from rlframe.policy.qac import QACPolicy, learning_rate
 from rlframe.registry import POLICY_REGISTRY
-from rlframe.utils.checkpoint.schema import check_state, tensor_like
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule
+from rlframe.utils.schema import check_state, tensor_like
 
 if TYPE_CHECKING:
     import torch

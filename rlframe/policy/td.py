@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 from easydict import EasyDict
 
 from rlframe.data.batch import Batch
+from rlframe.data.faces import Metrics
 from rlframe.errors import ConfigError
 from rlframe.policy.base_policy import Policy
-from rlframe.policy.faces import Metrics
-from rlframe.policy.guard import NAN_POLICY
-from rlframe.utils.checkpoint.schema import COUNT, NETWORK, check_state, part
+from rlframe.policy.learning.guard import NAN_POLICY
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule
+from rlframe.utils.schema import COUNT, NETWORK, check_state, part
 
 if TYPE_CHECKING:
     import torch

@@ -7,11 +7,11 @@ from typing import Any
 
 from ray.tune import Callback
 
+from rlframe.backend.ray.actors.options import pool_options, remote_config_of
+from rlframe.backend.ray.actors.session import actor_resources
 from rlframe.errors import ResourceError
 from rlframe.utils.lazy import LazyModule
-from rlframe.utils.ray_session import actor_resources
 from rlframe.utils.resolved_config import ResolvedConfig
-from rlframe.worker.collector.ray_options import pool_options, remote_config_of
 
 ray = LazyModule('ray')
 

@@ -10,11 +10,11 @@ from typing import Any
 
 from ray.tune import PlacementGroupFactory, Trainable
 
+from rlframe import checkpoint as checkpoints
+from rlframe.backend.ray.actors.actor import failure_of, raise_failure
 from rlframe.errors import RLFrameError, TrialStoppedError
 from rlframe.tune.resources import bundles_of
 from rlframe.tune.trial import Trial, compile_trial
-from rlframe.utils import checkpoint as checkpoints
-from rlframe.worker.collector.ray_actor import failure_of, raise_failure
 
 logger = logging.getLogger('rlframe.tune')
 

@@ -14,15 +14,15 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from rlframe import checkpoint
 from rlframe.config import compile_config, read_config
 from rlframe.errors import CheckpointCorruptError, ConfigError, NonFiniteError
-from rlframe.pipeline import SerialPipeline
+from rlframe.pipeline.serial import SerialPipeline
 from rlframe.registry import nearest
+from rlframe.run.run_folder import free_folder
+from rlframe.run.stall import StallDetector
 from rlframe.tune.names import METRIC
-from rlframe.utils import checkpoint
 from rlframe.utils.resolved_config import ResolvedConfig, to_plain
-from rlframe.utils.run_folder import free_folder
-from rlframe.utils.stall import StallDetector
 
 CHECKPOINT, OWNER = 'latest', 'trial.json'
 """In a checkpoint of Tune: the checkpoint of the run, which ``rlframe eval`` and ``--resume`` take, and whose it is."""

@@ -22,7 +22,7 @@ from ray.tune import (
 )
 from ray.tune.schedulers import PopulationBasedTraining, TrialScheduler
 
-from rlframe import build
+from rlframe.backend.ray.actors.session import connect
 from rlframe.config import compile_config, config_pair, parse_overrides, section_at
 from rlframe.data.timestep import EnvSpec
 from rlframe.errors import (
@@ -32,7 +32,10 @@ from rlframe.errors import (
     ExperimentExistsError,
     MissingDependencyError,
 )
+from rlframe.pipeline import build
 from rlframe.registry import SERIAL_EVALUATOR_REGISTRY, import_modules, nearest
+from rlframe.run.run_folder import check_writable, free_folder
+from rlframe.safety.secrets import Secrets
 from rlframe.tune.loggers import loggers
 from rlframe.tune.names import METRIC, SEARCHES
 from rlframe.tune.repeats import Repeats, SeededVariants, seeded_optuna
@@ -41,10 +44,7 @@ from rlframe.tune.schedulers import make_scheduler
 from rlframe.tune.space import check_space, flat_space, is_searched
 from rlframe.tune.trainable import RLTrainable
 from rlframe.tune.trial import KEPT_BY_TUNE, SEARCH, TrialBase
-from rlframe.utils.ray_session import connect
 from rlframe.utils.resolved_config import ResolvedConfig, to_plain
-from rlframe.utils.run_folder import check_writable, free_folder
-from rlframe.utils.secrets import Secrets
 
 RESULT_KEYS = (
     METRIC,
@@ -92,7 +92,7 @@ def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
 ) -> Tuner:
     """Prepares a search; ``fit()`` of what is returned does it.
 
-    Ray is connected to where this process has none yet, see ``rlframe.utils.ray_session.connect``.
+    Ray is connected to where this process has none yet, see ``rlframe.backend.ray.actors.session.connect``.
 
     Args:
         config: Path of a config file, or a pair of main and create config.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable, Mapping
 from typing import Any
 
 
@@ -20,3 +21,19 @@ class LazyModule:
         value = getattr(importlib.import_module(self._name), attribute)
         self.__dict__[attribute] = value
         return value
+
+
+def lazy_exports(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
+    """Returns the ``__getattr__`` of a package whose names are imported at their first use.
+
+    Args:
+        package: Dotted name of the package.
+        modules: Public names to the dotted names of the modules that define them.
+    """
+
+    def get(name: str) -> Any:
+        if name not in modules:
+            raise AttributeError(f'module {package!r} has no attribute {name!r}')
+        return getattr(importlib.import_module(modules[name]), name)
+
+    return get

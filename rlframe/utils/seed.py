@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from rlframe.utils import schema
 from rlframe.utils.bit_state import checked_words
-from rlframe.utils.checkpoint import schema
 from rlframe.utils.lazy import LazyModule
 
 torch = LazyModule('torch')

@@ -1,51 +1,53 @@
-"""Workers: the parts that an experiment is made of, under the names that DI-engine's users know.
+"""Workers: the parts of an experiment, under the names that DI-engine's users know.
 
-Each is built from its config section by a registry and knows nothing of the others; a pipeline brings them together.
+A registry builds each from its config section; none knows of the others. A pipeline connects them.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from rlframe.worker.collector import (
-    BattleEpisodeSerialCollector,
-    BattleInteractionSerialEvaluator,
-    BattleSampleSerialCollector,
-    EpisodeSerialCollector,
-    IMetric,
-    InteractionSerialEvaluator,
-    ISerialCollector,
-    ISerialEvaluator,
-    MetricSerialEvaluator,
-    SampleSerialCollector,
-    VectorEvalMonitor,
-    create_serial_collector,
-    create_serial_evaluator,
-    get_serial_collector_cls,
-    to_tensor_transitions,
-)
-from rlframe.worker.coordinator import BaseSerialCommander
-from rlframe.worker.learner import (
-    BaseLearner,
-    LearnerHook,
-    add_learner_hook,
-    build_learner_hook_by_cfg,
-    create_learner,
-    merge_hooks,
-    register_learner_hook,
-)
-from rlframe.worker.replay_buffer import (
-    AdvancedReplayBuffer,
-    EpisodeReplayBuffer,
-    IBuffer,
-    NaiveReplayBuffer,
-    SequenceReplayBuffer,
-    create_buffer,
-    get_buffer_cls,
-)
+from rlframe.utils.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from rlframe.worker.collector import RayCollector
+    from rlframe.backend.ray.constructor import RayCollector
+    from rlframe.worker.collector.base_serial_collector import ISerialCollector
+    from rlframe.worker.collector.episode_serial_collector import EpisodeSerialCollector
+    from rlframe.worker.collector.factory import (
+        create_serial_collector,
+        create_serial_evaluator,
+        get_serial_collector_cls,
+    )
+    from rlframe.worker.collector.serial_collector import SampleSerialCollector
+    from rlframe.worker.collector.tensor_transitions import to_tensor_transitions
+    from rlframe.worker.coordinator import BaseSerialCommander
+    from rlframe.worker.evaluator.base_serial_evaluator import ISerialEvaluator, VectorEvalMonitor
+    from rlframe.worker.evaluator.metric import IMetric
+    from rlframe.worker.evaluator.metric_evaluator import MetricSerialEvaluator
+    from rlframe.worker.evaluator.serial_evaluator import InteractionSerialEvaluator
+    from rlframe.worker.learner import (
+        BaseLearner,
+        LearnerHook,
+        add_learner_hook,
+        build_learner_hook_by_cfg,
+        create_learner,
+        merge_hooks,
+        register_learner_hook,
+    )
+    from rlframe.worker.players.battle_collector import (
+        BattleEpisodeSerialCollector,
+        BattleSampleSerialCollector,
+    )
+    from rlframe.worker.players.battle_evaluator import BattleInteractionSerialEvaluator
+    from rlframe.worker.replay_buffer import (
+        AdvancedReplayBuffer,
+        EpisodeReplayBuffer,
+        IBuffer,
+        NaiveReplayBuffer,
+        SequenceReplayBuffer,
+        create_buffer,
+        get_buffer_cls,
+    )
 
 __all__ = [
     'AdvancedReplayBuffer',
@@ -80,12 +82,39 @@ __all__ = [
     'register_learner_hook',
     'to_tensor_transitions',
 ]
-
-
-def __getattr__(name: str) -> Any:
-    """Imports what needs Ray when it is asked for."""
-    if name == 'RayCollector':
-        from rlframe.worker.collector import RayCollector
-
-        return RayCollector
-    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        'RayCollector': 'rlframe.backend.ray.constructor',
+        'ISerialCollector': 'rlframe.worker.collector.base_serial_collector',
+        'EpisodeSerialCollector': 'rlframe.worker.collector.episode_serial_collector',
+        'create_serial_collector': 'rlframe.worker.collector.factory',
+        'create_serial_evaluator': 'rlframe.worker.collector.factory',
+        'get_serial_collector_cls': 'rlframe.worker.collector.factory',
+        'SampleSerialCollector': 'rlframe.worker.collector.serial_collector',
+        'to_tensor_transitions': 'rlframe.worker.collector.tensor_transitions',
+        'BaseSerialCommander': 'rlframe.worker.coordinator',
+        'ISerialEvaluator': 'rlframe.worker.evaluator.base_serial_evaluator',
+        'VectorEvalMonitor': 'rlframe.worker.evaluator.base_serial_evaluator',
+        'IMetric': 'rlframe.worker.evaluator.metric',
+        'MetricSerialEvaluator': 'rlframe.worker.evaluator.metric_evaluator',
+        'InteractionSerialEvaluator': 'rlframe.worker.evaluator.serial_evaluator',
+        'BaseLearner': 'rlframe.worker.learner',
+        'LearnerHook': 'rlframe.worker.learner',
+        'add_learner_hook': 'rlframe.worker.learner',
+        'build_learner_hook_by_cfg': 'rlframe.worker.learner',
+        'create_learner': 'rlframe.worker.learner',
+        'merge_hooks': 'rlframe.worker.learner',
+        'register_learner_hook': 'rlframe.worker.learner',
+        'BattleEpisodeSerialCollector': 'rlframe.worker.players.battle_collector',
+        'BattleSampleSerialCollector': 'rlframe.worker.players.battle_collector',
+        'BattleInteractionSerialEvaluator': 'rlframe.worker.players.battle_evaluator',
+        'AdvancedReplayBuffer': 'rlframe.worker.replay_buffer',
+        'EpisodeReplayBuffer': 'rlframe.worker.replay_buffer',
+        'IBuffer': 'rlframe.worker.replay_buffer',
+        'NaiveReplayBuffer': 'rlframe.worker.replay_buffer',
+        'SequenceReplayBuffer': 'rlframe.worker.replay_buffer',
+        'create_buffer': 'rlframe.worker.replay_buffer',
+        'get_buffer_cls': 'rlframe.worker.replay_buffer',
+    },
+)

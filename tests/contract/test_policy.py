@@ -18,13 +18,13 @@ import torch
 from fakes import IdentityEnv, TargetEnv
 from moved_memory import moved
 
+from rlframe.backend.ray.actors.weights import TensorBytes, flatten, is_same, unflatten
 from rlframe.data import Batch, EnvSpec
 from rlframe.envs import BaseEnvManager
 from rlframe.errors import ConfigError, DeviceError, IncompatibleError
 from rlframe.policy import CollectMode, CommandMode, EvalMode, LearnMode, Policy, create_policy
 from rlframe.registry import POLICY_REGISTRY, import_modules
 from rlframe.worker import SampleSerialCollector, SequenceReplayBuffer
-from rlframe.worker.collector.ray_weights import TensorBytes, flatten, is_same, unflatten
 
 
 def names() -> list[str]:

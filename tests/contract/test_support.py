@@ -21,8 +21,8 @@ from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.errors import IncompatibleError
 from rlframe.pipeline import SerialPipeline
 from rlframe.policy import create_policy
-from rlframe.policy.compatibility import fitting
-from rlframe.policy.random_policy import random_opponent
+from rlframe.policy.acting.compatibility import fitting
+from rlframe.policy.acting.random_policy import random_opponent
 from rlframe.registry import POLICY_REGISTRY, import_modules
 
 PATH = Path(__file__).parents[2] / 'docs' / 'make_support_table.py'

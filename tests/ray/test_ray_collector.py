@@ -20,15 +20,14 @@ from ray_envs import RankError
 from ray_runs import BATTLES, RAY, columns, config_of, is_alive
 from runs import differences
 
-from rlframe import build
+from rlframe.backend.ray.actors.actor import RemoteActor
+from rlframe.backend.ray.actors.pool import ActorPool
 from rlframe.config import compile_config
 from rlframe.errors import ActorLostError, EnvCrashedError, ResourceError, SerializationError
-from rlframe.pipeline import SerialPipeline
-from rlframe.remote import MakeCollector
-from rlframe.utils.progress import Progress
+from rlframe.pipeline import SerialPipeline, build
+from rlframe.pipeline.remote import MakeCollector
+from rlframe.run.progress import Progress
 from rlframe.utils.seed import set_seed
-from rlframe.worker.collector.ray_actor import RemoteActor
-from rlframe.worker.collector.ray_pool import ActorPool
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures('ray_of_tests')]
 

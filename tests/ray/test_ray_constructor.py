@@ -14,11 +14,11 @@ from ray_envs import TellingEnv
 from ray_runs import columns
 from runs import differences
 
+from rlframe.backend.ray.constructor.collector import RayCollector
 from rlframe.data import Batch
 from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.errors import ConfigError, SerializationError
 from rlframe.policy.dqn import DQNPolicy
-from rlframe.worker.collector.ray_collector import RayCollector
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures('ray_of_tests')]
 

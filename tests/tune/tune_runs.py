@@ -12,11 +12,11 @@ from typing import Any
 import ray
 from runs import CASES, ROOT, differences, records
 
+from rlframe.checkpoint import load_checkpoint
 from rlframe.config.tree import parse_value
-from rlframe.policy.optim import Optimizer
+from rlframe.policy.learning.optim import Optimizer
 from rlframe.tune import make_tuner
 from rlframe.tune.trial import CHECKPOINT
-from rlframe.utils.checkpoint import load_checkpoint
 
 CPUS = 2
 """Of the Ray that the tests of a file share."""

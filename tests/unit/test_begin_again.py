@@ -13,8 +13,8 @@ from runs import DQN, ROOT, Run, assert_same_end, records
 from rlframe import config
 from rlframe.errors import ExperimentLockedError
 from rlframe.pipeline import SerialPipeline
-from rlframe.resume import newest_run, resume
-from rlframe.utils import run_folder
+from rlframe.pipeline.resume import newest_run, resume
+from rlframe.run import run_folder
 
 WORDS = (*DQN, 'policy.eval.evaluator.eval_freq=10', '--train-iter', '40')
 NAME = 'cartpole_dqn_seed0'
@@ -70,7 +70,7 @@ def test_checkpoint_is_read_while_the_lock_is_held(
         seen.append(path)
         return load(path, **given)
 
-    monkeypatch.setattr('rlframe.utils.checkpoint.load_checkpoint', watched)
+    monkeypatch.setattr('rlframe.checkpoint.load_checkpoint', watched)
     assert run('--resume', str(folder), '--train-iter', '42')[0] == 0
     assert len(seen) == 1 and not (folder / '.lock').exists()
 

@@ -10,10 +10,11 @@ import pytest
 import torch
 from fakes import config_pair
 
-from rlframe import build, config
+from rlframe import config
+from rlframe.checkpoint import save_checkpoint
 from rlframe.errors import CheckpointMismatchError, ConfigError, UnsafeCheckpointError
+from rlframe.pipeline import build
 from rlframe.policy import Policy
-from rlframe.utils.checkpoint import save_checkpoint
 
 
 def make(path: Path | None = None, **sections: Any) -> tuple[Policy, Any]:
@@ -32,7 +33,7 @@ def saved(tmp_path: Path) -> Path:
 
 
 def test_the_weights_of_pipelines_and_learners_are_taken(saved: Path, tmp_path: Path) -> None:
-    from rlframe.utils.checkpoint import load_checkpoint
+    from rlframe.checkpoint import load_checkpoint
 
     state, _ = load_checkpoint(saved)
     learners = save_checkpoint(tmp_path / 'of_learner', {'learner': state})

@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 
-from rlframe import pipeline
+from rlframe.checkpoint import load_checkpoint
 from rlframe.entry.__main__ import main
+from rlframe.pipeline import serial as pipeline
 from rlframe.registry import REGISTRIES
-from rlframe.utils.checkpoint import load_checkpoint
 
 DQN, PPO = 'configs/cartpole_dqn.py', 'configs/cartpole_ppo.py'
 ROOT = Path(__file__).parents[2]

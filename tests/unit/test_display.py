@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from rlframe.ending import NO_BUDGET
 from rlframe.entry import display
 from rlframe.entry.display import Display
-from rlframe.utils.progress import Progress
+from rlframe.pipeline.ending import NO_BUDGET
+from rlframe.run.progress import Progress
 
 
 def pipeline(progress: Progress, max_env_step: int = NO_BUDGET, max_train_iter: int = NO_BUDGET) -> Any:

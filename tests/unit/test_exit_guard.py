@@ -14,7 +14,7 @@ from runs import DQN, ROOT, finish, train
 from rlframe.entry.__main__ import main
 from rlframe.errors import EnvCrashedError, RunEndedError
 from rlframe.pipeline import SerialPipeline, serial_pipeline
-from rlframe.utils.exit_guard import HardExit, guarded, hard_exit
+from rlframe.run.exit_guard import HardExit, guarded, hard_exit
 
 ENV = """
 import os, sys
@@ -114,7 +114,7 @@ def test_guard_is_for_this_process_and_its_main_thread() -> None:
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 5
     assert os._exit is hard_exit
     program = (
-        'import os, threading; from rlframe.utils.exit_guard import guarded\n'
+        'import os, threading; from rlframe.run.exit_guard import guarded\n'
         'with guarded():\n    thread = threading.Thread(target=os._exit, args=(0,)); thread.start(); thread.join()'
     )
     done = subprocess.run([sys.executable, '-c', program], capture_output=True, text=True, check=False)

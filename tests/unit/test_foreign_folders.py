@@ -9,9 +9,9 @@ import pytest
 from foreign import reseal
 
 from rlframe import config
+from rlframe.checkpoint import verify_checkpoint
 from rlframe.errors import ExperimentDirError, UnsafeCheckpointError
-from rlframe.resume import resume, unbegun_run
-from rlframe.utils.checkpoint import verify_checkpoint
+from rlframe.pipeline.resume import resume, unbegun_run
 
 
 @pytest.fixture

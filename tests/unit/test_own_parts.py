@@ -20,7 +20,7 @@ from rlframe.entry.evaluate import score
 from rlframe.errors import ConfigWarning, RLFrameError
 from rlframe.export import export_policy
 from rlframe.pipeline import serial_pipeline
-from rlframe.resume import resume
+from rlframe.pipeline.resume import resume
 
 
 @pytest.fixture(autouse=True)

@@ -172,7 +172,7 @@ def test_resuming_on_another_kind_of_processor_is_not_called_exact(in_tmp: Path,
         first.step()
         first.save_checkpoint(in_tmp / 'saved')
         assert first.exact
-    monkeypatch.setattr('rlframe.checkpointing.arithmetic', lambda: {'processor': 'm68k'})
+    monkeypatch.setattr('rlframe.pipeline.checkpoints.arithmetic', lambda: {'processor': 'm68k'})
     with start() as second:
         second.load_checkpoint(in_tmp / 'saved')
         assert not second.exact and 'm68k' in second.checkpoints.inexact[0]

@@ -17,6 +17,7 @@ from checkpoint_helpers import edit_manifest, facts_of, payload
 from runs import DQN, ROOT, differences, end_state, records
 
 from rlframe import config
+from rlframe.checkpoint import load_checkpoint
 from rlframe.entry.__main__ import main
 from rlframe.errors import (
     CheckpointMismatchError,
@@ -27,9 +28,8 @@ from rlframe.errors import (
     UnsafeCheckpointError,
 )
 from rlframe.pipeline import SerialPipeline, serial_pipeline
-from rlframe.resume import resume
-from rlframe.utils import run_folder
-from rlframe.utils.checkpoint import load_checkpoint
+from rlframe.pipeline.resume import resume
+from rlframe.run import run_folder
 from rlframe.worker import LearnerHook, register_learner_hook
 
 SAVES = 'policy.learn.learner.hook.save_ckpt_after_iter=20'

@@ -12,12 +12,12 @@ from action_envs import BoxEnv
 from fakes import IdentityEnv
 from runs import differences
 
-from rlframe import build, config
+from rlframe import config
+from rlframe.checkpoint import load_checkpoint
 from rlframe.data import EnvSpec
 from rlframe.entry.__main__ import main
 from rlframe.errors import ConfigError
-from rlframe.pipeline import SerialPipeline
-from rlframe.utils.checkpoint import load_checkpoint
+from rlframe.pipeline import SerialPipeline, build
 
 ENVS = {'accuracy': IdentityEnv, 'mse': BoxEnv}
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from runs import DQN, Run, differences, end_state, records
 
+from rlframe.checkpoint import load_checkpoint
 from rlframe.pipeline import serial_pipeline
-from rlframe.utils.checkpoint import load_checkpoint
 
 SAVES = 'policy.learn.learner.hook.save_ckpt_after_iter=20'
 OFTEN = ('policy.eval.evaluator.eval_freq=20', SAVES)
@@ -101,7 +101,7 @@ def test_where_nothing_was_evaluated_no_score_is_promised(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        'rlframe.worker.collector.serial_evaluator.InteractionSerialEvaluator.should_eval', lambda *_: False
+        'rlframe.worker.evaluator.serial_evaluator.InteractionSerialEvaluator.should_eval', lambda *_: False
     )
     monkeypatch.setattr('rlframe.pipeline.SerialPipeline._end', lambda *_: None)
     code, out, _ = run(*DQN, '--train-iter', '20')

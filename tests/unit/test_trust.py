@@ -16,14 +16,14 @@ from tripwire import armed
 
 import rlframe
 from rlframe import config
+from rlframe.checkpoint import verify_checkpoint
 from rlframe.entry.__main__ import main
 from rlframe.entry.evaluate import score
 from rlframe.entry.train import _flag
 from rlframe.errors import RLFrameError
 from rlframe.export import export_policy
+from rlframe.pipeline.resume import resume
 from rlframe.registry import ENV_REGISTRY
-from rlframe.resume import resume
-from rlframe.utils.checkpoint import verify_checkpoint
 from rlframe.utils.seed import bit_generator_cls
 
 ROOT = Path(__file__).parents[2]
@@ -333,7 +333,7 @@ def test_one_changed_byte_makes_a_run_foreign(run: Path) -> None:
 
 
 def test_a_stripped_checkpoint_stays_whose_it_was(run: Path) -> None:
-    from rlframe.utils.checkpoint import strip_buffer
+    from rlframe.checkpoint import strip_buffer
 
     path = newest(run)
     strip_buffer(path)
@@ -394,7 +394,7 @@ def test_undeclared_options_of_a_foreign_config_cannot_be_set(run: Path) -> None
         'from rlframe.registry import ENV_REGISTRY\n'
         'from rlframe.utils.field import Configurable, Field\n'
         'ENV_REGISTRY.register("open_env", type("OpenEnv", (), {}))\n'
-        'config = dict(level=Field(1), map_file=Field("", str, reaches="file"))\n'
+        'config = dict(level=Field(1), map_file=Field("", reaches="file"))\n'
         'ENV_REGISTRY.register("closed_env", type("ClosedEnv", (Configurable,), dict(config=config)))\n',
         encoding='utf-8',
     )

@@ -18,13 +18,14 @@ from foreign import PAYLOAD, reseal, set_policy
 from tripwire import armed
 
 import rlframe
-from rlframe import build, config
+from rlframe import config
+from rlframe.checkpoint import verify_checkpoint
 from rlframe.entry.evaluate import score
 from rlframe.errors import RLFrameError
 from rlframe.export.source import open_source
+from rlframe.pipeline import build
+from rlframe.pipeline.resume import resume
 from rlframe.registry import REGISTRIES
-from rlframe.resume import resume
-from rlframe.utils.checkpoint import verify_checkpoint
 
 BAIT: tuple[Any, ...] = (
     *('cartpole', 'zergling', ['dizoo.classic_control.cartpole.envs.cartpole_env'], ['ding.x', 'payload']),

@@ -15,9 +15,9 @@ from rlframe.envs.state.fill import FILL, FILL_LATER
 from rlframe.envs.state.make import MAKE, MISSING, NEW, SAME
 from rlframe.envs.state.values import decode_value
 from rlframe.envs.state.write import Born
-from rlframe.utils import strict_json
+from rlframe.safety import strict_json
+from rlframe.safety.limits import check_limit
 from rlframe.utils.attributes import attributes_of
-from rlframe.utils.limits import check_limit
 
 HAVE_ATTRIBUTES = NEW.keys() | {'tuple', 'frozenset', 'value'}
 """Kinds of nodes whose objects have attributes that are part of the state."""

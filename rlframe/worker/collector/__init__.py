@@ -1,35 +1,36 @@
-"""Collectors and evaluators: everything that lets a policy meet an env.
+"""Serial collectors: they step envs with a policy and return training samples.
 
-Both are made of the same parts: a ``Rollout`` that steps, an ``EpisodeLog`` that counts, and a rule for when it is enough.
-Collectors record what happened as training samples, evaluators only how well it went.
+A collector is made of a ``Rollout`` that steps, an ``EpisodeLog`` that counts and a recorder that cuts trajectories. Evaluators
+and collectors of other rooms are exported here under their DI-engine names.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from rlframe.worker.collector.base_serial_collector import ISerialCollector
-from rlframe.worker.collector.base_serial_evaluator import ISerialEvaluator, VectorEvalMonitor
-from rlframe.worker.collector.battle_collector import (
-    BattleEpisodeSerialCollector,
-    BattleSampleSerialCollector,
-)
-from rlframe.worker.collector.battle_evaluator import BattleInteractionSerialEvaluator
-from rlframe.worker.collector.dataset_collector import DatasetSerialCollector
-from rlframe.worker.collector.episode_serial_collector import EpisodeSerialCollector
-from rlframe.worker.collector.factory import (
-    create_serial_collector,
-    create_serial_evaluator,
-    get_serial_collector_cls,
-)
-from rlframe.worker.collector.metric import AccuracyMetric, IMetric, SquaredErrorMetric
-from rlframe.worker.collector.metric_evaluator import MetricSerialEvaluator
-from rlframe.worker.collector.serial_collector import SampleSerialCollector
-from rlframe.worker.collector.serial_evaluator import InteractionSerialEvaluator
-from rlframe.worker.collector.tensor_transitions import to_tensor_transitions
+from rlframe.utils.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from rlframe.worker.collector.ray_collector import RayCollector
+    from rlframe.backend.ray.constructor import RayCollector
+    from rlframe.worker.collector.base_serial_collector import ISerialCollector
+    from rlframe.worker.collector.dataset_collector import DatasetSerialCollector
+    from rlframe.worker.collector.episode_serial_collector import EpisodeSerialCollector
+    from rlframe.worker.collector.factory import (
+        create_serial_collector,
+        create_serial_evaluator,
+        get_serial_collector_cls,
+    )
+    from rlframe.worker.collector.serial_collector import SampleSerialCollector
+    from rlframe.worker.collector.tensor_transitions import to_tensor_transitions
+    from rlframe.worker.evaluator.base_serial_evaluator import ISerialEvaluator, VectorEvalMonitor
+    from rlframe.worker.evaluator.metric import AccuracyMetric, IMetric, SquaredErrorMetric
+    from rlframe.worker.evaluator.metric_evaluator import MetricSerialEvaluator
+    from rlframe.worker.evaluator.serial_evaluator import InteractionSerialEvaluator
+    from rlframe.worker.players.battle_collector import (
+        BattleEpisodeSerialCollector,
+        BattleSampleSerialCollector,
+    )
+    from rlframe.worker.players.battle_evaluator import BattleInteractionSerialEvaluator
 
 __all__ = [
     'AccuracyMetric',
@@ -52,15 +53,27 @@ __all__ = [
     'get_serial_collector_cls',
     'to_tensor_transitions',
 ]
-
-
-def __getattr__(name: str) -> Any:
-    """Imports what needs Ray when it is asked for."""
-    if name == 'RayCollector':
-        from rlframe.utils.ray_session import check_installed
-
-        check_installed(name)
-        from rlframe.worker.collector.ray_collector import RayCollector
-
-        return RayCollector
-    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        'RayCollector': 'rlframe.backend.ray.constructor',
+        'ISerialCollector': 'rlframe.worker.collector.base_serial_collector',
+        'DatasetSerialCollector': 'rlframe.worker.collector.dataset_collector',
+        'EpisodeSerialCollector': 'rlframe.worker.collector.episode_serial_collector',
+        'create_serial_collector': 'rlframe.worker.collector.factory',
+        'create_serial_evaluator': 'rlframe.worker.collector.factory',
+        'get_serial_collector_cls': 'rlframe.worker.collector.factory',
+        'SampleSerialCollector': 'rlframe.worker.collector.serial_collector',
+        'to_tensor_transitions': 'rlframe.worker.collector.tensor_transitions',
+        'ISerialEvaluator': 'rlframe.worker.evaluator.base_serial_evaluator',
+        'VectorEvalMonitor': 'rlframe.worker.evaluator.base_serial_evaluator',
+        'AccuracyMetric': 'rlframe.worker.evaluator.metric',
+        'IMetric': 'rlframe.worker.evaluator.metric',
+        'SquaredErrorMetric': 'rlframe.worker.evaluator.metric',
+        'MetricSerialEvaluator': 'rlframe.worker.evaluator.metric_evaluator',
+        'InteractionSerialEvaluator': 'rlframe.worker.evaluator.serial_evaluator',
+        'BattleEpisodeSerialCollector': 'rlframe.worker.players.battle_collector',
+        'BattleSampleSerialCollector': 'rlframe.worker.players.battle_collector',
+        'BattleInteractionSerialEvaluator': 'rlframe.worker.players.battle_evaluator',
+    },
+)

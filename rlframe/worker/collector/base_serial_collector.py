@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 from easydict import EasyDict
 
+from rlframe.backend.ray.actors.options import RAY_OPTIONS, check_ray_options
 from rlframe.data.timestep import Array, FloatArray, IntArray
 from rlframe.data.trajectory import TrajectoryRecorder
 from rlframe.errors import ConfigError
-from rlframe.utils.checkpoint.schema import COUNT, DICT, INT, check_state, part
+from rlframe.run.metrics import ScalarWriter, write_record
+from rlframe.run.progress import Progress
 from rlframe.utils.field import Configurable, Field
-from rlframe.utils.metrics import ScalarWriter, write_record
-from rlframe.utils.progress import Progress
+from rlframe.utils.schema import COUNT, DICT, INT, check_state, part
 from rlframe.utils.seed import COLLECT, env_seed
 from rlframe.worker.collector.episode_log import EpisodeLog, too_long
-from rlframe.worker.collector.ray_options import RAY_OPTIONS, check_ray_options
 from rlframe.worker.collector.resettable import Resettable
 from rlframe.worker.collector.rollout import Rollout, Step
 

@@ -12,11 +12,11 @@ from easydict import EasyDict
 from rlframe.data.batch import Batch
 from rlframe.data.dataset import DATA_FORMS, DataSource, open_data
 from rlframe.registry import SERIAL_COLLECTOR_REGISTRY
+from rlframe.run.metrics import ScalarWriter
+from rlframe.run.progress import Progress
 from rlframe.utils.bit_state import checked_bits
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule
-from rlframe.utils.metrics import ScalarWriter
-from rlframe.utils.progress import Progress
 from rlframe.utils.seed import component_rng, preserved_rng
 from rlframe.worker.collector.base_serial_collector import ISerialCollector
 

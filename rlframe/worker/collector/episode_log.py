@@ -9,7 +9,7 @@ import numpy as np
 
 from rlframe.data.timestep import NO_INFO, FloatArray, IntArray
 from rlframe.errors import EpisodeTooLongError
-from rlframe.utils.checkpoint.schema import array, check_state
+from rlframe.utils.schema import array, check_state
 from rlframe.worker.collector.rollout import Step
 
 WINDOW = 100
@@ -167,3 +167,16 @@ def too_long(lengths: IntArray, limit: int, section: str) -> EpisodeTooLongError
         where=f'{section}.max_episode_len',
         remedy="Does the env end its episodes? env.wrappers=[dict(type='TimeLimit', max_episode_steps=1000)] does.",
     )
+
+
+def episode_quota(env_num: int, n_episode: int) -> IntArray:
+    """Returns how many episodes each env has to play, [N]: the same number, the first envs one more.
+
+    A quota that is fixed beforehand, and filled by each env's *first* episodes, favours no length; "the first that
+    finish" would favour short ones.
+    """
+    if env_num < 1 or n_episode < 1:
+        raise ValueError(f'env_num and n_episode must be >= 1, got {env_num} and {n_episode}')
+    quota = np.full(env_num, n_episode // env_num)
+    quota[: n_episode % env_num] += 1
+    return quota

@@ -14,7 +14,7 @@ from rlframe.errors import ConfigError
 from rlframe.registry import SERIAL_COLLECTOR_REGISTRY
 from rlframe.utils.field import Field
 from rlframe.worker.collector.base_serial_collector import SerialCollector, Stopwatch
-from rlframe.worker.collector.base_serial_evaluator import episode_quota
+from rlframe.worker.collector.episode_log import episode_quota
 from rlframe.worker.collector.rollout import Step, rows_of
 
 

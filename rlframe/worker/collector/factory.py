@@ -8,7 +8,7 @@ from easydict import EasyDict
 
 from rlframe.registry import SERIAL_COLLECTOR_REGISTRY, SERIAL_EVALUATOR_REGISTRY
 from rlframe.worker.collector.base_serial_collector import ISerialCollector
-from rlframe.worker.collector.base_serial_evaluator import ISerialEvaluator
+from rlframe.worker.evaluator.base_serial_evaluator import ISerialEvaluator
 
 
 def create_serial_collector(cfg: EasyDict, **kwargs: Any) -> ISerialCollector:
@@ -17,7 +17,7 @@ def create_serial_collector(cfg: EasyDict, **kwargs: Any) -> ISerialCollector:
     With ``cfg.backend='ray'`` it runs in actors: see ``RayCollector.from_config``.
     """
     if cfg.get('backend') == 'ray':
-        from rlframe.worker.collector.ray_collector import RayCollector
+        from rlframe.backend.ray.constructor.collector import RayCollector
 
         return RayCollector.from_config(cfg, **kwargs)
     return SERIAL_COLLECTOR_REGISTRY.build(cfg, cfg=cfg, **kwargs)
@@ -34,7 +34,7 @@ def create_serial_evaluator(cfg: EasyDict, **kwargs: Any) -> ISerialEvaluator:
     With ``cfg.backend='ray'`` it runs in an actor, and ``env`` is that: see ``RaySerialEvaluator``.
     """
     if cfg.get('backend') == 'ray':
-        from rlframe.worker.collector.ray_evaluator import RaySerialEvaluator
+        from rlframe.backend.ray.evaluator import RaySerialEvaluator
 
         return RaySerialEvaluator(cfg, **kwargs)
     named = {'type': 'interaction', **{name: cfg[name] for name in ('type', 'import_names') if name in cfg}}

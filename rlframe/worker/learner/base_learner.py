@@ -9,14 +9,14 @@ from typing import Any
 
 from easydict import EasyDict
 
+from rlframe.checkpoint import load_checkpoint, save_checkpoint
 from rlframe.data import Batch
 from rlframe.errors import BufferUnderflowError, ConfigError, NonFiniteError
 from rlframe.registry import LEARNER_REGISTRY
-from rlframe.utils.checkpoint import load_checkpoint, save_checkpoint
-from rlframe.utils.checkpoint.schema import DICT, check_state, loading, part
+from rlframe.run.metrics import ScalarWriter
+from rlframe.run.progress import Progress, TrainIter
 from rlframe.utils.field import Configurable, Field, ResolvedConfig
-from rlframe.utils.metrics import ScalarWriter
-from rlframe.utils.progress import Progress, TrainIter
+from rlframe.utils.schema import DICT, check_state, loading, part
 from rlframe.worker.learner.learner_hook import (
     POSITIONS,
     LearnerHook,

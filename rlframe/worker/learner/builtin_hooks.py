@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlframe.utils.metrics import write_record
+from rlframe.run.metrics import write_record
 from rlframe.worker.learner.learner_hook import LearnerHook, register_learner_hook
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from rlframe.checkpoint import find_checkpoint
 from rlframe.errors import CheckpointError, ConfigError, HookError
 from rlframe.registry import LEARNER_HOOK_REGISTRY, is_list_of_names, nearest
-from rlframe.utils.checkpoint import find_checkpoint
 
 if TYPE_CHECKING:
     from rlframe.worker.learner.base_learner import BaseLearner

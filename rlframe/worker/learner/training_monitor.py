@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from rlframe.utils.checkpoint.schema import Kind, check_state, dict_of
+from rlframe.utils.schema import Kind, check_state, dict_of
 
 MONITOR_WINDOW = 1000
 """Most iterations that a mean of training variables is taken over."""

@@ -13,16 +13,15 @@ from easydict import EasyDict
 from rlframe.data import Array, Batch, FloatArray, IntArray
 from rlframe.errors import BufferUnderflowError
 from rlframe.registry import BUFFER_REGISTRY
-from rlframe.utils.checkpoint.schema import DICT, FINITE, check_state, part, part_of
 from rlframe.utils.field import Field
+from rlframe.utils.schema import DICT, FINITE, check_state, part, part_of
 from rlframe.worker.replay_buffer.base_buffer import Rows, ThroughputLimitError, locks_itself
-from rlframe.worker.replay_buffer.block import to_items
+from rlframe.worker.replay_buffer.block import read_priorities, to_items, vector
 from rlframe.worker.replay_buffer.monitor import (
     PeriodicThruputMonitor,
     SampledDataAttrMonitor,
     ThroughputControl,
 )
-from rlframe.worker.replay_buffer.priority_info import read_priorities, vector
 from rlframe.worker.replay_buffer.storage import check_memory
 from rlframe.worker.replay_buffer.storage_buffer import AnyStorage, StorageBuffer, delete_files
 

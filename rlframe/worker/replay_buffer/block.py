@@ -1,4 +1,4 @@
-"""What users push, in the form that a storage takes: a ``Batch`` of numpy columns, or a list."""
+"""Converts the items that users push, and the priorities that a learner reports, to numpy columns."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlframe.data import Batch
+from rlframe.data import Array, Batch, FloatArray, IntArray
 
 
 def to_numpy(column: Any) -> Any:
@@ -60,3 +60,33 @@ def stack_items(items: Sequence[Mapping[str, Any]]) -> Batch:
                         f' {list(np.shape(first))} in row 0; pad it, or push objects that are no mappings'
                     ) from None
         raise
+
+
+def read_priorities(info: Mapping[str, Any]) -> tuple[IntArray, IntArray, FloatArray] | None:
+    """Returns row numbers, slots and priorities, each [n], or ``None`` where no priority is reported.
+
+    Args:
+        info: ``replay_unique_id`` and ``replay_buffer_idx`` as sampled, and ``priority``.
+
+    Raises:
+        ValueError: If the three differ in length.
+    """
+    if 'priority' not in info or info['priority'] is None:
+        return None
+    row = vector(info['replay_unique_id'], np.int64)
+    slot = vector(info['replay_buffer_idx'], np.int64)
+    priority = vector(info['priority'], np.float64)
+    if not len(row) == len(slot) == len(priority):
+        raise ValueError(
+            f'update got {len(row)} replay_unique_id, {len(slot)} replay_buffer_idx and {len(priority)} priority'
+        )
+    return row, slot, priority
+
+
+def vector(values: Any, dtype: type[np.generic]) -> Array:
+    """Returns numbers as a flat array, a new one where a kernel would meet a read-only or strided one."""
+    values = to_numpy(values)
+    if values.dtype == dtype and values.ndim == 1 and values.flags.c_contiguous and values.flags.writeable:
+        same: Array = values
+        return same
+    return np.array(values, dtype).reshape(-1)

@@ -12,8 +12,8 @@ from easydict import EasyDict
 from rlframe.data import Batch
 from rlframe.errors import BufferUnderflowError
 from rlframe.registry import BUFFER_REGISTRY
-from rlframe.utils.checkpoint.schema import DICT, part, part_of
 from rlframe.utils.field import Field
+from rlframe.utils.schema import DICT, part, part_of
 from rlframe.worker.replay_buffer.base_buffer import Rows
 from rlframe.worker.replay_buffer.monitor import PeriodicThruputMonitor
 from rlframe.worker.replay_buffer.sampler import Sampler, UniformSampler

@@ -9,8 +9,8 @@ from typing import Any
 
 from rlframe.errors import ConfigError
 from rlframe.registry import BUFFER_REGISTRY
-from rlframe.utils.checkpoint.schema import COUNT, part_of
 from rlframe.utils.field import Field
+from rlframe.utils.schema import COUNT, part_of
 from rlframe.worker.replay_buffer.buffer import NaiveReplayBuffer
 from rlframe.worker.replay_buffer.storage import Storage, StorageRange
 

@@ -10,8 +10,8 @@ import numpy as np
 from rlframe.data import Batch, IntArray
 from rlframe.errors import CheckpointMismatchError
 from rlframe.registry import BUFFER_REGISTRY
-from rlframe.utils.checkpoint.schema import COUNT, array, part_of
 from rlframe.utils.field import Field
+from rlframe.utils.schema import COUNT, array, part_of
 from rlframe.worker.replay_buffer.block import stack_items, to_items
 from rlframe.worker.replay_buffer.buffer import NaiveReplayBuffer
 from rlframe.worker.replay_buffer.storage import RingStorage, Storage

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from rlframe.data import Array
-from rlframe.utils.checkpoint.schema import COUNT, FINITE, array, check_state
+from rlframe.utils.schema import COUNT, FINITE, array, check_state
 
 logger = logging.getLogger(__name__)
 

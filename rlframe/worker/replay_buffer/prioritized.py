@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from rlframe.data import FloatArray, IntArray
 from rlframe.errors import NonFiniteError
-from rlframe.utils.checkpoint.schema import FINITE, array, check_state
+from rlframe.utils.schema import FINITE, array, check_state
 from rlframe.worker.replay_buffer import sum_tree
 from rlframe.worker.replay_buffer.sum_tree import MAX_PRIORITY, SumTree, tree_nbytes
 

@@ -11,13 +11,12 @@ from easydict import EasyDict
 from rlframe.data import Array, Batch, BoolArray, IntArray
 from rlframe.errors import BufferUnderflowError
 from rlframe.registry import BUFFER_REGISTRY
-from rlframe.utils.checkpoint.schema import DICT, FINITE, check_state, part
 from rlframe.utils.field import Field
+from rlframe.utils.schema import DICT, FINITE, check_state, part
 from rlframe.worker.replay_buffer.advanced_buffer import AdvancedReplayBuffer
 from rlframe.worker.replay_buffer.base_buffer import Rows
-from rlframe.worker.replay_buffer.block import to_items
+from rlframe.worker.replay_buffer.block import read_priorities, to_items
 from rlframe.worker.replay_buffer.buffer import NaiveReplayBuffer
-from rlframe.worker.replay_buffer.priority_info import read_priorities
 from rlframe.worker.replay_buffer.storage import RingStorage
 from rlframe.worker.replay_buffer.storage_buffer import AnyStorage
 from rlframe.worker.replay_buffer.trajectories import NONE, Trajectories, done_of

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from rlframe.checkpoint.files import refusal
+from rlframe.checkpoint.tree import BAD_TREE, Encoder, decode, describe, to_json
 from rlframe.data import Array
 from rlframe.errors import CheckpointError, CheckpointNotFoundError
-from rlframe.utils import strict_json
-from rlframe.utils.checkpoint.files import refusal
-from rlframe.utils.checkpoint.tree import BAD_TREE, Encoder, decode, describe, to_json
-from rlframe.utils.limits import remedy_of
+from rlframe.safety import strict_json
+from rlframe.safety.limits import remedy_of
 
 HEADER_BYTES = 10_000
 """Size above which nothing is taken for the head of an array."""

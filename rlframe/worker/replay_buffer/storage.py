@@ -14,11 +14,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from rlframe.checkpoint import Rows
 from rlframe.data import Array, Batch, IntArray
 from rlframe.errors import CheckpointMismatchError, CheckpointStateError, ResourceError
 from rlframe.registry import nearest
-from rlframe.utils.checkpoint import Rows
-from rlframe.utils.checkpoint.schema import COLUMN, COUNT, DICT, check_state, dict_of, part_of
+from rlframe.utils.schema import COLUMN, COUNT, DICT, check_state, dict_of, part_of
 from rlframe.worker.replay_buffer.block import is_number_type, to_numpy
 
 Columns = dict[str, Any]

@@ -16,7 +16,7 @@ from easydict import EasyDict
 
 from rlframe.data import Batch, IntArray
 from rlframe.errors import BufferUnderflowError
-from rlframe.utils.checkpoint.schema import COUNT, DICT, GENERATOR, TEXT, check_state, loading, part
+from rlframe.utils.schema import COUNT, DICT, GENERATOR, TEXT, check_state, loading, part
 from rlframe.worker.replay_buffer.base_buffer import IBuffer, Rows
 from rlframe.worker.replay_buffer.block import is_numeric, stack_items, to_items, to_numpy
 from rlframe.worker.replay_buffer.monitor import Clock, PeriodicThruputMonitor, ScalarWriter

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlframe.data import Array, Batch, BoolArray, IntArray
-from rlframe.utils.checkpoint.schema import array, check_state
+from rlframe.utils.schema import array, check_state
 
 NONE = -1
 """In place of a row number: there is no such row."""

@@ -9,7 +9,7 @@ import pytest
 import torch
 from fakes import ScriptedPolicy
 
-from rlframe.utils.progress import Progress
+from rlframe.run.progress import Progress
 from rlframe.worker import create_serial_collector
 
 COLUMNS = {'obs': np.arange(40, dtype=np.float32).reshape(20, 2), 'action': np.arange(20)}

@@ -13,10 +13,10 @@ import pytest
 from fakes import CountingEnv, FakeBoard, ScriptedPolicy, ShuffledEnvManager, counting_manager, envs_of
 from games import counting_players
 
-from rlframe.envs.async_manager import AsyncSubprocessEnvManager
 from rlframe.envs.gym_env import GymEnvFactory
-from rlframe.envs.subprocess_manager import SubprocessEnvManager
 from rlframe.envs.vector_env import GymVectorEnvManager
+from rlframe.envs.workers.async_manager import AsyncSubprocessEnvManager
+from rlframe.envs.workers.subprocess_manager import SubprocessEnvManager
 from rlframe.worker import BattleInteractionSerialEvaluator, InteractionSerialEvaluator
 from rlframe.worker.collector.episode_limit import DEFAULT_LENGTH
 
@@ -136,7 +136,7 @@ def test_default_length_is_for_envs_without_a_time_limit(
         made[-1].max_env_step = 5
         return made[-1]
 
-    monkeypatch.setattr('rlframe.worker.collector.serial_evaluator.EpisodeLimit', noted)
+    monkeypatch.setattr('rlframe.worker.evaluator.serial_evaluator.EpisodeLimit', noted)
     make(GymVectorEnvManager.from_factory(GymEnvFactory({'env_id': env_id}), 2, {'mode': 'sync'})).eval()
     assert [one.max_episode_len for one in made] == [limit]
 

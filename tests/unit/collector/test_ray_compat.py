@@ -12,10 +12,10 @@ import pytest
 import torch
 from fake_ray import FakeRay, fake_ray
 
+from rlframe.backend.ray.constructor.arguments import MakeFromPython
+from rlframe.backend.ray.constructor.collector import RayCollector
+from rlframe.backend.ray.constructor.compat import env_makers, exploration_of, within_bounds
 from rlframe.errors import CheckpointMismatchError, ConfigError
-from rlframe.worker.collector.ray_arguments import MakeFromPython
-from rlframe.worker.collector.ray_collector import RayCollector
-from rlframe.worker.collector.ray_compat import env_makers, exploration_of, within_bounds
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from fake_ray import NEVER, FakeRay, fake_ray, make_pool
 
+from rlframe.backend.ray.actors.actor import Request, failure_of
+from rlframe.backend.ray.actors.pool import ActorPool
+from rlframe.backend.ray.actors.session import actor_resources
 from rlframe.errors import ActorLostError, ResourceError
-from rlframe.utils.ray_session import actor_resources
-from rlframe.worker.collector.ray_actor import Request, failure_of
-from rlframe.worker.collector.ray_pool import ActorPool
 
 
 @pytest.fixture

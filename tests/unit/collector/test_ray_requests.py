@@ -14,11 +14,11 @@ import torch
 from fake_ray import NEVER, FakeRay, fake_ray
 from ray.exceptions import GetTimeoutError
 
+from rlframe.backend.ray.actors.actor import failure_of
+from rlframe.backend.ray.actors.pool import ActorPool
+from rlframe.backend.ray.constructor.collector import RayCollector
 from rlframe.errors import ActorLostError, ConfigError, ResourceError
 from rlframe.policy.dqn import DQNPolicy
-from rlframe.worker.collector.ray_actor import failure_of
-from rlframe.worker.collector.ray_collector import RayCollector
-from rlframe.worker.collector.ray_pool import ActorPool
 
 
 @pytest.fixture

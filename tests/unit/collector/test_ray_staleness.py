@@ -11,10 +11,10 @@ import torch
 from fake_ray import FakeRay, fake_ray
 from fakes import config_pair
 
+from rlframe.backend.ray.actors.options import expected_staleness
+from rlframe.backend.ray.constructor.collector import RayCollector
 from rlframe.config import compile_config
 from rlframe.errors import ConfigError
-from rlframe.worker.collector.ray_collector import RayCollector
-from rlframe.worker.collector.ray_options import expected_staleness
 
 FRAMES = 60
 

@@ -14,14 +14,14 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rlframe.checkpoint import load_checkpoint, save_checkpoint
+from rlframe.checkpoint.tree import Encoder, decode, to_json
 from rlframe.config import parse_value
 from rlframe.data import Batch
 from rlframe.data.observation import fields_of, obs_dtype, pack, pack_into, pack_rows, zero_obs
 from rlframe.data.trajectory import TrajectoryRecorder
 from rlframe.envs.gym_env import _wrap
 from rlframe.errors import IncompatibleError
-from rlframe.utils.checkpoint import load_checkpoint, save_checkpoint
-from rlframe.utils.checkpoint.tree import Encoder, decode, to_json
 from rlframe.utils.struct_array import leaves
 from rlframe.worker.replay_buffer.storage import RingStorage
 

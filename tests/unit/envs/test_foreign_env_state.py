@@ -15,12 +15,12 @@ import pytest
 from tripwire import armed
 
 import rlframe.envs.gym_env  # noqa: F401  what is not loaded cannot be misused
-from rlframe.envs.env_state import EnvState
 from rlframe.envs.state import old
 from rlframe.envs.state.classes import MismatchError
+from rlframe.envs.state.env_state import EnvState
 from rlframe.errors import CheckpointCorruptError
 from rlframe.utils import bit_state, seed
-from rlframe.utils.checkpoint.schema import GENERATOR
+from rlframe.utils.schema import GENERATOR
 
 Edit = Callable[[dict[str, Any]], None]
 LAYER = 'env'

@@ -16,8 +16,8 @@ from rlframe.envs import BaseEnvManager
 from rlframe.envs.base_env import LOOKED_AT_CLOSE, LOOKED_AT_RESET, MakeEnv
 from rlframe.envs.env_group import EnvGroup
 from rlframe.envs.gym_env import GymEnvFactory
-from rlframe.envs.subprocess_manager import SubprocessEnvManager
 from rlframe.envs.vector_env import GymVectorEnvManager
+from rlframe.envs.workers.subprocess_manager import SubprocessEnvManager
 from rlframe.errors import EnvContractError, EnvContractWarning, EnvTimeoutError, IncompatibleError
 
 SHARED = np.zeros(3, np.float32)

@@ -8,8 +8,8 @@ import sys
 import gymnasium
 import numpy as np
 
-from rlframe.envs.env_state import EnvState
 from rlframe.envs.gym_env import GymEnvFactory
+from rlframe.envs.state.env_state import EnvState
 
 ENV_ID = 'rlframe/CartPoleNoVelocity-v1'
 

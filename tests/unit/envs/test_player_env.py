@@ -16,7 +16,7 @@ from rlframe.data.players import PlayerLayout, outcome
 from rlframe.envs import BaseEnvManager
 from rlframe.envs.pettingzoo_env import PettingZooEnvFactory
 from rlframe.envs.player_env import PlayerEnv, player_env
-from rlframe.envs.subprocess_manager import SubprocessEnvManager
+from rlframe.envs.workers.subprocess_manager import SubprocessEnvManager
 from rlframe.errors import (
     ConfigError,
     EnvContractError,

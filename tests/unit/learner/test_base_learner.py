@@ -14,7 +14,7 @@ from test_hooks import NO_HOOKS, Note, learner_with
 
 from rlframe.data import Batch
 from rlframe.errors import BufferUnderflowError, CheckpointNotFoundError, ConfigError
-from rlframe.utils.progress import Progress
+from rlframe.run.progress import Progress
 from rlframe.worker import BaseLearner, create_learner
 
 

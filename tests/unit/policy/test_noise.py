@@ -7,7 +7,7 @@ import copy
 import numpy as np
 import pytest
 
-from rlframe.policy.noise import ExplorationNoise
+from rlframe.policy.acting.noise import ExplorationNoise
 
 ENVS = np.arange(2000)
 

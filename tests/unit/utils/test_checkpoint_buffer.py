@@ -25,17 +25,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlframe import config
+from rlframe.checkpoint import files, load_checkpoint, publish_checkpoint, read_manifest, save_checkpoint
+from rlframe.checkpoint import rows as rows_module
+from rlframe.checkpoint.rows import Rows, parse_segment, plan_segments
 from rlframe.data import Batch
 from rlframe.pipeline import SerialPipeline
-from rlframe.utils.checkpoint import (
-    files,
-    load_checkpoint,
-    publish_checkpoint,
-    read_manifest,
-    save_checkpoint,
-)
-from rlframe.utils.checkpoint import rows as rows_module
-from rlframe.utils.checkpoint.rows import Rows, parse_segment, plan_segments
 from rlframe.worker.replay_buffer import IBuffer, NaiveReplayBuffer, create_buffer
 
 
@@ -117,7 +111,7 @@ def test_rows_that_an_earlier_checkpoint_has_are_linked_and_only_new_ones_writte
     written: list[str] = []
     real = files.write_file
     monkeypatch.setattr(
-        'rlframe.utils.checkpoint.write.write_file',
+        'rlframe.checkpoint.write.write_file',
         lambda path, *given, **options: (written.append(path.name), real(path, *given, **options))[1],
     )
     for number, (count, expected) in enumerate([(40, ['0-40']), (30, ['40-70']), (0, []), (50, ['70-120'])]):
@@ -271,7 +265,7 @@ from pathlib import Path
 from rlframe import config
 from rlframe.data import Batch
 from rlframe.pipeline import SerialPipeline
-from rlframe.utils.checkpoint import load_checkpoint, publish_checkpoint
+from rlframe.checkpoint import load_checkpoint, publish_checkpoint
 from rlframe.worker.replay_buffer import create_buffer
 rows = 400
 buffer = create_buffer({'type': 'naive', 'replay_buffer_size': rows})

@@ -14,16 +14,7 @@ import torch
 from checkpoint_helpers import MEMBERS, edit_manifest, facts_of, payload, state, zipped
 
 from rlframe import __version__
-from rlframe.errors import (
-    CheckpointCorruptError,
-    CheckpointError,
-    CheckpointMismatchError,
-    CheckpointNotFoundError,
-    CheckpointVersionError,
-    CheckpointWriteError,
-    UnsafeCheckpointError,
-)
-from rlframe.utils.checkpoint import (
+from rlframe.checkpoint import (
     FORMAT_VERSION,
     compare_configs,
     compare_states,
@@ -33,6 +24,15 @@ from rlframe.utils.checkpoint import (
     read_manifest,
     save_checkpoint,
     verify_checkpoint,
+)
+from rlframe.errors import (
+    CheckpointCorruptError,
+    CheckpointError,
+    CheckpointMismatchError,
+    CheckpointNotFoundError,
+    CheckpointVersionError,
+    CheckpointWriteError,
+    UnsafeCheckpointError,
 )
 
 

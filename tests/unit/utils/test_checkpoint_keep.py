@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from checkpoint_helpers import edit_manifest, filled_buffer, payload, save_run, state
 
-from rlframe.errors import CheckpointWriteError
-from rlframe.utils.checkpoint import (
+from rlframe.checkpoint import (
     CHECKPOINT_FIELDS,
     clean_leftovers,
     describe_cost,
@@ -25,7 +24,8 @@ from rlframe.utils.checkpoint import (
     strip_buffer,
     verify_checkpoint,
 )
-from rlframe.utils.checkpoint import manifest as manifest_module
+from rlframe.checkpoint import manifest as manifest_module
+from rlframe.errors import CheckpointWriteError
 from rlframe.utils.field import check_values, defaults_of
 
 

@@ -15,9 +15,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlframe.checkpoint import load_checkpoint, save_checkpoint
+from rlframe.checkpoint.tree import Encoder, decode, to_json
 from rlframe.errors import CheckpointError
-from rlframe.utils.checkpoint import load_checkpoint, save_checkpoint
-from rlframe.utils.checkpoint.tree import Encoder, decode, to_json
 
 
 def there_and_back(value: Any) -> Any:

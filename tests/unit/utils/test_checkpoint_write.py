@@ -18,9 +18,7 @@ import pytest
 import torch
 from checkpoint_helpers import save_run, state
 
-from rlframe.data import Batch
-from rlframe.errors import CheckpointError, CheckpointWriteError
-from rlframe.utils.checkpoint import (
+from rlframe.checkpoint import (
     clean_leftovers,
     load_checkpoint,
     newest_good,
@@ -28,6 +26,8 @@ from rlframe.utils.checkpoint import (
     read_manifest,
     save_checkpoint,
 )
+from rlframe.data import Batch
+from rlframe.errors import CheckpointError, CheckpointWriteError
 from rlframe.worker.replay_buffer import create_buffer
 
 GOLDEN = Path(__file__).parents[2] / 'golden'
@@ -184,7 +184,7 @@ from pathlib import Path
 sys.path.insert(0, {tests!r})
 import checkpoint_helpers
 from checkpoint_helpers import save_run
-from rlframe.utils.checkpoint import clean_leftovers, load_checkpoint, newest_good
+from rlframe.checkpoint import clean_leftovers, load_checkpoint, newest_good
 checkpoint_helpers.filled_buffer()
 mode, folder = sys.argv[1], Path(sys.argv[2])
 save_run(folder, [0], keep_last=2)
@@ -321,8 +321,9 @@ def test_the_formats_hold_the_same() -> None:
 
 
 def test_a_network_in_an_old_checkpoint_still_plays() -> None:
-    from rlframe import build, config
+    from rlframe import config
     from rlframe.envs import EnvFactory  # noqa: F401
+    from rlframe.pipeline import build
 
     for version in (1, 2):
         path = GOLDEN / f'format_{version}' / 'cartpole_dqn'

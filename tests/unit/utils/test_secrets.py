@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import rlframe.registry as registries
+from rlframe.checkpoint import load_checkpoint, save_checkpoint
 from rlframe.errors import CheckpointError
-from rlframe.utils.checkpoint import load_checkpoint, save_checkpoint
+from rlframe.safety.secrets import Secrets, is_secret_name, redacted, redacted_keys
 from rlframe.utils.field import Field
-from rlframe.utils.secrets import Secrets, is_secret_name, redacted, redacted_keys
 
 SECRET_NAMES = [
     'api_key',

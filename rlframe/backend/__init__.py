@@ -1,0 +1,1 @@
+"""Where collection and evaluation run."""

@@ -1,0 +1,1 @@
+"""Collection and evaluation in Ray actors."""

@@ -1,0 +1,333 @@
+"""What runs inside a Ray actor: a collector like any other, its envs and a policy of its own, asked one thing at a time."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from time import perf_counter
+from typing import Any, NamedTuple, NoReturn
+
+from rlframe.backend.ray.actors.last_words import note_ends
+from rlframe.backend.ray.actors.weights import unflatten
+from rlframe.data.batch import Batch
+from rlframe.data.timestep import FloatArray
+from rlframe.errors import ActorFailedError, RLFrameError
+from rlframe.registry import REGISTRIES
+from rlframe.run.progress import Progress
+from rlframe.utils.seed import component_rng, global_rng_state, set_global_rng_state
+from rlframe.utils.serialize import from_bytes, to_bytes
+
+State = dict[str, Any]
+
+
+class Parts(NamedTuple):
+    """What acts in an actor."""
+
+    collector: Any
+    """A serial collector with its envs and its policy."""
+    env: Any
+    """Its env manager."""
+    progress: Progress
+    """Its counters."""
+    trained: Any
+    """Collect face of the policy; its ``load_state_dict`` takes weights."""
+    random: Any = None
+    """The same, acting at random."""
+
+
+ACTING = ('env', 'env_manager', 'policy', 'model', 'collector', 'evaluator')
+"""Kinds of components that an actor may be made of."""
+
+
+def components_of_script() -> dict[tuple[str, str], type]:
+    """Returns by kind and name what was registered by the program itself, which no other process can import."""
+    return {
+        (kind, name): cls
+        for kind in ACTING
+        for name, cls in REGISTRIES[kind].registered_in('__main__').items()
+    }
+
+
+MakeParts = Callable[[int, int], Parts]
+"""Makes what acts in the actor of a rank, in its k-th incarnation: 0 for the first, and one more after each loss."""
+
+
+class Failure(NamedTuple):
+    """An exception, as it leaves the process that raised it."""
+
+    error: bytes
+    """The exception itself, pickled; empty where it cannot be."""
+    text: str
+    """Its type and message."""
+    trace: str
+
+
+class Facts(NamedTuple):
+    """What an actor says of itself when it is ready."""
+
+    env_num: int
+    player_num: int
+    pid: int
+    node: str
+
+
+class Request(NamedTuple):
+    """What an actor is to collect."""
+
+    target: int | None
+    """Training samples or episodes; the policy's own number where not given."""
+    train_iter: int
+    version: int
+    """Of the weights to act with."""
+    options: Mapping[str, Any] = {}
+    """Further arguments of the collector's ``collect``."""
+    at_random: bool = False
+    """Whether to act at random."""
+    reset_policy: bool = False
+    """Whether the policy forgets the running episodes first."""
+    reset_env: bool = False
+    """Whether every env begins a new episode first."""
+    acting: State | None = None
+    """What acting had changed of the policy; None: the actor's own goes on."""
+
+
+class Header(NamedTuple):
+    """What is told of collected data, beside them."""
+
+    version: int
+    """Of the weights that acted."""
+    train_iter: int
+    envstep: int
+    """Env steps that were taken."""
+    episodes: FloatArray
+    """Return, length and success of the episodes that ended, [n, 3]."""
+    episode_count: int
+    discarded: int
+    """Env steps thrown away since the start."""
+    carried: int
+    """Env steps that wait for the next request."""
+    seconds: float
+    acting: State | None
+    """What acting changed, where the request brought it."""
+    statistics: tuple[State, State] | None
+    """Running statistics before and after, where they are not part of that."""
+
+
+class RemoteActor:
+    """Does what the driver asks for; an exception is an answer, so that the actor outlives it.
+
+    Args:
+        make: Makes the parts that act, as bytes.
+        components: Answer of ``components_of_script``, as bytes.
+        rank: Which of the actors this is.
+        incarnation: How many were lost in its place before.
+        path: Where the driver imports modules from.
+    """
+
+    def __init__(
+        self, make: bytes, components: bytes, rank: int, incarnation: int, path: Sequence[str]
+    ) -> None:
+        sys.path += [place for place in path if place not in sys.path]
+        self._make, self._components = make, components
+        self._rank, self._incarnation = rank, incarnation
+        self._parts: Any = None
+        note_ends()
+
+    def launch(self) -> Facts | Failure:
+        """Makes envs, policy and what uses them."""
+
+        def launch() -> Facts:
+            for (kind, name), cls in from_bytes(self._components).items():
+                REGISTRIES[kind].register(name, cls, force_overwrite=True)
+            make = from_bytes(self._make)
+            self._parts = make(self._rank, self._incarnation)
+            env = self._parts.env
+            return Facts(env.env_num, env.spec.player_num, os.getpid(), os.uname().nodename)
+
+        return self._answer(launch)
+
+    def _answer(self, do: Callable[[], Any]) -> Any:
+        try:
+            return do()
+        except (
+            Exception,
+            SystemExit,
+            KeyboardInterrupt,
+        ) as error:  # whatever it is, it is the driver's to raise
+            if hasattr(error, 'ray_terminate_msg'):  # Ray ends this process
+                raise
+            return failure_of(error)
+
+
+class CollectorActor(RemoteActor):
+    """Holds a collector; it is made by a ``MakeParts``."""
+
+    _at_random = False
+
+    def collect(self, request: Request, weights: State | None) -> tuple[Header | Failure, Any]:
+        """Collects, and returns what is told of the data and the data, as two objects."""
+        answer = self._answer(lambda: self._collect(request, weights))
+        return (answer, None) if isinstance(answer, Failure) else answer
+
+    def settle(self, acting: State | None) -> State | Failure | None:
+        """Brings everything to where another process can take over; see ``SerialCollector.settle``."""
+
+        def settle() -> State | None:
+            self._enter(acting)
+            self._parts.collector.settle()
+            return self._acting() if acting is not None else None
+
+        return self._answer(settle)
+
+    def state(self) -> State | Failure:
+        """Returns everything that the next ``collect`` depends on, but for the weights."""
+        return self._answer(
+            lambda: {
+                'collector': self._parts.collector.state_dict(),
+                'acting': self._acting(),
+                'rng': global_rng_state(),
+                'at_random': self._at_random,
+            }
+        )
+
+    def load(self, state: State) -> State | Failure | None:
+        """Continues from ``state()`` and returns what acting has changed since then: of envs that begin anew."""
+
+        def load() -> State | None:
+            collector, self._at_random = self._parts.collector, state['at_random']
+            collector.reset_policy(self._face())
+            self._enter(state['acting'])
+            collector.load_state_dict(state['collector'])
+            set_global_rng_state(state['rng'])
+            return self._acting()
+
+        return self._answer(load)
+
+    def reset_env(self) -> Failure | None:
+        """Begins a new episode in every env."""
+        return self._answer(lambda: self._parts.collector.reset_env())
+
+    def set_seed(self, seed: int, rank: int) -> Failure | None:
+        """Begins anew in every env, with the seeds f(seed, rank, index), and with another generator of the policy."""
+
+        def set_seed() -> None:
+            collector = self._parts.collector
+            collector._seed, collector._rank = seed, rank
+            collector.reset_env(self._parts.env)
+            reseed(self._parts.trained, seed, rank)
+
+        return self._answer(set_seed)
+
+    def close(self) -> Failure | None:
+        """Closes the envs."""
+        return self._answer(lambda: self._parts.collector.close() if self._parts is not None else None)
+
+    def _collect(self, request: Request, weights: State | None) -> tuple[Header, Any]:
+        parts, start = self._parts, perf_counter()
+        collector, progress = parts.collector, parts.progress
+        if weights is not None:
+            parts.trained.load_state_dict(unflatten(weights))
+        self._enter(request.acting)
+        if request.reset_policy:
+            self._at_random = request.at_random
+            collector.reset_policy(self._face())
+        if request.reset_env:
+            collector.reset_env()
+            parts.trained.reset(None)
+        envstep, episodes, statistics = progress.envstep, progress.episodes, self._statistics(request)
+        data = collector.collect(request.target, train_iter=request.train_iter, **request.options)
+        header = Header(
+            request.version,
+            request.train_iter,
+            progress.envstep - envstep,
+            collector.take_episodes(),
+            progress.episodes - episodes,
+            collector.discarded,
+            collector.carried,
+            perf_counter() - start,
+            self._acting() if request.acting is not None else None,
+            (statistics, self._statistics(request)) if statistics else None,
+        )
+        return header, self._numbered(data)
+
+    def _face(self) -> Any:
+        return self._parts.random if self._at_random else self._parts.trained
+
+    def _numbered(self, data: Any) -> Any:
+        """Gives the envs of each actor numbers of their own in the column ``env_id``."""
+        if self._rank == 0:
+            return data
+        if isinstance(data, Batch):
+            env = self._parts.env
+            first = self._rank * env.env_num * env.spec.player_num
+            return (
+                data.replace(env_id=data['env_id'] + data['env_id'].dtype.type(first))
+                if 'env_id' in data
+                else data
+            )
+        return type(data)(self._numbered(part) for part in data) if isinstance(data, list | tuple) else data
+
+    def _acting(self) -> State | None:
+        acting = acting_of(self._parts.trained)
+        return None if acting is None else acting.state()
+
+    def _statistics(self, request: Request) -> State:
+        acting = acting_of(self._parts.trained)
+        return {} if acting is None or request.acting is not None else dict(acting.statistics())
+
+    def _enter(self, state: State | None) -> None:
+        acting = acting_of(self._parts.trained)
+        if acting is not None and state is not None:
+            acting.load_state(state)
+
+
+def acting_of(face: Any) -> Any:
+    """Returns what hands over that which acting changes of a policy; None where a policy has no such thing."""
+    try:
+        return face.get_attribute('acting')
+    except AttributeError:
+        return None
+
+
+def reseed(face: Any, seed: int, rank: int) -> None:
+    """Gives a policy the generator that one of this seed and rank begins with."""
+    acting = acting_of(face)
+    if acting is not None:
+        acting.load_state(acting.state() | {'rng': component_rng(seed, 'policy', rank).bit_generator.state})
+    face.reset(None)
+
+
+def failure_of(error: BaseException) -> Failure:
+    """Converts an exception for other processes; one that would silently end the driver is sent as its text."""
+    text = f'{type(error).__name__}: {error}'
+    trace = ''.join(traceback.format_exception(error)).rstrip()
+    if not isinstance(error, Exception):
+        return Failure(b'', f'{text.removesuffix(": ")} was raised there, not in this process', trace)
+    try:
+        data = to_bytes(error, 'error')
+        same = from_bytes(data)
+        is_whole = type(same) is type(error) and str(same) == str(error)
+    except Exception:  # an exception may hold anything, and need not come back from its own pickle
+        is_whole = False
+    return Failure(data if is_whole else b'', text, trace)
+
+
+def raise_failure(failure: Failure, who: str) -> NoReturn:
+    """Raises an exception of an actor, with its traceback there and the actor's rank in the first line.
+
+    Raises:
+        ActorFailedError: With its text, if it cannot be unpickled here or its class is unknown.
+    """
+    error: Exception
+    try:
+        error = from_bytes(failure.error) if failure.error else ActorFailedError(failure.text, where=who)
+    except Exception:  # the class may exist over there only
+        error = ActorFailedError(failure.text, where=who)
+    if isinstance(error, RLFrameError) and error.where != who:
+        error.message = f'{who}: {error.message}'
+    elif error.args == (str(error),):
+        error.args = (f'{who}: {error}',)
+    error.add_note(f'In {who}:\n{failure.trace}')
+    raise error

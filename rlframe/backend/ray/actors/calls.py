@@ -1,0 +1,75 @@
+"""What an actor pool keeps books of: what was asked, what became of it, and the place of each actor."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from rlframe.backend.ray.actors.actor import Facts
+
+FIRST_BACKOFF, LONGEST_BACKOFF = 0.5, 30.0
+"""Seconds before an actor takes the place of one that was lost; each further loss in the window doubles them."""
+
+
+class Call:
+    """One thing that an actor was asked.
+
+    Args:
+        number: Counts up, over all actors.
+        rank: Which actor.
+        method: What.
+        args: With what; object references are handed on as such.
+        seconds: How long it may take.
+        size: What it is to bring, in training samples or episodes.
+    """
+
+    def __init__(
+        self, number: int, rank: int, method: str, args: tuple[Any, ...], seconds: float, size: int = 0
+    ) -> None:
+        self.number, self.rank, self.method, self.args = number, rank, method, args
+        self.seconds, self.size = seconds, size
+        self.ref: Any = None
+        self.data: Any = None
+        self.is_wanted = True
+        """Whether somebody is to be told what comes of it."""
+
+
+class Answer(NamedTuple):
+    """What became of a call."""
+
+    call: Call
+    value: Any = None
+    data: Any = None
+    """Reference to the data of ``collect``."""
+    lost: str = ''
+    """Why there is no value; empty where there is."""
+
+
+class Slot:
+    """The place of one actor.
+
+    Args:
+        rank: Which.
+        options: Resources of the actor.
+    """
+
+    def __init__(self, rank: int, options: Mapping[str, Any]) -> None:
+        self.rank, self.options = rank, options
+        self.incarnation = 0
+        self.actor: Any = None
+        self.due = 0.0
+        """When the next actor may be started."""
+        self.facts: Facts | None = None
+        """What the actor said when it was ready; None before."""
+        self.backoff = FIRST_BACKOFF
+        self.late_starts = 0
+        """How often in a row an actor took too long to start here."""
+        self.calls: list[Call] = []
+        """What it was asked and has not answered, in the order in which it does it; it is sent when there is an actor."""
+        self.deadline = float('inf')
+        """When the first of them is too late, which is the one that the actor is at."""
+
+    def begin_next(self) -> None:
+        """Notes that the actor is at its next call from now on."""
+        self.deadline = time.monotonic() + self.calls[0].seconds if self.calls else float('inf')

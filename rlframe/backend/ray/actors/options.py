@@ -1,0 +1,233 @@
+"""Options of collection in Ray actors, which every collector that steps envs has."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from rlframe.backend.ray.actors.keys import (
+    ACTOR_KEYS,
+    are_plain_actors,
+    check_init,
+    is_plain_actor,
+    is_plain_init,
+    unknown_key,
+)
+from rlframe.errors import ConfigError
+from rlframe.utils.field import Field, Options
+
+ONLY_OURS = ('max_restarts', 'max_task_retries', 'max_concurrency', 'name', 'lifetime', 'num_returns')
+"""Options of Ray's actors that would break what is promised here."""
+
+
+def check_ray_options(cfg: Mapping[str, Any]) -> list[ConfigError]:
+    """Returns the mistakes among the options that no single one of them shows."""
+    errors = []
+    given = cfg['remote_configs']
+    if isinstance(given, list | tuple) and len(given) != cfg['num_collectors']:
+        errors.append(
+            ConfigError(
+                f'remote_configs has {len(given)} entries, num_collectors is {cfg["num_collectors"]}',
+                where='remote_configs',
+                remedy='Give one dict for all actors, or a list with one for each.',
+            )
+        )
+    for i, config in enumerate(given if isinstance(given, list | tuple) else [given]):
+        where = f'remote_configs[{i}]' if isinstance(given, list | tuple) else 'remote_configs'
+        errors += _bad_remote_config(config, where)
+    if (unreachable := staleness_error(cfg, cfg['num_collectors'])) is not None:
+        errors.append(unreachable)
+    return errors
+
+
+def expected_staleness(actors: int, in_flight: int, batches: float) -> float:
+    """Returns the mean number of versions that a batch is behind, without ``sync``, if all actors are equally fast.
+
+    Each update between the request and the delivery of a batch makes it one version older. So the mean is the number of
+    requests in flight during an update, divided by the number of batches per update. An actor that would otherwise idle
+    during the update gets its next request before it, all others after it: ``batches`` fewer requests are in flight then,
+    but at least one for each actor.
+
+    Args:
+        actors: Number of actors.
+        in_flight: Requests in flight per actor.
+        batches: Batches, each of one actor, for each version of the weights.
+    """
+    return max(actors * in_flight - batches, actors) / batches
+
+
+def staleness_error(cfg: Mapping[str, Any], batches: int) -> ConfigError | None:
+    """Returns the error about a ``max_staleness`` below the mean staleness.
+
+    Args:
+        cfg: Options of the collector.
+        batches: Batches, each of one actor, for each version of the weights.
+    """
+    actors, in_flight, limit = cfg['num_collectors'], cfg['max_in_flight'], cfg['max_staleness']
+    if cfg['sync'] or limit is None or limit >= (lag := expected_staleness(actors, in_flight, batches)):
+        return None
+    return ConfigError(
+        f'with {actors} actors, {in_flight} requests in flight per actor and an update after every'
+        f' {f"{batches} batches" if batches > 1 else "batch"}, a batch is {lag:.3g} versions behind on average when it is'
+        ' delivered; most would be discarded',
+        where='max_staleness',
+        got=limit,
+        expected=f'at least {math.ceil(lag)}, None, or fewer actors or requests',
+    )
+
+
+def _bad_remote_config(config: Any, where: str) -> list[ConfigError]:
+    if not isinstance(config, Mapping):
+        return [ConfigError('bad value', where=where, got=config, expected='a dict of resources')]
+    ours = [name for name in config if name in ONLY_OURS]
+    errors = [
+        ConfigError(
+            f'{name} is what the backend itself decides',
+            where=where,
+            remedy='Leave it out; give resources only.',
+        )
+        for name in ours
+    ]
+    problem = '' if ours else unknown_key(config, ACTOR_KEYS)
+    return [*errors, ConfigError(problem, where=where)] if problem else errors
+
+
+def _check_actor(config: Mapping[str, Any]) -> str:
+    if set(ONLY_OURS) & set(config):
+        return f'a dict without {ONLY_OURS}'
+    problem = unknown_key(config, ACTOR_KEYS)
+    return f'a dict of resources; {problem}' if problem else ''
+
+
+RAY_OPTIONS: Options = dict(
+    backend=Field(
+        'local',
+        doc="where envs are stepped: 'local' is this process, 'ray' are actors, each with envs and a policy of its own",
+        choices=('local', 'ray'),
+        may_change=True,
+        reaches='process',
+    ),
+    num_collectors=Field(
+        1, range='[1, inf)', unit='actors', doc='that collect, each in env.collector_env_num envs'
+    ),
+    sync=Field(
+        True, doc='whether each round waits for the share of every actor; else it takes what is ready first'
+    ),
+    update_after_each_batch=Field(
+        True, doc='whether each request brings the newest weights', may_change=True
+    ),
+    max_weight_update_interval=Field(
+        -1,
+        range='[-1, inf)',
+        unit='batches',
+        doc='of one actor, after which it gets the newest weights in any case; -1: no limit',
+        may_change=True,
+    ),
+    max_in_flight=Field(
+        1,
+        range='[1, inf)',
+        unit='requests',
+        doc='that each actor has to do at a time, without sync',
+        may_change=True,
+    ),
+    max_staleness=Field(
+        None,
+        type=int,
+        range='[0, inf)',
+        unit='versions of the weights',
+        doc='by which a batch may be behind; an older one is thrown away and counted; None: no limit',
+        may_change=True,
+    ),
+    collect_timeout=Field(
+        600.0,
+        range='(0, inf)',
+        unit='seconds',
+        doc='that an actor has for what it is asked; then another one takes its place',
+        may_change=True,
+    ),
+    start_timeout=Field(
+        120.0,
+        range='(0, inf)',
+        unit='seconds',
+        doc='that an actor has to start, with its envs',
+        may_change=True,
+    ),
+    max_actor_restarts=Field(
+        5,
+        range='[0, inf)',
+        unit='restarts',
+        doc='of all actors together within restart_window; one more loss ends the run',
+        may_change=True,
+    ),
+    restart_window=Field(
+        600.0, range='(0, inf)', unit='seconds', doc='over which max_actor_restarts counts', may_change=True
+    ),
+    ray_init_config=Field(
+        {},
+        doc='arguments of ray.init, such as address; used where Ray is not running',
+        check=check_init,
+        may_change=True,
+        reaches='process',
+        harmless=is_plain_init,
+    ),
+    remote_configs=Field(
+        {},
+        type=(dict, list),
+        doc='resources of an actor, such as num_cpus (1) and num_gpus (0), or a list with one dict for each',
+        may_change=True,
+        reaches='process',
+        harmless=are_plain_actors,
+    ),
+)
+"""Options under ``policy.collect.collector``."""
+
+EVALUATOR_OPTIONS: Options = dict(
+    backend=Field(
+        'local',
+        doc="where the policy is evaluated: 'local' is this process, and training waits; 'ray' is an actor, beside training",
+        choices=('local', 'ray'),
+        reaches='process',
+    ),
+    max_pending=Field(
+        2,
+        range='[1, inf)',
+        unit='evaluations',
+        doc='that an actor may have to do before training waits for it',
+        may_change=True,
+    ),
+    eval_timeout=Field(
+        1800.0,
+        range='(0, inf)',
+        unit='seconds',
+        doc='that an actor has for an evaluation; then another one takes its place and repeats it',
+        may_change=True,
+    ),
+    **{
+        name: RAY_OPTIONS[name]
+        for name in ('start_timeout', 'max_actor_restarts', 'restart_window', 'ray_init_config')
+    },
+    remote_config=Field(
+        {},
+        doc='resources of the actor, such as num_cpus (1) and num_gpus (0)',
+        check=_check_actor,
+        may_change=True,
+        reaches='process',
+        harmless=is_plain_actor,
+    ),
+)
+"""Options under ``policy.eval.evaluator``."""
+
+
+def pool_options(evaluator: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the options of an evaluator as those of a pool with one actor."""
+    shared = {name: evaluator[name] for name in evaluator if name in RAY_OPTIONS}
+    own = {'remote_configs': evaluator['remote_config'], 'collect_timeout': evaluator['eval_timeout']}
+    return {**shared, **own, 'num_collectors': 1}
+
+
+def remote_config_of(cfg: Mapping[str, Any], rank: int) -> dict[str, Any]:
+    """Returns the resources of one actor."""
+    given = cfg['remote_configs']
+    own = given[rank % len(given)] if isinstance(given, list | tuple) else given
+    return {'num_cpus': 1, 'num_gpus': 0, **own}

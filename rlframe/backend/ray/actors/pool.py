@@ -1,0 +1,399 @@
+"""ActorPool: K Ray actors that are asked and answer, none of which is waited for without a limit, and each is replaced when lost."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import sys
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
+from typing import Any
+
+import ray
+from ray.exceptions import RayError, RayTaskError
+
+from rlframe.backend.ray.actors.actor import (
+    CollectorActor,
+    Facts,
+    Failure,
+    RemoteActor,
+    components_of_script,
+    raise_failure,
+)
+from rlframe.backend.ray.actors.calls import FIRST_BACKOFF, LONGEST_BACKOFF, Answer, Call, Slot
+from rlframe.backend.ray.actors.deaths import cause_of, end_leftovers
+from rlframe.backend.ray.actors.losses import Losses
+from rlframe.backend.ray.actors.options import remote_config_of
+from rlframe.backend.ray.actors.session import actor_resources, connect
+from rlframe.utils.serialize import to_bytes
+
+SECTION = 'policy.collect.collector'
+"""Where the options are in a config."""
+logger = logging.getLogger('rlframe.ray')
+
+TICK = 0.5
+"""Seconds between two looks at the deadlines."""
+TO_A_MODULE = 'Put the class that is registered into a module of its own, and name that in import_names.'
+"""What to do about a class of the program itself that cannot be handed to actors."""
+CLOSE_SECONDS = 5.0
+"""What actors have to close their envs before they are killed."""
+
+
+class ActorPool:
+    """Starts actors, asks them, and puts another one in the place of each that dies or does not answer in time.
+
+    Args:
+        cfg: The options of a collector that say how: those of ``RAY_OPTIONS``.
+        kind: What runs in the actors.
+        section: Where the options are in a config.
+        make: Makes the parts in an actor; it may be given to ``start``.
+
+    Raises:
+        ResourceError: If there is no Ray at the address that was given, or it has not what the actors need.
+    """
+
+    def __init__(
+        self,
+        cfg: Mapping[str, Any],
+        kind: type[RemoteActor] = CollectorActor,
+        section: str = SECTION,
+        make: Any = None,
+    ) -> None:
+        self._cfg, self._section = cfg, section
+        self.make = make
+        """Makes the parts in an actor; it may be changed until they start."""
+        self.slots: dict[int, Slot] = {}
+        """The places, by rank."""
+        self.next_rank: int = cfg['num_collectors']
+        """Of the next actor that is added: no rank is given twice, as seeds and versions of weights go by it."""
+        self.restarts = 0
+        """Actors that took the place of a lost one."""
+        self._answers: deque[Answer] = deque()
+        self._losses = Losses(cfg, section)
+        self._numbers = itertools.count()
+        self._given: tuple[Any, ...] = ()  # references to ``make`` and what it may need, as bytes
+        self._closed = False
+        self._session = connect(cfg['ray_init_config'], self.key('ray_init_config'))
+        self._remote: Any = ray.remote(kind)
+        self._first = self._options(range(cfg['num_collectors']))
+        try:
+            self._reserve(self._first)
+        except BaseException:
+            self._session.close()
+            raise
+
+    def start(self, make: Any = None) -> None:
+        """Starts all actors and waits until they are ready.
+
+        Args:
+            make: Makes the parts in an actor, a ``MakeParts`` or its like.
+
+        Raises:
+            SerializationError: If what makes the parts cannot be handed over.
+            ActorLostError: If they die on the way, or take too long.
+            Exception: What an env, a policy or a collector raised when it was made.
+        """
+        self.make = self.make if make is None else make
+        self._start(self._first)
+
+    def add(self, remote_configs: Sequence[Mapping[str, Any]], make: Any = None) -> list[int]:
+        """Starts additional actors, waits until they are ready and returns their ranks; if one cannot start, none is added.
+
+        Args:
+            remote_configs: Resources of each, on top of those that the options say.
+            make: Makes the parts in them, and from now on in all; what made the first ones where not given.
+
+        Raises:
+            ResourceError: If the cluster has not what they need; with the numbers.
+            Exception: What ``start`` raises.
+        """
+        self.check_open()
+        options = self._options(range(self.next_rank, self.next_rank + len(remote_configs)))
+        options = {rank: {**options[rank], **own} for rank, own in zip(options, remote_configs, strict=True)}
+        self._reserve(options)
+        self.next_rank += len(remote_configs)
+        before, self.make = self.make, self.make if make is None else make
+        try:
+            self._start(options)
+        except BaseException:
+            self.make = before
+            for rank in options:
+                self.remove(rank)
+            raise
+        return list(options)
+
+    def _options(self, ranks: Iterable[int]) -> dict[int, dict[str, Any]]:
+        return {rank: remote_config_of(self._cfg, rank) for rank in ranks}
+
+    def _reserve(self, options: Mapping[int, Mapping[str, Any]]) -> None:
+        demands = [actor_resources(own) for own in options.values()]
+        self._session.require(demands, self._section or 'num_collectors')
+
+    def _start(self, options: Mapping[int, Mapping[str, Any]]) -> None:
+        self.slots |= {rank: Slot(rank, own) for rank, own in options.items()}
+        components = to_bytes(components_of_script(), 'components', TO_A_MODULE)
+        self._given = ray.put(to_bytes(self.make, 'make')), ray.put(components)
+        for rank in options:
+            self._create(self.slots[rank])
+        while any(self.slots[rank].facts is None for rank in options):
+            self._look()
+
+    def remove(self, rank: int) -> None:
+        """Closes an actor; nobody is told any more what comes of what it was asked."""
+        slot = self.slots.pop(rank)
+        self._answers = deque(answer for answer in self._answers if answer.call.rank != rank)
+        if slot.actor is not None:
+            ray.wait([slot.actor.close.remote()], timeout=CLOSE_SECONDS)
+            self._kill(slot)
+        self._session.release([actor_resources(slot.options)])
+
+    @property
+    def ranks(self) -> list[int]:
+        """Ranks of the actors, in order."""
+        return sorted(self.slots)
+
+    def key(self, name: str) -> str:
+        """Returns the config key of an option."""
+        return f'{self._section}.{name}' if self._section else name
+
+    @property
+    def facts(self) -> Facts:
+        """What the actors say of themselves, who all are alike."""
+        return next(slot.facts for slot in self.slots.values() if slot.facts is not None)
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether too many actors were lost to go on, or one can never start."""
+        return self._losses.is_over
+
+    @property
+    def calls(self) -> list[Call]:
+        """What was asked and is not answered."""
+        return [
+            call
+            for slot in self.slots.values()
+            for call in slot.calls
+            if call.method != 'launch' and call.is_wanted
+        ]
+
+    @property
+    def _is_asked(self) -> bool:
+        return any(slot.calls for slot in self.slots.values())
+
+    @property
+    def load(self) -> Counter[int]:
+        """How many of its requests each actor has still to do, or has done while nobody has taken the answer."""
+        return Counter(call.rank for call in [*self.calls, *(answer.call for answer in self._answers)])
+
+    @property
+    def under_way(self) -> int:
+        """What all that was asked for and not taken yet is to bring, in training samples or episodes."""
+        return sum(call.size for call in self.calls) + sum(answer.call.size for answer in self._answers)
+
+    def abandon(self) -> None:
+        """Forgets what is under way: whatever comes of it, nobody is told."""
+        self._answers.clear()
+        for call in self.calls:
+            call.is_wanted = False
+
+    def ask(self, rank: int, method: str, *args: Any, size: int = 0) -> Call:
+        """Asks an actor for something, without waiting for it."""
+        self.check_open()
+        call = Call(next(self._numbers), rank, method, args, self._cfg['collect_timeout'], size)
+        slot = self.slots[rank]
+        slot.calls.append(call)
+        if slot.actor is not None:
+            self._send(slot, call)
+        if len(slot.calls) == 1:
+            slot.begin_next()
+        return call
+
+    def wait(self, on_tick: Callable[[], None] | None = None) -> Answer:
+        """Waits for the next answer to anything that was asked; what was asked first where several are there.
+
+        Raises:
+            ActorLostError: If more actors were lost than the options allow, with all causes; or if one never starts.
+            ResourceError: If one cannot start, because the cluster has not any more what all of them need.
+            Exception: What was raised in an actor.
+        """
+        while not self._answers:
+            assert self._is_asked, 'nothing was asked'
+            self._look()
+            if on_tick is not None:
+                on_tick()
+        return self._answers.popleft()
+
+    def poll(self) -> Answer | None:
+        """Returns an answer if one is there, without waiting for it; it raises what ``wait`` raises."""
+        if self._is_asked and not self._answers:
+            self._look(0.0)
+        return self._answers.popleft() if self._answers else None
+
+    def ask_all(
+        self, method: str, args: Mapping[int, tuple[Any, ...]], if_broken: Any = None
+    ) -> dict[int, Any]:
+        """Asks actors for something, again where one is lost, and returns the answers by rank; nothing else may be under way.
+
+        Args:
+            method: What.
+            args: For each rank, with what.
+            if_broken: The answer of all, where too many actors were lost to go on.
+        """
+        if self.is_broken:
+            return dict.fromkeys(args, if_broken)
+        self.check_open()
+        for rank, given in args.items():
+            self.ask(rank, method, *given)
+        values: dict[int, Any] = {}
+        while len(values) < len(args):
+            answer = self.wait()
+            if answer.lost:
+                self.ask(answer.call.rank, method, *answer.call.args)
+            else:
+                values[answer.call.rank] = answer.value
+        return dict(sorted(values.items()))
+
+    def get(self, answer: Answer) -> Any:
+        """Returns the data of an answer; None where they were lost with their actor."""
+        try:
+            return ray.get(answer.data, timeout=answer.call.seconds)
+        except RayError as error:
+            rank = answer.call.rank
+            self._losses.count(rank, f'the data of Ray actor {rank} were lost: {cause_of(error)}')
+            return None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns which seeds actors have had."""
+        return {
+            'next_rank': self.next_rank,
+            'incarnations': {str(rank): slot.incarnation for rank, slot in self.slots.items()},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Lets actors to come have other seeds than those that were there when ``state_dict()`` was called."""
+        self.next_rank = max(self.next_rank, state.get('next_rank', 0))
+        for rank, incarnation in state.get('incarnations', {}).items():
+            if slot := self.slots.get(int(rank)):
+                slot.incarnation = max(slot.incarnation, incarnation)
+
+    def check_open(self) -> None:
+        """Raises ``ValueError`` after ``close``: whatever touches Ray then would start another one."""
+        if self._closed:
+            raise ValueError('the Ray actors of this collector or evaluator were ended')
+
+    def close(self) -> None:
+        """Ends all actors, and Ray if it was started here; may be called twice."""
+        if self._closed:
+            return
+        self._closed = True
+        self._answers.clear()
+        for slot in self.slots.values():
+            slot.calls.clear()
+        if ray.is_initialized():
+            actors = [slot.actor for slot in self.slots.values() if slot.actor is not None]
+            if refs := [actor.close.remote() for actor in actors if not self.is_broken]:
+                ray.wait(refs, num_returns=len(refs), timeout=CLOSE_SECONDS)
+            self._kill(*self.slots.values())
+        self._session.close()
+
+    def _kill(self, *slots: Slot) -> None:
+        for slot in slots:
+            if slot.actor is not None:
+                ray.kill(slot.actor)
+        end_leftovers(slot.facts for slot in slots)
+
+    # one look at everything
+
+    def _look(self, seconds: float = TICK) -> None:
+        """Starts actors that are due, takes answers that come within a time, and gives up what is too late."""
+        now = time.monotonic()
+        for slot in self.slots.values():
+            if slot.actor is None and now >= slot.due:
+                self._create(slot)
+        sent = [call for slot in self.slots.values() if slot.actor is not None for call in slot.calls]
+        if not sent:
+            time.sleep(seconds / 10)
+            return
+        refs = [call.ref for call in sent]
+        ray.wait(refs, num_returns=1, timeout=seconds)
+        now = time.monotonic()
+        there, _ = ray.wait(refs, num_returns=len(refs), timeout=0, fetch_local=False)
+        ready = set(there)  # in any order; what was asked first is taken first
+        for call in sorted(sent, key=attrgetter('number')):
+            if call.ref in ready and call in self.slots[call.rank].calls:
+                self._take(call)
+        for slot in self.slots.values():
+            if slot.actor is not None and now > slot.deadline:
+                self._give_up(slot)
+
+    def _create(self, slot: Slot) -> None:
+        options = {**slot.options, 'max_restarts': 0, 'max_task_retries': 0}
+        path = [os.path.abspath(place) for place in sys.path]  # actors start in another folder
+        slot.actor = self._remote.options(**options).remote(*self._given, slot.rank, slot.incarnation, path)
+        seconds = self._cfg['start_timeout']
+        slot.calls.insert(0, Call(next(self._numbers), slot.rank, 'launch', (), seconds))
+        for call in slot.calls:
+            self._send(slot, call)
+        slot.begin_next()
+
+    def _send(self, slot: Slot, call: Call) -> None:
+        method = getattr(slot.actor, call.method)
+        if call.method == 'collect':
+            call.ref, call.data = method.options(num_returns=2).remote(*call.args)
+        else:
+            call.ref = method.remote(*call.args)
+
+    def _take(self, call: Call) -> None:
+        slot = self.slots[call.rank]
+        value: Any = None
+        try:
+            value = ray.get(call.ref, timeout=call.seconds)
+        except RayTaskError as error:
+            value = Failure(b'', cause_of(error), str(error))
+        except RayError as error:
+            self._lose(slot, cause_of(error))
+            return
+        slot.calls.remove(call)
+        slot.begin_next()
+        if not call.is_wanted:
+            return
+        if isinstance(value, Failure):
+            raise_failure(value, f'Ray actor {call.rank}')
+        if call.method == 'launch':
+            slot.facts, slot.late_starts = value, 0
+        else:
+            self._answers.append(Answer(call, value, call.data))
+
+    # losses
+
+    def _give_up(self, slot: Slot) -> None:
+        """Counts an actor that does not answer in time as lost; one that can never start ends the run."""
+        call = slot.calls[0]
+        if call.method == 'launch':
+            slot.late_starts += 1
+            with self._losses.ending():
+                demands = [actor_resources(other.options) for other in self.slots.values()]
+                self._session.check_room(actor_resources(slot.options), demands, self.key('remote_configs'))
+                self._losses.check_starts(slot.rank, slot.late_starts)
+        self._lose(slot, f'no answer to {call.method} within {call.seconds:g} s')
+
+    def _lose(self, slot: Slot, cause: str) -> None:
+        """Counts an actor as lost, with everything that it was asked; another one is started a little later."""
+        self._kill(slot)
+        was_ready, slot.actor, slot.facts = slot.facts is not None, None, None
+        calls, slot.calls, slot.deadline = slot.calls, [], float('inf')
+        self._answers += [
+            Answer(call, lost=cause) for call in calls if call.method != 'launch' and call.is_wanted
+        ]
+        name = f'Ray actor {slot.rank}'
+        self._losses.count(slot.rank, f'{name} {"was lost" if was_ready else "did not start"}: {cause}')
+        if len(self._losses) == 1:
+            slot.backoff = FIRST_BACKOFF
+        slot.incarnation += 1
+        slot.due = time.monotonic() + slot.backoff
+        self.restarts += 1
+        logger.warning('%s was lost (%s); another one starts in %g s', name, cause, slot.backoff)
+        slot.backoff = min(2 * slot.backoff, LONGEST_BACKOFF)

@@ -1,0 +1,391 @@
+"""Whose Ray it is: used where it is there, connected to where an address is known, else started; ended only if started here."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rlframe.backend.ray.actors.address import address_here, probe, wrong_address
+from rlframe.backend.ray.actors.guard import start_guard
+from rlframe.errors import ConfigError, MissingDependencyError, ResourceError
+from rlframe.utils.lazy import LazyModule
+
+ray = LazyModule('ray')
+logger = logging.getLogger('rlframe.ray')
+
+Resources = Mapping[str, float]
+"""Amounts under Ray's names of them: ``{'CPU': 1.0, 'GPU': 0.0}``."""
+
+FREE_SECONDS = 5.0
+"""Longest wait for resources to become free: what an actor gives back appears about a second after its end."""
+STORE_BYTES = 2 * 2**30
+"""Most that the object store of a Ray that is started here takes without being told."""
+OF_A_NEW_RAY = frozenset(
+    [
+        'num_cpus',
+        'num_gpus',
+        'resources',
+        'labels',
+        'object_store_memory',
+        'include_dashboard',
+        'dashboard_host',
+        'dashboard_port',
+        '_memory',
+        '_temp_dir',
+        '_plasma_directory',
+        '_system_config',
+        '_node_name',
+        'object_spilling_directory',
+    ]
+)
+"""Arguments of ``ray.init`` that a cluster which is running already cannot be told."""
+
+
+class _Started:
+    """The Ray that this module brought up: as there is one Ray in a process, there is one of this."""
+
+    holders = 0
+    """Sessions that are open."""
+    job: str | None = None
+    """Id that Ray gave this process; another one means that somebody ended Ray and began anew."""
+    guard: subprocess.Popen[bytes] | None = None
+    """What ends the rest of Ray if this process is killed."""
+
+
+class _Reserved:
+    """What the open sessions of this process have set aside: Ray says of an actor that is being made what it takes too late."""
+
+    total: Counter[str] = Counter()
+
+
+class RaySession:
+    """One user's hold on the Ray of this process; the last one that is closed ends what ``connect`` brought up.
+
+    Args:
+        own: Whether ``connect`` brought Ray up.
+        description: Whose Ray it is, for the log.
+    """
+
+    def __init__(self, own: bool, description: str) -> None:
+        self.own = own
+        """Whether this module brought Ray up, so that the last session's end is Ray's."""
+        self.description = description
+        """Whose Ray it is, in words."""
+        self._open = True
+        self._reserved: Counter[str] = Counter()
+
+    def require(
+        self, demands: Sequence[Resources], where: str, remedy: str = '', wait_s: float = FREE_SECONDS
+    ) -> None:
+        """Sets aside what actors with these demands take, until ``release`` or ``close``.
+
+        Args:
+            demands: What each of the actors needs.
+            where: Config key that asks for them.
+            remedy: What to do about it, if not what the error says anyway.
+            wait_s: How long to wait for resources that somebody is giving back.
+
+        Raises:
+            ResourceError: With what is needed and what is free, in numbers; at once where all that there is would not do.
+        """
+        needed, rooms = _total(demands), _rooms()
+        limit = time.monotonic() + wait_s
+        is_hopeless = bool(_lacking(demands, needed, _total(rooms)))
+        while lacking := _lacking(demands, needed, free := _free()):
+            if is_hopeless or time.monotonic() > limit:
+                raise _too_little(demands, lacking, free, where, remedy)
+            time.sleep(0.1)
+        self._reserved.update(needed)
+        _Reserved.total.update(needed)
+
+    def check_room(self, demand: Resources, demands: Sequence[Resources], where: str) -> None:
+        """Makes sure that the cluster, as it is now, can hold an actor beside all else that is set aside.
+
+        Args:
+            demand: What the actor needs.
+            demands: What it and the other actors of this session need.
+            where: Config key that asks for it.
+
+        Raises:
+            ResourceError: If it cannot, however long one waits; with the numbers.
+        """
+        rooms = _rooms()
+        total = _total(rooms)
+        lacking = [
+            name
+            for name, size in demand.items()
+            if _Reserved.total[name] > total[name] + 1e-6
+            or not any(_times([room], {name: size}) for room in rooms)
+        ]
+        like_it = [other for other in demands if all(other.get(name, 0.0) >= demand[name] for name in demand)]
+        if lacking or len(like_it) > _times(rooms, demand):
+            free = {name: max(0.0, size) for name, size in ray.available_resources().items()}
+            raise _too_little(demands, lacking or [*demand], free, where, '')
+
+    def release(self, demands: Sequence[Resources]) -> None:
+        """Gives back what was set aside for actors that are no more."""
+        self._reserved.subtract(_total(demands))
+        _Reserved.total.subtract(_total(demands))
+
+    def close(self) -> None:
+        """Lets go of Ray; may be called twice."""
+        if not self._open:
+            return
+        self._open = False
+        _Reserved.total.subtract(self._reserved)
+        if not self.own:
+            return
+        _Started.holders -= 1
+        if _Started.holders == 0:
+            disconnect()
+
+    def __enter__(self) -> RaySession:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+def connect(ray_init_config: Mapping[str, Any] | None = None, where: str = 'ray_init_config') -> RaySession:
+    """Takes hold of Ray: of the one that this process has, else of the cluster that is named, else of a new one.
+
+    A cluster is named by ``ray_init_config['address']`` or, where that is not set, the environment variable
+    ``RAY_ADDRESS``; ``'local'`` is a new Ray in any case, ``'auto'`` whatever Ray finds on this machine. Handlers of signals
+    are left as they were.
+
+    Args:
+        ray_init_config: Arguments of ``ray.init``; they count where Ray is not there yet.
+        where: Config key of these arguments, for errors.
+
+    Returns:
+        The session, to be closed by the caller.
+
+    Raises:
+        MissingDependencyError: If Ray is not installed.
+        ResourceError: If nobody answers at the address, or a new Ray does not start.
+        ConfigError: If ``ray.init`` does not take these arguments.
+    """
+    given = dict(ray_init_config or {})
+    check_installed(where)
+    if ray.is_initialized():
+        own = _is_ours()
+        if given and not own:
+            logger.warning('%s is not used: this process is connected to Ray already', where)
+        return _hold('the Ray of this run') if own else RaySession(False, 'the Ray of this process')
+    address = given.pop('address', None) or os.environ.get('RAY_ADDRESS') or 'local'
+    if address == 'local':
+        _init(where, **_defaults_of_a_new_ray(given), **given, address='local')
+        _end_guard()
+        _Started.guard = start_guard(Path(ray.nodes()[0]['RayletSocketName']).parents[1])
+        return _hold('a Ray of its own')
+    if address == 'auto':
+        address = address_here(where)
+    probe(address, f'{where}.address')
+    if unused := sorted(given.keys() & OF_A_NEW_RAY):
+        logger.warning('%s: %s not used: the Ray at %s runs already', where, ', '.join(unused), address)
+    _show_token_if_asked(address, f'{where}.address')
+    _init(where, **{k: v for k, v in given.items() if k not in OF_A_NEW_RAY}, address=address)
+    return _hold(f'the Ray at {address}')
+
+
+def disconnect() -> None:
+    """Ends the Ray that ``connect`` brought up, whoever holds it; one that was there before stays."""
+    if _is_ours():
+        _Started.holders, _Started.job = 0, None
+        ray.shutdown()
+        _end_guard()
+
+
+def actor_resources(options: Mapping[str, Any]) -> dict[str, float]:
+    """Returns what an actor with these options, arguments of ``ray.remote``, takes from a cluster: 1 CPU if not said."""
+    found = {
+        'CPU': options.get('num_cpus', 1),
+        'GPU': options.get('num_gpus', 0),
+        'memory': options.get('memory', 0),
+    }
+    if options.get('accelerator_type'):
+        found[f'accelerator_type:{options["accelerator_type"]}'] = 0.001  # so does Ray write it
+    return {name: float(size) for name, size in {**found, **options.get('resources', {})}.items() if size}
+
+
+def check_installed(where: str) -> None:
+    """Makes sure that Ray can be imported.
+
+    Raises:
+        MissingDependencyError: If it cannot.
+    """
+    try:
+        importlib.import_module('ray')
+    except ImportError as error:
+        raise MissingDependencyError(
+            f'Ray cannot be imported: {error}',
+            where=where,
+            remedy="Install it: pip install 'ray >= 2.52'.",
+        ) from error
+
+
+def _is_ours() -> bool:
+    ours = _Started.job is not None and ray.is_initialized()
+    return ours and ray.get_runtime_context().get_job_id() == _Started.job
+
+
+def _hold(description: str) -> RaySession:
+    job = ray.get_runtime_context().get_job_id()
+    _Started.holders = _Started.holders + 1 if job == _Started.job else 1
+    _Started.job = job
+    return RaySession(True, description)
+
+
+def _end_guard() -> None:
+    """Ends the guard of a Ray that has ended."""
+    guard, _Started.guard = _Started.guard, None
+    if guard is not None:
+        guard.communicate()
+
+
+def _defaults_of_a_new_ray(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what a new Ray is told where the user says nothing: no dashboard, and a store that leaves memory free."""
+    os.environ.setdefault('RAY_USAGE_STATS_ENABLED', '0')
+    memory = os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')
+    defaults = {
+        'include_dashboard': False,
+        'configure_logging': False,
+        'object_store_memory': min(int(0.3 * memory), STORE_BYTES),
+    }
+    return {name: value for name, value in defaults.items() if name not in given}
+
+
+def _init(where: str, **arguments: Any) -> None:
+    try:
+        with _kept_signal_handlers():
+            ray.init(**arguments)
+    except (RuntimeError, ValueError, TypeError) as error:
+        raise ConfigError(
+            f'ray.init does not take this: {error}',
+            where=where,
+            got=arguments,
+            expected='arguments of ray.init',
+        ) from error
+    except ConnectionError as error:
+        raise ResourceError(
+            f'no connection with the Ray at {arguments["address"]}: {error}',
+            where=f'{where}.address',
+            remedy='A cluster with tokens needs RAY_AUTH_MODE=token and its token in ~/.ray/auth_token.',
+        ) from error
+    except (Exception, SystemExit) as error:  # Ray ends the process where its servers do not come up
+        if ray.is_initialized():
+            ray.shutdown()
+        reason = str(error).partition('\n')[0]
+        raise ResourceError(
+            f'Ray could not be started: {type(error).__name__}: {reason}',
+            where=where,
+            remedy='Are ports, shared memory and the temporary folder of Ray (_temp_dir) free to use? Its own logs are in'
+            ' /tmp/ray/session_latest/logs.',
+        ) from error
+
+
+@contextmanager
+def _kept_signal_handlers() -> Iterator[None]:
+    """Puts handlers back that Ray replaces by its own; where there was none, Ray's stays, which ends Ray in order."""
+    before: dict[int, Any] = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in before.items():
+                if handler not in (signal.SIG_DFL, None):
+                    signal.signal(number, handler)
+
+
+def _show_token_if_asked(address: str, where: str) -> None:
+    """Lets Ray show the token of this user where the cluster wants it, and only there: else its answers are not let in.
+
+    For an explicit address Ray does not find out by itself.
+    """
+    raylet: Any = importlib.import_module('ray._raylet')
+    try:
+        raylet.GcsClient(address=address)
+    except ray.exceptions.AuthenticationError:
+        if 'RAY_AUTH_MODE' not in os.environ:
+            os.environ['RAY_AUTH_MODE'] = 'token'
+            raylet.Config.initialize('')  # Ray has read the environment already
+    except ray.exceptions.RpcError as error:  # another one of Ray's servers, say
+        raise wrong_address(f'who listens at {address} is not the head of a Ray', address, where) from error
+
+
+def _total(demands: Sequence[Resources]) -> Counter[str]:
+    total: Counter[str] = Counter()
+    for demand in demands:
+        total.update(demand)  # type: ignore[arg-type]  # it adds up any numbers
+    return total
+
+
+def _free() -> dict[str, float]:
+    """Returns what is free for further actors of this process, which in a trial of Ray Tune is the rest of the trial's own."""
+    group = ray.util.get_current_placement_group()
+    if group is None:
+        free, limit = Counter(ray.available_resources()), Counter(ray.cluster_resources())
+    else:
+        free = _total(group.bundle_specs)
+        free.subtract(ray.get_runtime_context().get_assigned_resources())
+        limit = free.copy()
+    limit.subtract(_Reserved.total)
+    return {name: min(size, limit[name]) for name, size in free.items()}
+
+
+def _rooms() -> list[Resources]:
+    """Returns what each place has that an actor may be put in: a node, or a part of the trial of Ray Tune that this is."""
+    group = ray.util.get_current_placement_group()
+    if group is not None:
+        return list(group.bundle_specs)
+    return [node['Resources'] for node in ray.nodes() if node['Alive']]
+
+
+def _times(rooms: Sequence[Resources], demand: Resources) -> int:
+    """Returns how many actors with this demand would have room if nothing else were there."""
+    each = (min(room.get(name, 0.0) / size for name, size in demand.items()) for room in rooms)
+    return sum(int(count + 1e-6) for count in each) if demand else sys.maxsize
+
+
+def _lacking(demands: Sequence[Resources], needed: Resources, free: Resources) -> list[str]:
+    """Returns the names of what there is too little of, in all or on every single node."""
+    nodes = [node['Resources'] for node in ray.nodes() if node['Alive']]
+    return [
+        name
+        for name, size in needed.items()
+        if size > free.get(name, 0.0) + 1e-6
+        or any(
+            demand.get(name, 0.0) > max((node.get(name, 0.0) for node in nodes), default=0.0)
+            for demand in demands
+        )
+    ]
+
+
+def _too_little(
+    demands: Sequence[Resources], lacking: Sequence[str], free: Resources, where: str, remedy: str
+) -> ResourceError:
+    kinds = Counter(tuple(sorted(demand.items())) for demand in demands)
+    needed = ' + '.join(f'{count} x {{{_listed(dict(kind))}}}' for kind, count in kinds.items())
+    nodes = [node for node in ray.nodes() if node['Alive']]
+    total = ray.cluster_resources()
+    have = ', '.join(f'{name} {free.get(name, 0.0):g} of {total.get(name, 0.0):g}' for name in lacking)
+    return ResourceError(
+        f'actors need {needed}; free: {have} on {len(nodes)} node(s)',
+        where=where,
+        remedy=remedy or 'Ask for fewer actors, or for less for each, or add nodes to the cluster.',
+    )
+
+
+def _listed(resources: Mapping[str, float]) -> str:
+    return ', '.join(f'{name}: {size:g}' for name, size in resources.items())

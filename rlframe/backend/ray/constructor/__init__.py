@@ -1,0 +1,22 @@
+"""``RayCollector`` from Python, with the arguments of TorchRL's collector of that name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rlframe.backend.ray.constructor.collector import RayCollector
+
+__all__ = ['RayCollector']
+
+
+def __getattr__(name: str) -> Any:
+    """Imports Ray when ``RayCollector`` is first used."""
+    if name == 'RayCollector':
+        from rlframe.backend.ray.actors.session import check_installed
+
+        check_installed(name)
+        from rlframe.backend.ray.constructor.collector import RayCollector
+
+        return RayCollector
+    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')

@@ -1,0 +1,335 @@
+"""What a RayCollector is told from Python, checked and made into what its actors need."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlframe.backend.ray.actors.actor import Parts, reseed
+from rlframe.backend.ray.actors.weights import on_cpu
+from rlframe.backend.ray.constructor.compat import within_bounds
+from rlframe.backend.ray.constructor.lists import per_actor
+from rlframe.data.batch import Batch
+from rlframe.data.timestep import Array, EnvSpec, IntArray, TimeStep
+from rlframe.errors import ConfigError
+from rlframe.registry import ENV_MANAGER_REGISTRY, ENV_REGISTRY, SERIAL_COLLECTOR_REGISTRY
+from rlframe.run.progress import Progress
+from rlframe.utils.arithmetic import aligned
+from rlframe.utils.bit_state import checked_bits
+from rlframe.utils.lazy import LazyModule
+from rlframe.utils.seed import component_rng, incarnation_seed, set_seed
+
+torch = LazyModule('torch')
+
+
+def check_data_is_usable(policy: Any, sync: bool, storing: Sequence[Any]) -> None:
+    """Makes sure that a policy can learn from what comes, and that it comes to one place.
+
+    Raises:
+        ConfigError: If not.
+    """
+    if not sync and hasattr(policy, 'collect_mode') and policy.get_attribute('cfg').get('on_policy'):
+        raise ConfigError(
+            'an on-policy policy learns from fresh data only, and without sync actors collect while the weights change',
+            where='sync',
+            got=sync,
+            expected='True',
+        )
+    if len({str(device) for device in storing}) > 1:
+        raise ConfigError(
+            'the batches of all collectors come to one place',
+            where='storing_device',
+            got=list(storing),
+            expected='one device',
+        )
+
+
+def number_of_actors(create_env_fn: Any, num_collectors: int | None) -> int:
+    """Returns how many actors there are to be.
+
+    Raises:
+        ConfigError: If the list of env factories has another length.
+    """
+    if isinstance(create_env_fn, list | tuple):
+        count = len(per_actor(create_env_fn, num_collectors or len(create_env_fn), 'create_env_fn'))
+    else:
+        count = 1 if num_collectors is None else num_collectors
+    if count < 1:
+        raise ConfigError('bad value', where='num_collectors', got=count, expected='at least 1')
+    return count
+
+
+def check_batch_size(frames_per_batch: int, units: int) -> None:
+    """Checks that every env has the same number of frames in a batch of all collectors.
+
+    Args:
+        frames_per_batch: The number.
+        units: Number of envs of all collectors; 1 if a batch comes from one collector and may have any size.
+
+    Raises:
+        ConfigError: With the nearest numbers that work.
+    """
+    if frames_per_batch < 1 or frames_per_batch % units:
+        below = frames_per_batch // units * units
+        valid = [number for number in (below, below + units) if number > 0]
+        raise ConfigError(
+            f'frames_per_batch has to be divisible by {units}, the envs of all collectors'
+            if units > 1
+            else 'bad value',
+            where='frames_per_batch',
+            got=frames_per_batch,
+            expected=' or '.join(str(number) for number in valid) if units > 1 else 'at least 1',
+        )
+
+
+def check_devices(devices: Sequence[Any], remote_configs: Sequence[Mapping[str, Any]], name: str) -> None:
+    """Makes sure that no actor is to use a GPU that it does not hold.
+
+    Raises:
+        ConfigError: If one is.
+    """
+    for rank, (device, resources) in enumerate(zip(devices, remote_configs, strict=True)):
+        if device is not None and str(device) != 'cpu' and not resources.get('num_gpus'):
+            raise ConfigError(
+                f'actor {rank} is to use {device} and holds no GPU',
+                where=name,
+                got=str(device),
+                expected="'cpu', or remote_configs with num_gpus",
+            )
+
+
+class RandomActions:
+    """Draws actions from a space; its generator is all that acting with it changes.
+
+    Args:
+        space: Space of one action.
+        rng: Generator that each drawing is seeded by.
+    """
+
+    def __init__(self, space: Any, rng: np.random.Generator) -> None:
+        self._space, self._rng = space, rng
+
+    def __call__(self, count: int) -> Array:
+        """Returns actions, [count, ...]."""
+        self._space.seed(int(self._rng.integers(2**31)))
+        return np.stack([self._space.sample() for _ in range(count)])
+
+    def state(self) -> dict[str, Any]:
+        """Returns the state of the generator."""
+        return {'rng': self._rng.bit_generator.state}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Continues from ``state()``."""
+        self._rng.bit_generator.state = checked_bits(state['rng'])
+
+    def statistics(self) -> dict[str, Any]:
+        """Has none."""
+        return {}
+
+
+class PlainFace:
+    """Collect interface for a module or function from observations to actions, or for random actions.
+
+    Actions for a ``Box`` are clipped to its bounds, and recorded as they were taken.
+
+    Args:
+        act: Maps observations [n, ...], as tensors where it is a module, to actions [n, ...]; None acts at random.
+        spec: Spaces of the env.
+        rng: Generator of random actions.
+    """
+
+    def __init__(self, act: Any, spec: EnvSpec, rng: np.random.Generator) -> None:
+        self._act, self._random = act, RandomActions(spec.action_space, rng)
+        self._space = spec.action_space
+        first = next(iter(act.parameters()), None) if hasattr(act, 'parameters') else None
+        self._device = None if first is None else first.device
+
+    def forward(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
+        """Returns the actions."""
+        if self._act is None:
+            action = self._random(len(env_id))
+        elif hasattr(self._act, 'state_dict'):
+            with torch.inference_mode():
+                action = self._act(aligned(torch.as_tensor(obs, device=self._device))).cpu().numpy()
+            action = within_bounds(action, self._space)
+        else:
+            action = within_bounds(np.asarray(self._act(obs)), self._space)
+        return Batch.unchecked({'action': action}, len(env_id))
+
+    def process_transition(self, obs: Array, output: Batch, timestep: TimeStep) -> dict[str, Array]:
+        """Returns the columns of the step's transitions, [n, ...]."""
+        return {
+            'obs': obs,
+            'next_obs': timestep.obs,
+            'action': output['action'],
+            'reward': timestep.reward,
+            'terminated': timestep.terminated,
+            'truncated': timestep.truncated,
+        }
+
+    def get_attribute(self, name: str) -> Any:
+        """Returns ``acting`` where actions are random, of which the generator is all that acting changes."""
+        if name != 'acting' or self._act is not None:
+            raise AttributeError(name)
+        return self._random
+
+    def reset(self, env_id: IntArray | None) -> None:
+        """Has nothing to forget."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the weights of a module."""
+        return {'model': self._act.state_dict()} if hasattr(self._act, 'state_dict') else {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes the weights of a module."""
+        if state:
+            self._act.load_state_dict(state['model'])
+
+
+class RandomForward:
+    """Acts at random, whatever the face that it is part of does otherwise."""
+
+    acts_at_random = True
+
+    def __init__(self, face: PlainFace) -> None:
+        self._face = face
+
+    def __call__(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
+        return self._face.forward(obs, env_id)
+
+
+class MakeFromPython:
+    """Creates the collector in an actor from the constructor's arguments.
+
+    Args:
+        env_fns: Factories of the envs of each actor: Gymnasium ids, classes or functions.
+        env_kwargs: Arguments of each of them.
+        policy: A policy of rlframe, of which actors get a copy that can collect; a module, a function, or None: at random.
+        collector: Options of each actor's collector, with its ``type``.
+        env_num: Number of envs of each actor.
+        time_limit: Env steps after which an episode is truncated; None: no limit but the env's own.
+        explores: Whether the policy explores, instead of acting greedily.
+        devices: Of the policy of each actor.
+        seed: Seed of the experiment.
+    """
+
+    def __init__(  # noqa: PLR0913  # what the constructor has
+        self,
+        env_fns: list[Any],
+        env_kwargs: list[Any],
+        policy: Any,
+        collector: list[dict[str, Any]],
+        env_num: list[int],
+        time_limit: int | None,
+        explores: bool,
+        devices: list[Any],
+        seed: int,
+    ) -> None:
+        self.env_fns, self.env_kwargs, self.devices = env_fns, env_kwargs, devices
+        self._collector, self._env_num, self._time_limit = collector, env_num, time_limit
+        self._explores, self._seed = explores, seed
+        self.spec = self.factory(0).spec
+        """What a policy must know of the envs; to know it, one env is made and closed again."""
+        self._kind: Any = type(policy) if hasattr(policy, 'collect_mode') else None
+        self._cfg = copy.deepcopy(policy.get_attribute('cfg')) if self._kind else None
+        self._model = on_cpu(policy.get_attribute('given_model') if self._kind else policy)
+
+    def factory(self, rank: int) -> Any:
+        """Returns what makes the envs of an actor."""
+        limit = {'type': 'gymnasium.wrappers:TimeLimit', 'max_episode_steps': self._time_limit}
+        section = {
+            'env_id': _own(self.env_fns, rank),
+            'kwargs': _own(self.env_kwargs, rank) or {},
+            'collector_env_num': _own(self._env_num, rank),
+            'wrappers': [limit] if self._time_limit else [],
+        }
+        return ENV_REGISTRY.build({'type': 'gym'}, section)
+
+    def joined(
+        self, first: int, env_fns: Sequence[Any], env_num: int | None, collector_kwargs: Sequence[Any]
+    ) -> MakeFromPython:
+        """Returns what makes the same, but for actors from a rank on what is given here, one for each that joins.
+
+        Args:
+            first: Rank of the first that joins.
+            env_fns: What makes the envs of each; None: what those before it have.
+            env_num: Number of envs of each; None: as many as those before them have.
+            collector_kwargs: Options of the collector of each, on top of those before it; or None.
+        """
+        other = copy.copy(self)
+        kwargs = [{**self._collector[-1], **(own or {})} for own in collector_kwargs]
+        makers = [self.env_fns[-1] if own is None else own for own in env_fns]
+        other.env_fns = [_own(self.env_fns, rank) for rank in range(first)] + makers
+        other._collector = [_own(self._collector, rank) for rank in range(first)] + kwargs
+        other._env_num = [_own(self._env_num, rank) for rank in range(first)] + [env_num or self._env_num[-1]]
+        return other
+
+    def face(self, policy: Any) -> Any:
+        """Returns the collect face of what the constructor was given."""
+        if not hasattr(policy, 'collect_mode'):
+            return PlainFace(policy, self.spec, component_rng(self._seed, 'policy'))
+        return (
+            policy.collect_mode
+            if self._explores
+            else policy.collect_mode._replace(forward=policy.eval_mode.forward)
+        )
+
+    def at_random(self, face: Any, seed: int, rank: int) -> Any:
+        """Returns a face that acts at random and records the same."""
+        rng = component_rng(seed, 'random_collect', rank)
+        if not isinstance(face, PlainFace):
+            return face.get_attribute('at_random')(rng)
+        plain: Any = PlainFace(None, self.spec, rng)
+        plain.forward = RandomForward(PlainFace(None, self.spec, rng))
+        return plain
+
+    def __call__(self, rank: int, incarnation: int) -> Parts:
+        """Makes envs, policy and collector."""
+        seed = incarnation_seed(self._seed, rank, incarnation)
+        set_seed(seed)
+        torch.set_num_threads(1)
+        section = {**_own(self._collector, rank), 'backend': 'local', 'collect_print_freq': None}
+        own = rank if section.get('sync', True) else rank + 1
+        face, progress = self.face(self._policy(seed, own, rank)), Progress()
+        if isinstance(face, PlainFace):
+            reseed(face, seed, own)
+        manager: Any = ENV_MANAGER_REGISTRY.get('base')
+        env = manager.from_factory(self.factory(rank), _own(self._env_num, rank))
+        collector = SERIAL_COLLECTOR_REGISTRY.build(
+            section, cfg=section, env=env, policy=face, seed=seed, rank=rank, progress=progress
+        )
+        return Parts(collector, env, progress, face, self.at_random(face, seed, rank))
+
+    def _policy(self, seed: int, own: int, rank: int) -> Any:
+        if self._kind is None:
+            acting, device = copy.deepcopy(self._model), _own(self.devices, rank)
+            return acting.to(device) if device is not None and hasattr(acting, 'parameters') else acting
+        cfg = copy.deepcopy(self._cfg)
+        assert cfg is not None  # there is one of each policy of rlframe
+        cfg.device, cfg.cuda = str(_own(self.devices, rank) or 'cpu'), None
+        fields = ('collect',) if self._explores else ('collect', 'eval')
+        return self._kind(cfg, self.spec, copy.deepcopy(self._model), fields, seed=seed, rank=own)
+
+
+def _own(values: list[Any], rank: int) -> Any:
+    """Returns what is of an actor; who joins later than all that is listed is like the last one."""
+    return values[min(rank, len(values) - 1)]
+
+
+def trajectories(batch: Batch) -> list[Batch]:
+    """Splits rows into pieces of episodes, each in the order of its steps.
+
+    Args:
+        batch: With the columns ``env_id`` and ``episode_step``, in time order for each env.
+    """
+    order = np.argsort(batch['env_id'], kind='stable')
+    env_id, step = np.asarray(batch['env_id'])[order], np.asarray(batch['episode_step'])[order]
+    begins = (np.diff(env_id) != 0) | (np.diff(step) != 1)
+    return [batch[rows] for rows in np.split(order, np.flatnonzero(begins) + 1)]
+
+
+Postproc = Callable[[Any], Any]
+"""Changes a batch before it is handed out."""

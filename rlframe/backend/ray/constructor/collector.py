@@ -1,0 +1,365 @@
+"""RayCollector: collection in Ray actors from Python, an iterable of batches, with actors that come and go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rlframe.backend.ray.actors.actor import reseed
+from rlframe.backend.ray.actors.options import RAY_OPTIONS, staleness_error
+from rlframe.backend.ray.actors.pool import ActorPool
+from rlframe.backend.ray.constructor.arguments import (
+    MakeFromPython,
+    Postproc,
+    check_batch_size,
+    check_data_is_usable,
+    check_devices,
+    number_of_actors,
+    trajectories,
+)
+from rlframe.backend.ray.constructor.checks import check_policy, checked_total_frames
+from rlframe.backend.ray.constructor.compat import env_makers, exploration_of, without_devices
+from rlframe.backend.ray.constructor.facts import ActorFacts
+from rlframe.backend.ray.constructor.lists import per_actor
+from rlframe.backend.ray.serial_collector import RaySerialCollector
+from rlframe.errors import ConfigError
+from rlframe.registry import SERIAL_COLLECTOR_REGISTRY
+from rlframe.utils.seed import component_rng
+
+
+class RayCollector(ActorFacts, RaySerialCollector):
+    """Collects in Ray actors; iterating over it gives batches until ``total_frames`` were delivered.
+
+    A config makes one by ``collector.backend='ray'`` (``from_config``). The parameters here are those of TorchRL's class of
+    this name; a frame is a training sample. Ray is used where it runs, and ended only if it was started here.
+
+    Args:
+        create_env_fn: What makes an env: a Gymnasium id, a class, a function, or an env, which is copied; or a list with one
+            for each collector.
+        policy: A policy of rlframe, a module or function from observations to actions; None acts at random.
+        frames_per_batch: Frames of a batch: with ``sync`` over all collectors, else of one.
+        total_frames: Frames that the iteration returns, at least 1; the last batch is as small as it must be, but for an
+            on-policy policy, whose batches are whole. -1 or None: it never ends.
+        device: Of the policy in the actors, and of the batches; 'cpu' where not given; or a list with one for each, of the
+            policies only.
+        storing_device: Of the batches, which then hold tensors; numpy arrays where neither it nor ``device`` is given.
+        env_device: Of the envs, which are on the CPU.
+        policy_device: Of the policy in the actors.
+        create_env_kwargs: Arguments of ``create_env_fn``; or a list.
+        max_frames_per_traj: Env steps after which an episode is truncated; -1: no limit but the env's own.
+        init_random_frames: Frames, counted as they are delivered, during which actions are random; -1: none. All actors
+            share them, so without ``sync`` such a batch may be of several.
+        reset_at_each_iter: Whether every batch begins with new episodes.
+        postproc: Changes each batch before it is handed out.
+        split_trajs: Whether a batch is handed out as a list of pieces of episodes.
+        exploration_type: 'random' acts as the policy does to collect, 'deterministic' (or 'mode', 'mean', 'median') as it
+            thinks best; a name, or an enum's member of that name.
+        collector_class: Registered type of the collector in the actors.
+        collector_kwargs: Options of it, also ``device`` and the other devices; or a list.
+        num_workers_per_collector: Envs of each actor.
+        sync: Whether a batch has the same share of every actor, in order; else it is that of whoever is first.
+        ray_init_config: Arguments of ``ray.init``, used where Ray is not running.
+        remote_configs: Resources of an actor (1 CPU where not given); or a list.
+        num_collectors: Number of actors; that of a list, else 1, where not given.
+        update_after_each_batch: Whether each request brings the newest weights; else ``update_policy_weights_`` does.
+        max_weight_update_interval: Batches of an actor after which it gets the newest weights in any case; -1: no limit.
+        persistent: Whether the actors stay alive when the iteration ends at ``total_frames``; else they are ended, as
+            by ``shutdown``.
+        seed: Env i of actor r begins with the seed f(seed, r, i).
+        options: Further options of the backend, such as ``max_in_flight`` and ``collect_timeout``.
+
+    Raises:
+        ConfigError: If arguments contradict each other; with the numbers.
+        ResourceError: If the cluster lacks the resources that the actors need.
+        SerializationError: If an argument cannot be sent to actors; with the path to it.
+
+    Source:
+        Bou et al., TorchRL: A data-driven decision-making library for PyTorch (2023), for the parameters.
+    """
+
+    _frames: int | None = None
+    _postproc: Postproc | None = None
+    _split = False
+    _persistent = False
+    _given_policy: Any = None
+    total_frames = -1
+    """Frames after which the iteration ends; -1: never."""
+
+    def __init__(  # noqa: PLR0913  # the public signature
+        self,
+        create_env_fn: Any,
+        policy: Any = None,
+        *,
+        frames_per_batch: int,
+        total_frames: int | None = -1,
+        device: Any = None,
+        storing_device: Any = None,
+        env_device: Any = None,
+        policy_device: Any = None,
+        create_env_kwargs: Any = None,
+        max_frames_per_traj: int | None = -1,
+        init_random_frames: int | None = -1,
+        reset_at_each_iter: bool = False,
+        postproc: Postproc | None = None,
+        split_trajs: bool = False,
+        exploration_type: str | None = None,
+        collector_class: str = 'sample',
+        collector_kwargs: Any = None,
+        num_workers_per_collector: int = 1,
+        sync: bool = False,
+        ray_init_config: Mapping[str, Any] | None = None,
+        remote_configs: Any = None,
+        num_collectors: int | None = None,
+        update_after_each_batch: bool = False,
+        max_weight_update_interval: int = -1,
+        persistent: bool = False,
+        seed: int = 0,
+        **options: Any,
+    ) -> None:
+        count = number_of_actors(create_env_fn, num_collectors)
+        makers, mode = env_makers(create_env_fn), exploration_of(exploration_type)
+        given_devices = {
+            'device': device,
+            'storing_device': storing_device,
+            'env_device': env_device,
+            'policy_device': policy_device,
+        }
+        collector_options, given_devices = without_devices(collector_kwargs, count, given_devices)
+        device, storing_device, env_device, policy_device = given_devices.values()
+        frames_in_all = checked_total_frames(total_frames)
+        check_policy(policy)
+        check_batch_size(frames_per_batch, num_workers_per_collector * count if sync else 1)
+        resources = per_actor(remote_configs or {}, count, 'remote_configs')
+        policy_devices = per_actor(
+            policy_device if policy_device is not None else device, count, 'policy_device'
+        )
+        check_devices(policy_devices, resources, 'policy_device')
+        check_devices(per_actor(env_device, count, 'env_device'), [{}] * count, 'env_device')
+        storing = per_actor(storing_device, count, 'storing_device')
+        check_data_is_usable(policy, sync, storing)
+        own = {name: options.pop(name) for name in list(options) if name in RAY_OPTIONS}
+        if options:
+            raise ConfigError(f'{next(iter(options))} is not a known argument', where=next(iter(options)))
+        backend = {
+            **own,
+            'backend': 'ray',
+            'num_collectors': count,
+            'sync': sync,
+            'update_after_each_batch': update_after_each_batch,
+            'max_weight_update_interval': max_weight_update_interval,
+            'ray_init_config': dict(ray_init_config or {}),
+            'remote_configs': resources,
+        }
+        given = {'type': collector_class, 'sync': sync, 'mark_episodes': split_trajs}
+        collectors = [{**given, **each} for each in collector_options]
+        kind: Any = SERIAL_COLLECTOR_REGISTRY.get(collector_class)
+        for section in collectors:
+            kind.resolve_config(section)
+        cfg = kind.resolve_config({**collectors[0], **backend})
+        if update_after_each_batch and (unreachable := staleness_error(cfg, 1)) is not None:
+            raise unreachable
+        self._devices = device, storing, env_device, policy_devices
+        self._frames, self._persistent, self._given_policy = frames_per_batch, persistent, policy
+        self._env_num = num_workers_per_collector
+        self.total_frames = frames_in_all
+        self._random_frames, self._postproc, self._split = init_random_frames or -1, postproc, split_trajs
+        make = MakeFromPython(
+            per_actor(makers, count, 'create_env_fn'),
+            per_actor(create_env_kwargs, count, 'create_env_kwargs'),
+            policy,
+            collectors,
+            [num_workers_per_collector],
+            max_frames_per_traj if max_frames_per_traj and max_frames_per_traj > 0 else None,
+            mode != 'deterministic',
+            policy_devices,
+            seed,
+        )
+        face = make.face(policy)
+        self._trained, self._random = face, make.at_random(face, seed, 0)
+        self._reset_always = reset_at_each_iter
+        pool = ActorPool(cfg, section='', make=make)
+        try:
+            self._set_up(kind, cfg, pool, face)
+        except BaseException:
+            pool.close()
+            raise
+        if not sync:
+            self._request_size = frames_per_batch
+        if self.total_frames > 0 and not self._attribute('on_policy', False):
+            self._budget = self.total_frames
+
+    # an iterable of batches
+
+    def iterator(self) -> Iterator[Any]:
+        """Yields batches until ``total_frames`` were delivered; then the actors end, unless they are ``persistent``.
+
+        Raises:
+            ValueError: If all of them were delivered before.
+        """
+        yield self.next()
+        while not self._is_done:
+            yield self.next()
+        if not self._persistent:
+            self.shutdown()
+
+    @property
+    def _is_done(self) -> bool:
+        return 0 <= self.total_frames <= self.delivered
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.iterator()
+
+    def next(self) -> Any:
+        """Returns the next batch.
+
+        Raises:
+            ValueError: If ``total_frames`` were delivered, or the actors were ended.
+        """
+        if self._is_done:
+            raise ValueError(
+                f'all total_frames={self.total_frames} were delivered; for more, create another collector, or call collect(n) of a'
+                ' persistent one'
+            )
+        if (wants_random := self.delivered < self._random_frames) != self._at_random:
+            self.reset_policy(self._random if wants_random else self._trained)
+        count = self._frames
+        if count is not None and self._budget is not None:
+            count = min(count, self._budget - self.delivered)
+        batch = self.collect(count, train_iter=None)
+        if self._split:
+            return [self._finished(piece) for piece in trajectories(batch)]
+        return self._finished(batch)
+
+    def _finished(self, batch: Any) -> Any:
+        device = self.storing_device
+        if device is not None:
+            batch = batch.map(lambda column: column.copy()).to(device)
+        return batch if self._postproc is None else self._postproc(batch)
+
+    # weights, seeds, states
+
+    def update_policy_weights_(
+        self, worker_rank: int | Sequence[int] | None = None, *, worker_ids: int | Sequence[int] | None = None
+    ) -> None:
+        """Sends the current weights to one, several or all actors with their next requests, without waiting.
+
+        Args:
+            worker_rank: Ranks, counted from 0; None: all.
+            worker_ids: The same under the name that newer releases of TorchRL give it.
+
+        Raises:
+            ConfigError: If there is no such actor.
+            ValueError: If the actors were ended.
+        """
+        self._pool.check_open()
+        given = worker_rank if worker_ids is None else worker_ids
+        ranks: Sequence[Any] = given if isinstance(given, list | tuple) else [given]
+        self._publisher.renew([known for rank in ranks for known in self._known(rank)])
+
+    def set_seed(self, seed: int, static_seed: bool = False) -> int:
+        """Begins anew in every env, with seeds of which each actor has its own.
+
+        Args:
+            seed: Seed of the experiment.
+            static_seed: Whether all actors take the seeds of the first one.
+
+        Returns:
+            Another seed, for whatever is seeded next.
+        """
+        self._drain()
+        ranks = self._pool.ranks
+        self._pool.ask_all('set_seed', {rank: (seed, 0 if static_seed else rank) for rank in ranks})
+        if self._sync:
+            reseed(self._publisher.face, seed, 0)
+        return int(component_rng(seed, 'next_seed').integers(2**31))
+
+    def load_state_dict(self, state: Mapping[str, Any] | Sequence[Any]) -> None:
+        """Continues from ``state_dict()``, or lets each actor continue from one of its ``actors``, given as a list.
+
+        Raises:
+            CheckpointMismatchError: If it is of another number of actors.
+        """
+        if not isinstance(state, Mapping):
+            state = {**self.state_dict(), 'actors': list(state)}
+        super().load_state_dict(state)
+
+    # actors that come and go
+
+    def _known(self, rank: int | None) -> list[int]:
+        if rank is not None and rank not in self._pool.ranks:
+            raise ConfigError(
+                'no such actor', where='worker_rank', got=rank, expected=f'one of {self._pool.ranks}'
+            )
+        return self._pool.ranks if rank is None else [rank]
+
+    def add_collectors(
+        self,
+        create_env_fn: Any = None,
+        num_envs: int | None = None,
+        policy: Any = None,
+        collector_kwargs: Any = None,
+        remote_configs: Any = None,
+        *,
+        num_collectors: int | None = None,
+    ) -> list[int]:
+        """Starts additional actors, which collect from the next request on, and returns their ranks.
+
+        Args:
+            create_env_fn: What makes their envs, or a list with one for each actor; as before where not given.
+            num_envs: Envs of each of them; as many as before where not given.
+            policy: Must be the trained policy.
+            collector_kwargs: Options of their collectors, or a list; as before where not given.
+            remote_configs: Their resources, or a list; as before where not given.
+            num_collectors: How many actors; that of a list, else 1, where not given.
+
+        Raises:
+            ConfigError: If another policy is given, or ``frames_per_batch`` cannot be divided any more.
+            ResourceError: If the cluster lacks the resources that they need.
+        """
+        self._pool.check_open()
+        if policy is not None and policy is not self._given_policy:
+            raise ConfigError('all actors act with the policy that is trained here', where='policy')
+        count = number_of_actors(create_env_fn, num_collectors)
+        if self._sync and self._frames is not None:
+            here = self._env_num if num_envs is None else num_envs
+            units = self._env_num * len(self._pool.ranks) + here * count
+            check_batch_size(self._frames, units)
+        makers = per_actor(env_makers(create_env_fn), count, 'create_env_fn')
+        kwargs = per_actor(collector_kwargs, count, 'collector_kwargs')
+        make = self._pool.make.joined(self._pool.next_rank, makers, num_envs, kwargs)
+        resources = per_actor(remote_configs or {}, count, 'remote_configs')
+        ranks = self._pool.add(resources, make)
+        self._to_reset.update(ranks)  # they know nothing of how to act at present
+        return ranks
+
+    def remove_collectors(self, ranks: Sequence[int]) -> None:
+        """Ends actors; what they were asked for is waited for and kept.
+
+        Raises:
+            ConfigError: If there is no such actor, or none would remain.
+        """
+        self._pool.check_open()
+        for rank in ranks:
+            self._known(rank)
+        if len(set(ranks)) == len(self._pool.ranks):
+            raise ConfigError('one actor has to remain', where='ranks', got=list(ranks))
+        while not self._pool.load.keys().isdisjoint(ranks):
+            self._take(self._wait())
+        for rank in set(ranks):
+            self._pool.remove(rank)
+            self._headers.pop(rank, None)
+            self._to_reset.discard(rank)
+
+    def stop_remote_collectors(self) -> None:
+        """Ends all actors; what they were asked for counts as lost."""
+        self.close()
+
+    def shutdown(self) -> None:
+        """Ends all actors, and Ray if it was started here; may be called twice."""
+        self.stop_remote_collectors()
+
+    def __enter__(self) -> RayCollector:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.shutdown()

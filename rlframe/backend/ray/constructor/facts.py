@@ -1,0 +1,97 @@
+"""Properties of a RayCollector about its actors, devices and counts."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from rlframe.backend.ray.actors.pool import ActorPool
+from rlframe.backend.ray.constructor.lists import per_actor
+from rlframe.backend.ray.publisher import Publisher
+
+
+class ActorState(NamedTuple):
+    """State of an actor."""
+
+    rank: int
+    incarnation: int
+    """Number of actors lost at this rank before."""
+    is_ready: bool
+    pid: int | None
+    node: str | None
+
+
+class ActorFacts:
+    """The properties of a RayCollector, under the names that TorchRL's class has."""
+
+    _pool: ActorPool
+    _publisher: Publisher
+    delivered: int
+    _devices: tuple[Any, list[Any], Any, list[Any]] = (None, [None], None, [None])
+
+    def remote_collectors(self) -> tuple[ActorState, ...]:
+        """Returns the state of each actor, ordered by rank."""
+        slots = [self._pool.slots[rank] for rank in self._pool.ranks]
+        return tuple(
+            ActorState(
+                slot.rank,
+                slot.incarnation,
+                slot.facts is not None,
+                slot.facts.pid if slot.facts else None,
+                slot.facts.node if slot.facts else None,
+            )
+            for slot in slots
+        )
+
+    @property
+    def num_workers(self) -> int:
+        """Number of actors."""
+        return len(self._pool.ranks)
+
+    @property
+    def num_collectors(self) -> int:
+        """Number of actors."""
+        return self.num_workers
+
+    @property
+    def collected_frames(self) -> int:
+        """Frames that were returned so far."""
+        return self.delivered
+
+    @property
+    def policy_weights(self) -> dict[str, Any]:
+        """Weights of the policy that is trained here, as its ``state_dict`` has them; empty for a function."""
+        weights: dict[str, Any] = self._publisher.face.state_dict()
+        return weights
+
+    @property
+    def device(self) -> Any:
+        """Device of policies and batches, as it was given.
+
+        Another one can be set: batches are handed out on it unless a ``storing_device`` was given. Policies of running
+        actors stay where they are.
+
+        Raises:
+            ConfigError: If it is a list of another length.
+        """
+        return self._devices[0]
+
+    @device.setter
+    def device(self, device: Any) -> None:
+        per_actor(device, self.num_workers, 'device')
+        self._devices = (device, *self._devices[1:])
+
+    @property
+    def storing_device(self) -> Any:
+        """Device of the batches; None where they hold numpy arrays."""
+        own = self._devices[1][0]
+        return own if own is not None or isinstance(self.device, list | tuple) else self.device
+
+    @property
+    def env_device(self) -> Any:
+        """Device of the envs, as it was given."""
+        return self._devices[2]
+
+    @property
+    def policy_device(self) -> Any:
+        """Devices of the policies in the actors."""
+        return self._devices[3]

@@ -1,0 +1,330 @@
+"""RaySerialEvaluator: any evaluator in a Ray actor beside training, asked by ``submit`` and answering to ``poll``."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import time
+import weakref
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import ray
+
+from rlframe.backend.ray.actors.actor import Failure, RemoteActor
+from rlframe.backend.ray.actors.pool import ActorPool
+from rlframe.backend.ray.actors.weights import flatten, unflatten
+from rlframe.registry import SERIAL_EVALUATOR_REGISTRY
+from rlframe.run.metrics import ScalarWriter
+from rlframe.utils.resolved_config import ResolvedConfig
+from rlframe.utils.seed import EVALUATE
+from rlframe.worker.evaluator.base_serial_evaluator import EvalResult, ISerialEvaluator, SaveCheckpoint
+
+LOOK_SECONDS = 0.05
+"""Least between two looks whether an answer has come, while there is something else to do."""
+
+
+class Written(NamedTuple):
+    """A call of a method of a ``tb_logger``."""
+
+    method: str
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+
+
+class Recorder:
+    """Stands for a ``tb_logger`` in an actor and notes what is written."""
+
+    def __init__(self) -> None:
+        self.methods: tuple[str, ...] = ()
+        """What the real one can do."""
+        self.written: list[Written] = []
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self.__dict__.get('methods', ()):
+            raise AttributeError(name)
+        return lambda *args, **kwargs: self.written.append(Written(name, args, kwargs))
+
+
+class EvaluatorParts(NamedTuple):
+    """What evaluates in an actor."""
+
+    evaluator: ISerialEvaluator
+    env: Any
+    """Its env manager."""
+    policy: Any
+    """Eval face of the policy; its ``load_state_dict`` takes weights."""
+    recorder: Recorder
+    """The evaluator's ``tb_logger``."""
+
+
+class Order(NamedTuple):
+    """What an actor is to evaluate, beside the weights."""
+
+    train_iter: int
+    envstep: int
+    n_episode: int | None
+    stop_value: Any
+    state: Mapping[str, Any]
+    """Of the evaluator: what the best score so far is."""
+    methods: tuple[str, ...]
+    """What the driver's ``tb_logger`` can do."""
+
+
+class Verdict(NamedTuple):
+    """What came of it."""
+
+    stop: bool
+    info: dict[str, Any]
+    is_best: bool
+    state: Mapping[str, Any]
+    written: list[Written]
+    logs: list[tuple[str, int, str]]
+    """Name of the logger, level and text of each message."""
+
+
+class EvaluatorActor(RemoteActor):
+    """Holds an evaluator, which remembers nothing from one call to the next: another actor can take its place at any time."""
+
+    def evaluate(self, order: Order, weights: Mapping[str, Any]) -> Verdict | Failure:
+        """Evaluates these weights."""
+        return self._answer(lambda: self._evaluate(order, weights))
+
+    def close(self) -> Failure | None:
+        """Closes the envs."""
+        return self._answer(lambda: self._parts.evaluator.close() if self._parts is not None else None)
+
+    def _evaluate(self, order: Order, weights: Mapping[str, Any]) -> Verdict:
+        evaluator, _, policy, recorder = self._parts
+        policy.load_state_dict(unflatten(weights))
+        evaluator.load_state_dict(order.state)
+        evaluator.stop_value = order.stop_value
+        recorder.methods, recorder.written = order.methods, []
+        best: list[str] = []
+        with _messages() as logs:
+            stop, info = evaluator.eval(best.append, order.train_iter, order.envstep, order.n_episode)
+        return Verdict(stop, info, bool(best), evaluator.state_dict(), recorder.written, logs)
+
+
+@contextmanager
+def _messages() -> Iterator[list[tuple[str, int, str]]]:
+    """Gathers what is logged in a block."""
+    messages: list[tuple[str, int, str]] = []
+    handler = logging.Handler(logging.INFO)
+    handler.emit = lambda record: messages.append((record.name, record.levelno, record.getMessage()))  # type: ignore[method-assign]
+    logger = logging.getLogger('rlframe')
+    level, propagates = logger.level, logger.propagate
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    try:
+        yield messages
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+        logger.propagate = propagates
+
+
+class Pending:
+    """An evaluation that was asked for.
+
+    Args:
+        weights: What is to be evaluated; it is copied.
+        train_iter: Train iterations so far.
+        envstep: Env steps so far.
+        n_episode: Episodes to play; None: as configured.
+        save_ckpt_fn: Called when it is the best.
+    """
+
+    def __init__(
+        self,
+        weights: Mapping[str, Any],
+        train_iter: int,
+        envstep: int,
+        n_episode: int | None = None,
+        save_ckpt_fn: SaveCheckpoint | None = None,
+    ) -> None:
+        self.ref = ray.put(flatten(weights))
+        self._weights = ray.get(self.ref)  # read where the object store has them
+        self.train_iter, self.envstep, self.n_episode = train_iter, envstep, n_episode
+        self.save_ckpt_fn = save_ckpt_fn
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns all but the function."""
+        return {
+            'weights': copy.deepcopy(unflatten(self._weights)),
+            'train_iter': self.train_iter,
+            'envstep': self.envstep,
+            'n_episode': self.n_episode,
+        }
+
+
+class RaySerialEvaluator(ISerialEvaluator):
+    """Measures a policy as it was when ``submit`` was called, in a Ray actor, while training goes on.
+
+    One evaluation at a time is done, in the order in which they were asked for; the weights of each are put into the object
+    store once. What a lost actor was doing is repeated by another one. A function that ``submit`` is given to save the best
+    is called when the answer is there: it has to know by itself whose turn it is.
+
+    Args:
+        cfg: Options of the evaluator that runs in the actor.
+        env: The actor, not yet started.
+        policy: Eval face of the policy that is trained here.
+        tb_logger: Where metrics go; nowhere if not given.
+        exp_name: Name of the experiment, for the log.
+        instance_name: Name of this evaluator, for the log.
+        seed: Seed of the experiment.
+        purpose: What the episodes are for.
+    """
+
+    answers_later = True
+
+    def __init__(
+        self,
+        cfg: Mapping[str, Any],
+        env: ActorPool,
+        policy: Any,
+        tb_logger: ScalarWriter | None = None,
+        exp_name: str = 'default_experiment',
+        instance_name: str = 'evaluator',
+        *,
+        seed: int = 0,
+        purpose: str = EVALUATE,
+    ) -> None:
+        kind: Any = SERIAL_EVALUATOR_REGISTRY.get(cfg.get('type', 'interaction'))
+        self.worst = kind.worst
+        self._pending: deque[Pending] = deque()
+        self._call: Any = None  # of the first one, while an actor has it
+        self._next_look = 0.0
+        self.repeated = 0
+        """Evaluations that were begun again because their actor was lost."""
+        options = kind.resolve_config(cfg)
+        _mark_read(options)
+        weakref.finalize(self, env.close).atexit = False  # at exit Ray ends its actors by itself
+        super().__init__(options, env, policy, tb_logger, exp_name, instance_name, seed=seed, purpose=purpose)
+
+    def reset_env(self, _env: Any = None) -> None:
+        if _env is not None:
+            self._env = _env
+
+    def eval(  # the name is DI-engine's; no code is evaluated
+        self,
+        save_ckpt_fn: SaveCheckpoint | None = None,
+        train_iter: int = -1,
+        envstep: int = -1,
+        n_episode: int | None = None,
+    ) -> tuple[bool, dict[str, Any]]:
+        self.submit(save_ckpt_fn, train_iter, envstep, n_episode)
+        self.wait()
+        result = self._results.pop()
+        return result.stop, result.info
+
+    def submit(
+        self,
+        save_ckpt_fn: SaveCheckpoint | None = None,
+        train_iter: int = -1,
+        envstep: int = -1,
+        n_episode: int | None = None,
+    ) -> None:
+        self._env.check_open()
+        while len(self._pending) >= self._cfg.max_pending:
+            self._wait_for_one()
+        self._pending.append(Pending(self._policy.state_dict(), train_iter, envstep, n_episode, save_ckpt_fn))
+        self._ask()
+
+    def poll(self) -> list[EvalResult]:
+        now = time.monotonic()
+        if self._pending and now >= self._next_look:
+            self._next_look = now + LOOK_SECONDS
+            self._take(self._env.poll())
+        return super().poll()
+
+    @property
+    def pending(self) -> int:
+        return len(self._pending)
+
+    def reached(self, score: Any) -> bool:
+        """Whether a mean return is as good as ``stop_value``; scores of other kinds are compared in the actor only."""
+        return isinstance(score, int | float) and super().reached(score)
+
+    def status(self) -> str:
+        return f'evaluating beside training: {len(self._pending)}' if self._pending else ''
+
+    def wait(self) -> None:
+        while self._pending:
+            self._wait_for_one()
+
+    def _wait_for_one(self) -> None:
+        """Waits until there is one answer more."""
+        count = len(self._pending)
+        while len(self._pending) == count:
+            self._take(self._env.wait(self.on_step))
+
+    def _ask(self) -> None:
+        """Gives an actor the next evaluation, if it has none."""
+        if self._call is not None or not self._pending:
+            return
+        first = self._pending[0]
+        can = dir(self._tb_logger) if self._tb_logger is not None else ('write',)
+        methods = tuple(name for name in can if name == 'write' or name.startswith('add_'))
+        order = Order(
+            first.train_iter, first.envstep, first.n_episode, self.stop_value, self._scores(), methods
+        )
+        self._call = self._env.ask(0, 'evaluate', order, first.ref)
+
+    def _take(self, answer: Any) -> None:
+        """Applies an answer; one that nobody waits for any more is passed over."""
+        if answer is None or answer.call is not self._call:
+            return
+        self._call = None
+        if answer.lost:
+            self.repeated += 1
+            self._logger.warning('the evaluation of train_iter %d is repeated', self._pending[0].train_iter)
+        else:
+            self._apply(self._pending.popleft(), answer.value)
+        self._ask()
+
+    def _apply(self, asked: Pending, verdict: Verdict) -> None:
+        super().load_state_dict({**verdict.state, 'last_eval_iter': self.last_eval_iter})
+        for method, args, kwargs in verdict.written:
+            if self._tb_logger is not None:
+                getattr(self._tb_logger, method)(*args, **kwargs)
+        for name, level, text in verdict.logs:
+            logging.getLogger(name).log(level, '%s', text)
+        if verdict.is_best and asked.save_ckpt_fn is not None:
+            asked.save_ckpt_fn('ckpt_best.pth.tar')
+        self._results.append(
+            EvalResult(
+                verdict.stop, verdict.info, asked.train_iter, asked.envstep, self.latest, verdict.is_best
+            )
+        )
+
+    def close(self) -> None:
+        if self._env is not None:
+            self._env.close()
+
+    def _scores(self) -> dict[str, Any]:
+        return super().state_dict()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns when the last evaluation was, the best score, and what is still to be evaluated."""
+        return {**self._scores(), 'pending': [asked.state_dict() for asked in self._pending]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._call = None
+        self._results.clear()
+        self._pending = deque(
+            Pending(asked['weights'], asked['train_iter'], asked['envstep'], asked['n_episode'])
+            for asked in state.get('pending', ())
+        )
+        self._ask()
+
+
+def _mark_read(cfg: Any) -> None:
+    """Counts every option as read: it is, in the actor."""
+    for value in cfg.values():
+        if isinstance(value, ResolvedConfig):
+            _mark_read(value)

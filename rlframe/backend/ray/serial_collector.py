@@ -1,0 +1,400 @@
+"""RaySerialCollector: a serial collector whose envs are stepped in Ray actors, each a collector of its own."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+from easydict import EasyDict
+
+from rlframe.backend.ray.actors.actor import Header, Request, acting_of
+from rlframe.backend.ray.actors.calls import Answer, Call
+from rlframe.backend.ray.actors.pool import ActorPool
+from rlframe.backend.ray.constructor.checks import check_steps_envs
+from rlframe.backend.ray.publisher import Publisher
+from rlframe.backend.ray.shares import Ready, ReadyQueue, first_number, merged, shares, writable
+from rlframe.backend.ray.staleness import Staleness
+from rlframe.backend.ray.state import from_zero, in_actor, untold
+from rlframe.data.timestep import FloatArray
+from rlframe.errors import CheckpointMismatchError, ConfigError
+from rlframe.registry import SERIAL_COLLECTOR_REGISTRY
+from rlframe.worker.collector.base_serial_collector import ISerialCollector, SerialCollector, Stopwatch
+from rlframe.worker.collector.episode_log import WINDOW, EpisodeLog
+from rlframe.worker.collector.serial_collector import SampleSerialCollector
+from rlframe.worker.players.player_recorder import PlayerLog
+
+TARGETS = ('n_sample', 'n_episode')
+
+
+class RaySerialCollector(SerialCollector):
+    """Collects in K actors, each of which holds envs, a policy and any registered collector.
+
+    With ``sync`` a call takes the share of every actor, in the order of their ranks. With one actor and nothing lost it returns
+    bit for bit what the collector inside returns in this process: the policy's generator, and whatever else acting changes of
+    it, goes to the actor of the lowest rank with each request and comes back with the data. Without ``sync`` each actor always
+    has ``max_in_flight`` requests to do, and a call takes what is ready first; what is beyond its target waits for the next.
+
+    Weights go into the object store once per version, and a reference to the newest rides with each request. Actors that die
+    or do not answer in time are replaced: what they were asked for counts as ``lost``, and is asked for again.
+    """
+
+    _random_frames = -1  # to be delivered before the policy acts
+    _has_failed = False  # whether an exception has ended the last call
+
+    @classmethod
+    def from_config(
+        cls, cfg: EasyDict | Mapping[str, Any], env: ActorPool, policy: Any, **common: Any
+    ) -> Self:
+        """Makes one of the section of a config.
+
+        Args:
+            cfg: Options of the collector that runs in the actors, and those of ``RAY_OPTIONS``.
+            env: Actors, not yet started.
+            policy: Collect face of the policy that is trained here.
+            common: Further arguments of every collector: ``tb_logger``, ``exp_name``, ``seed``, ``progress``.
+        """
+        self = cls.__new__(cls)
+        kind: Any = SERIAL_COLLECTOR_REGISTRY.get_cls(cfg)
+        self._set_up(kind, kind.resolve_config(cfg), env, policy, **common)
+        return self
+
+    def _set_up(
+        self,
+        kind: type[ISerialCollector],
+        cfg: Any,
+        pool: ActorPool,
+        policy: Any,
+        **common: Any,
+    ) -> None:
+        check_steps_envs(kind)
+        common.pop('seed', None), common.pop('rank', None)  # actors have seeds of their own
+        SerialCollector.__init__(self, cfg, None, None, **common)
+        self._kind, self._pool, self._log, self._players = kind, pool, EpisodeLog(0), PlayerLog()
+        self._sync: bool = cfg['sync']
+        self._publisher = Publisher(policy, cfg['update_after_each_batch'], cfg['max_weight_update_interval'])
+        self._ready = ReadyQueue()
+        self._headers: dict[int, tuple[int, Header]] = {}  # the last of each rank, with its incarnation
+        self._to_reset: set[int] = set()
+        self._request_size: int | None = None  # without sync; None: a share of what is missing
+        self._budget: int | None = None  # what may be delivered in all; None: anything
+        self._reset_always = False
+        self._staleness = Staleness(cfg, pool.key('max_staleness'))
+        self.requested = self.delivered = self.lost = self.stale = 0
+        """Training samples (or episodes) that were asked for, returned, lost with an actor, and thrown away as too old."""
+        self.versions: list[int] = []
+        """Versions of the weights that acted in what the last call returned."""
+        super().reset_policy(policy)
+        weakref.finalize(self, pool.close).atexit = False  # at exit Ray ends its actors by itself
+        if not pool.slots:
+            pool.start()
+
+    # what a collector is
+
+    def reset_env(self, _env: Any = None) -> None:
+        """Begins a new episode in every env.
+
+        Raises:
+            ConfigError: If an env is given: those of the actors are made there.
+        """
+        if _env is not None:
+            raise ConfigError('the envs of Ray actors are made in its actors', where='reset_env')
+        self._drain()
+        self._pool.ask_all('reset_env', {rank: () for rank in self._pool.ranks})
+
+    def reset_policy(self, _policy: Any = None) -> None:
+        """Takes over the face that is trained, or that face acting at random, or resets the present one."""
+        super(SerialCollector, self).reset_policy(_policy)
+        if not self._at_random:
+            self._publisher.face = self._policy
+        self._to_reset.update(self._pool.ranks)
+
+    @property
+    def _at_random(self) -> bool:
+        return bool(getattr(self._policy.forward, 'acts_at_random', False))
+
+    @property
+    def carried(self) -> int:
+        """Env steps that wait for the next call, in actors and here."""
+        in_actors = sum(header.carried for _, header in self._headers.values())
+        return in_actors + sum(ready.steps for ready in self._ready)
+
+    @property
+    def in_flight(self) -> int:
+        """Training samples (or episodes) that actors are at, or that wait here to be returned."""
+        return self._pool.under_way + self._ready.size
+
+    def status(self) -> str:
+        behind = '' if self._sync else self._staleness.status(WINDOW)
+        lost = f'lost {self.lost:,}' if self.lost else ''
+        return ' | '.join(part for part in (behind, lost) if part)
+
+    def training_data(self, collected: Any) -> Any:
+        return self._kind.training_data(self, collected)
+
+    def collect(
+        self, per_collect_target: int | None = None, train_iter: int | None = 0, **options: Any
+    ) -> Any:
+        """Collects as the collector in the actors does.
+
+        Args:
+            per_collect_target: Training samples or episodes, over all actors; the policy's own number where not given. It may
+                also be named ``n_sample`` or ``n_episode``.
+            train_iter: Train iterations so far; it becomes the column ``collect_iter``. None: the newest weights' version.
+            options: Further arguments of that collector's ``collect``, such as ``policy_kwargs``.
+
+        Returns:
+            What that collector returns, of all actors in the order of their ranks; without ``sync`` in the order of arrival.
+
+        Raises:
+            ConfigError: If the actors' shares have to be equal and cannot be.
+            ActorLostError: If more actors were lost than the options allow; with all causes.
+            Exception: What was raised in an actor, with its traceback there.
+        """
+        given = [options.pop(name, None) for name in TARGETS]
+        known = [self._attribute(name, None) for name in TARGETS]
+        target = first_number(*given, per_collect_target, *known)
+        self._pool.check_open()
+        self._options, self.versions, self._has_failed = options, [], False
+        with Stopwatch(self):
+            self._publisher.begin()
+            self._train_iter = self._publisher.version if train_iter is None else train_iter
+            collected = self._collect_sync(target) if self._sync else self._collect_async(target)
+        if not options.get('random_collect') or options.get('record_random_collect', True):
+            self._report(self._train_iter)
+        return writable(collected) if self._attribute('on_policy', False) else collected
+
+    def _shares(self, target: int) -> dict[int, int]:
+        equal = self._attribute('on_policy', False) and issubclass(self._kind, SampleSerialCollector)
+        facts = self._pool.facts
+        return shares(target, self._pool.ranks, facts.env_num if equal else 1, 'policy.collect.n_sample')
+
+    # one request
+
+    @property
+    def _leader(self) -> int | None:
+        """The rank whose actor acts with the generator of the policy here."""
+        return self._pool.ranks[0] if self._sync else None
+
+    def _acting(self, rank: int) -> Any:
+        acting = acting_of(self._publisher.face) if rank == self._leader else None
+        return acting.state() if acting is not None else None
+
+    def _take_acting(self, rank: int, state: Any) -> None:
+        if rank == self._leader and state is not None:
+            acting_of(self._publisher.face).load_state(state)
+
+    def _ask(self, rank: int, size: int) -> Call:
+        version, weights = self._publisher.for_actor(self._pool, rank)
+        is_reset = rank in self._to_reset
+        self._to_reset.discard(rank)
+        request = Request(
+            size,
+            self._train_iter,
+            version,
+            self._options,
+            self._at_random,
+            is_reset,
+            self._reset_always,
+            self._acting(rank),
+        )
+        call = self._pool.ask(rank, 'collect', request, weights, size=size)
+        self.requested += size
+        return call
+
+    def _wait(self) -> Answer:
+        """Waits for the next answer; what an exception takes the place of is lost."""
+        before = self._pool.under_way
+        try:
+            return self._pool.wait(self._on_tick)
+        except BaseException:
+            self.lost += before - self._pool.under_way
+            self._has_failed = True
+            raise
+
+    def _fetch(self, answer: Answer) -> Any:
+        """Returns the data of an answer; None where they were lost."""
+        rank, size = answer.call.rank, answer.call.size
+        self.lost += size  # until it is here
+        data = None if answer.lost else self._pool.get(answer)
+        if data is None:
+            self._to_reset.add(rank)  # whoever takes its place knows neither episodes nor how to act
+            self._logger.warning('%d training samples or episodes were lost with Ray actor %d', size, rank)
+        else:
+            self.lost -= size
+        return data
+
+    def _count(self, answer: Answer, data: Any) -> None:
+        """Counts what is told of data that came."""
+        rank, header = answer.call.rank, answer.value
+        incarnation = self._pool.slots[rank].incarnation
+        before, last = self._headers.get(rank, (incarnation, None))
+        self.discarded += header.discarded - (last.discarded if last and before == incarnation else 0)
+        self._headers[rank] = incarnation, header
+        self._progress.envstep += header.envstep
+        self._progress.episodes += header.episode_count
+        self._steps_timed += header.envstep
+        self._log.add(header.episodes)
+        if isinstance(data, tuple):
+            self._players.add_told(data[1])
+        self._take_acting(rank, header.acting)
+        if header.statistics is not None:
+            acting_of(self._publisher.face).absorb(*header.statistics)
+
+    def _take(self, answer: Answer) -> None:
+        """Puts what an answer brought with what is ready, unless it is lost."""
+        data = self._fetch(answer)
+        if data is None:
+            return
+        self._count(answer, data)
+        self._staleness.arrived(answer.call.rank, self._publisher.version - answer.value.version)
+        self._ready.append(Ready(answer.value.version, data, answer.call.size))
+
+    def _delivered(self, parts: Sequence[Ready]) -> Any:
+        """Counts what is returned now, and joins it."""
+        self.delivered += sum(ready.size for ready in parts)
+        self.versions = [ready.version for ready in parts]
+        self._staleness.delivered(list(parts), self._publisher.version)
+        return merged([ready.data for ready in parts])
+
+    def _on_tick(self) -> None:
+        if self.on_step is not None:
+            self.on_step()
+
+    def _collect_sync(self, target: int) -> Any:
+        divided = self._shares(target)
+        for rank, size in divided.items():
+            self._ask(rank, size)
+        taken: dict[int, tuple[Answer, Any]] = {}
+        try:
+            while len(taken) < len(divided):
+                answer = self._wait()
+                data = self._fetch(answer)
+                if data is None:
+                    self._ask(answer.call.rank, answer.call.size)
+                else:
+                    taken[answer.call.rank] = answer, data
+        except BaseException:  # a round is delivered whole or not at all
+            self.lost += sum(answer.call.size for answer, _ in taken.values()) + self._pool.under_way
+            self._pool.abandon()
+            raise
+        in_order = [taken[rank] for rank in sorted(taken)]
+        for answer, data in in_order:
+            self._count(answer, data)
+        return self._delivered([Ready(a.value.version, data, a.call.size) for a, data in in_order])
+
+    # first ready, first served
+
+    def _collect_async(self, target: int) -> Any:
+        self._keep_busy(target, self._cfg.max_in_flight)
+        while self._ready.size < target:
+            self._take(self._wait())
+            is_enough = self._ready.size + self._pool.under_way >= target
+            self._keep_busy(target, 1 if is_enough else self._cfg.max_in_flight)
+        return self._delivered(self._ready.take(target))
+
+    def _keep_busy(self, target: int, in_flight: int) -> None:
+        """Discards stale batches, and sends each actor as many requests as it may have, but no more than are useful.
+
+        If enough requests are in flight for this call, busy actors get their next request in the next call, after the update.
+        """
+        self.stale += self._staleness.drop(self._ready, self._publisher.version)
+        waiting, ranks, needed = self._ready.size, self._pool.ranks, sys.maxsize
+        missing, there = target - waiting, self.delivered + waiting
+        size = self._request_size or -(-target // len(ranks))
+        if self._budget is not None:
+            needed = max(missing, self._budget - there)
+        if self._at_random:
+            needed = min(needed, max(missing, self._random_frames - there))
+            size = min(size, -(-needed // len(ranks)))
+        load, left = self._pool.load, needed - self._pool.under_way
+        for turn in range(in_flight):
+            for rank in ranks:
+                if load[rank] <= turn and left > 0:
+                    self._ask(rank, min(size, left))
+                    load[rank] += 1
+                    left -= size
+
+    def _drain(self) -> None:
+        """Waits for all requests in flight, and keeps their results for the next call; failures after the first are logged."""
+        has_failed = self._has_failed
+        while self._pool.under_way and not (has_failed and self._pool.is_broken):
+            try:
+                self._take(self._wait())
+            except Exception as error:
+                if not has_failed:
+                    raise
+                self._logger.warning('and then: %s: %s', type(error).__name__, error)
+
+    # records and checkpoints
+
+    def _more_metrics(self) -> dict[str, float]:
+        return self._players.metrics() | {
+            **self._staleness.metrics(),
+            'ray/lost': float(self.lost),
+            'ray/stale': float(self.stale),
+            'ray/in_flight': float(self.in_flight),
+            'ray/actor_restarts': float(self._pool.restarts),
+        }
+
+    def take_episodes(self) -> FloatArray:
+        return self._log.take_recent()
+
+    def settle(self) -> None:
+        self._drain()
+        states = self._pool.ask_all('settle', {rank: (self._acting(rank),) for rank in self._pool.ranks})
+        for rank, state in states.items():
+            self._take_acting(rank, state)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns everything that the next ``collect`` depends on: the state of each actor, what waits here, counts."""
+        if not self._pool.is_broken:
+            self._drain()
+        actors = self._pool.ask_all('state', {rank: () for rank in self._pool.ranks})
+        return {
+            'actors': list(actors.values()),
+            'pool': self._pool.state_dict(),
+            'ranks': self._pool.ranks,
+            'to_reset': sorted(self._to_reset),
+            'publisher': self._publisher.state_dict(),
+            'ready': self._ready.state_dict(self._publisher.version),
+            'log': self._log.state_dict(),
+            'players': self._players.state(),
+            'last_print_iter': self._last_print_iter,
+            'discarded': self.discarded + untold(actors, self._headers, self._pool.slots),
+            'counts': [self.requested, self.delivered, self.lost + self._pool.under_way, self.stale],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from ``state_dict()``.
+
+        Raises:
+            CheckpointMismatchError: If it is of another number of actors.
+        """
+        ranks, state = self._pool.ranks, in_actor(state, self._acting(self._pool.ranks[0]))
+        saved = state['actors']
+        if len(saved) != len(ranks):
+            raise CheckpointMismatchError(
+                f'{len(saved)} actors there, {len(ranks)} here',
+                where='policy.collect.collector.num_collectors',
+            )
+        self._drain()
+        known = {rank: (from_zero(own),) for rank, own in zip(ranks, saved, strict=True) if own is not None}
+        for rank, acting in self._pool.ask_all('load', known).items():
+            self._take_acting(rank, acting)
+        self._pool.load_state_dict(state.get('pool', {}))
+        here = dict(zip(state.get('ranks', ranks), ranks, strict=True))
+        self._publisher.load_state_dict(state.get('publisher', {}), here)
+        self._to_reset = {*(here[rank] for rank in state['to_reset']), *(set(ranks) - set(known))}
+        self._ready.load_state_dict(state['ready'], self._publisher.version)
+        self._headers = {}
+        self._log.load_state_dict(state['log'])
+        self._players.load_state(state['players'])
+        self._last_print_iter, self.discarded = state['last_print_iter'], state['discarded']
+        self.requested, self.delivered, self.lost, self.stale = state['counts']
+
+    def close(self) -> None:
+        """Ends the actors; may be called twice."""
+        self.lost += self._pool.under_way
+        self._pool.close()

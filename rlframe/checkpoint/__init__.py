@@ -1,0 +1,43 @@
+"""Checkpoints: folders of tensors and JSON that appear whole or not at all, and that no code is loaded from.
+
+``manifest.json`` names every file with its size and SHA-256 and ends with its own, ``state.json`` holds the tree of plain
+values and ``tensors.safetensors`` its arrays and tensors. The replay buffer has files of its own, ``replay_buffer*``, so that
+it can be left out, and its rows can be written once for several checkpoints.
+"""
+
+from rlframe.checkpoint.compare import compare_configs, compare_states
+from rlframe.checkpoint.keep import (
+    clean_leftovers,
+    describe_cost,
+    keep,
+    link_checkpoint,
+    publish_checkpoint,
+)
+from rlframe.checkpoint.manifest import FORMAT_VERSION, read_manifest
+from rlframe.checkpoint.read import find_checkpoint, load_checkpoint, newest_good, verify_checkpoint
+from rlframe.checkpoint.rows import Rows
+from rlframe.checkpoint.write import save_checkpoint, strip_buffer
+from rlframe.utils.checkpoint_options import CHECKPOINT_FIELDS
+from rlframe.utils.schema import NETWORK, part_of
+
+__all__ = [
+    'CHECKPOINT_FIELDS',
+    'FORMAT_VERSION',
+    'NETWORK',
+    'Rows',
+    'clean_leftovers',
+    'compare_configs',
+    'compare_states',
+    'describe_cost',
+    'find_checkpoint',
+    'keep',
+    'link_checkpoint',
+    'load_checkpoint',
+    'newest_good',
+    'part_of',
+    'publish_checkpoint',
+    'read_manifest',
+    'save_checkpoint',
+    'strip_buffer',
+    'verify_checkpoint',
+]

@@ -1,0 +1,206 @@
+"""Which checkpoints stay: names that point to them, how many are kept, what a crash left behind."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rlframe.checkpoint.files import (
+    MANIFEST,
+    REPLACED,
+    TEMPORARY,
+    delete_folder,
+    sync_folder,
+    unused_name,
+)
+from rlframe.checkpoint.manifest import check_files
+from rlframe.checkpoint.read import RESUMABLE, manifests_in, newest_first
+from rlframe.checkpoint.rows import MAX_SMALL, SEGMENT_BYTES
+from rlframe.checkpoint.write import save_checkpoint, strip_buffer
+from rlframe.errors import CheckpointError, CheckpointWriteError
+from rlframe.safety.secrets import Secrets
+from rlframe.utils.checkpoint_options import CHECKPOINT_FIELDS
+from rlframe.utils.field import defaults_of
+
+logger = logging.getLogger(__name__)
+
+BEST = 'best_'
+"""How the names of checkpoints begin that hold a policy to play with."""
+
+
+def publish_checkpoint(
+    path: Path,
+    state: Mapping[str, Any],
+    facts: Mapping[str, Any] | None = None,
+    *,
+    name: str = 'latest',
+    buffer: Mapping[str, Any] | None = None,
+    options: Mapping[str, Any] | None = None,
+    secrets: Secrets | None = None,
+) -> Path:
+    """Saves a checkpoint, points a name to it, and drops what is no longer wanted.
+
+    Args:
+        path: The folder to be.
+        state: Everything but the replay buffer.
+        facts: What the manifest says beside it; ``score`` decides which best ones are kept.
+        name: What is to point to it, beside it.
+        buffer: State of the replay buffer; saved as ``options.replay_buffer`` says.
+        options: The section ``checkpoint``; the defaults where not given.
+        secrets: Values that are not written.
+
+    Returns:
+        The path.
+
+    Raises:
+        CheckpointError: If something in the state cannot be saved.
+        CheckpointWriteError: If it cannot be written; the checkpoints before it are still there.
+    """
+    options = {**defaults_of(CHECKPOINT_FIELDS), **(options or {})}
+    how = options['replay_buffer']
+    previous = path.parent / 'latest' if how == 'incremental' else None
+    saved = None if how == 'none' else buffer
+    save_checkpoint(path, state, facts, buffer=saved, previous=previous, secrets=secrets)
+    link_checkpoint(path, name, options)
+    return path
+
+
+def link_checkpoint(path: Path, name: str, options: Mapping[str, Any] | None = None) -> None:
+    """Makes ``name`` beside a checkpoint point to it, in one step, and drops what is no longer wanted, as ``keep`` does.
+
+    Raises:
+        CheckpointWriteError: If the disk refuses; the name then points where it did before.
+    """
+    options = {**defaults_of(CHECKPOINT_FIELDS), **(options or {})}
+    staging = unused_name(path.parent / name, TEMPORARY)
+    try:
+        staging.symlink_to(path.name)
+        os.replace(staging, path.parent / name)
+        sync_folder(path.parent)
+    except OSError as error:
+        staging.unlink(missing_ok=True)
+        raise CheckpointWriteError(
+            f'{path} is saved, but the name {name} cannot point to it: {error.strerror}',
+            where=str(path.parent),
+        ) from error
+    keep(
+        path.parent,
+        options['keep_last'],
+        options['keep_best'],
+        only_latest_buffer=options['replay_buffer'] == 'latest',
+    )
+
+
+def keep(
+    folder: Path, keep_last: int = 2, keep_best: int = 1, *, only_latest_buffer: bool = False
+) -> list[Path]:
+    """Deletes old checkpoints. What a name points to stays, and so does everything that a run did not name by itself.
+
+    Before an older training state goes, the newest one is compared with its manifest; if that is damaged, all stay.
+
+    Args:
+        folder: The ``ckpt`` folder.
+        keep_last: How many training states stay, the newest.
+        keep_best: How many of the best policies stay: those with the highest scores, the newer of equal ones.
+        only_latest_buffer: Whether older training states lose their replay buffer.
+
+    Returns:
+        What was deleted.
+
+    Raises:
+        CheckpointWriteError: If the disk refuses.
+    """
+    linked = {entry.resolve() for entry in folder.iterdir() if entry.is_symlink()}
+    states, _ = manifests_in(folder, RESUMABLE)
+    ordered = newest_first(states)
+    gone = [path for path in ordered[keep_last:] if path.resolve() not in linked]
+    older = ordered[1:] if only_latest_buffer else []
+    if (gone or older) and not _is_whole(ordered[0], dict(states)[ordered[0]]):
+        gone = older = []
+    gone += [path for path in _best_first(folder)[keep_best:] if path.resolve() not in linked]
+    try:
+        for path in gone:
+            delete_folder(path)
+        for path in older:
+            if path not in gone:
+                strip_buffer(path)
+    except OSError as error:
+        message = f'old checkpoints cannot be deleted: {error.strerror}'
+        raise CheckpointWriteError(message, where=str(folder)) from error
+    return gone
+
+
+def clean_leftovers(folder: Path) -> list[Path]:
+    """Removes what a process that died while it saved left behind; a checkpoint that was making room gets its name back.
+
+    Only for a folder that no other process saves to: a run's lock makes sure of that.
+
+    Returns:
+        What was removed or renamed.
+    """
+    found = sorted(folder.iterdir()) if folder.is_dir() else []
+    leftovers = [path for path in found if path.name.startswith((TEMPORARY, REPLACED))]
+    for path in leftovers:
+        target = path.with_name(path.name.removeprefix(REPLACED).rpartition('-')[0])
+        if path.name.startswith(REPLACED) and (path / MANIFEST).is_file() and not target.exists():
+            os.rename(path, target)
+        elif path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    for path, _ in manifests_in(folder)[0]:
+        for entry in path.glob(f'{TEMPORARY}*'):
+            entry.unlink()
+    return leftovers
+
+
+def describe_cost(nbytes: int, options: Mapping[str, Any] | None = None) -> str:
+    """Says what checkpoints cost on the disk, for the beginning of a run.
+
+    Args:
+        nbytes: Bytes of the full replay buffer, 0 where there is none.
+        options: The section ``checkpoint``; the defaults where not given.
+    """
+    options = {**defaults_of(CHECKPOINT_FIELDS), **(options or {})}
+    last, how = options['keep_last'], options['replay_buffer']
+    if not nbytes:
+        return f'checkpoints: keep_last {last}, without a replay buffer'
+    if how == 'none':
+        return f'checkpoints: keep_last {last}, without the replay buffer ({_size(nbytes)}): a resume is not exact'
+    one = f'a checkpoint takes up to {_size(nbytes)} for the replay buffer'
+    if how == 'latest':
+        return f'{one}, the latest only (keep_last {last})'
+    if how == 'incremental':
+        slack = min(nbytes, SEGMENT_BYTES + MAX_SMALL * SEGMENT_BYTES // 2)
+        return f'{one}; keep_last {last} share it, and take up to {_size(nbytes + slack)} together'
+    return f'{one}, {_size(nbytes * (last + 1))} while keep_last {last} are replaced by a new one'
+
+
+def _best_first(folder: Path) -> list[Path]:
+    found, _ = manifests_in(folder, BEST)
+    scores = dict(found)
+
+    def score(path: Path) -> float:
+        value = scores[path].get('score')
+        return value if isinstance(value, int | float) and not math.isnan(value) else -math.inf
+
+    return sorted(newest_first(found), key=score, reverse=True)
+
+
+def _is_whole(path: Path, manifest: Mapping[str, Any]) -> bool:
+    try:
+        check_files(path, manifest, linked=False)
+    except CheckpointError as error:
+        logger.warning('the newest checkpoint is damaged, so no older one is deleted: %s', error)
+        return False
+    return True
+
+
+def _size(nbytes: int) -> str:
+    exponent = min((max(nbytes, 1).bit_length() - 1) // 10, 3)
+    return f'{nbytes / 1024**exponent:.{min(exponent, 1)}f} {("B", "KiB", "MiB", "GiB")[exponent]}'

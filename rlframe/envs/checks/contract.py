@@ -1,0 +1,385 @@
+"""What is required of an env, checked in full in its first steps and cheaply ever after."""
+
+from __future__ import annotations
+
+import logging
+import numbers
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlframe.data.action_bounds import check_action_bounds
+from rlframe.data.observation import fields_of, has_mask, obs_dtype, pack, pack_into, zero_obs
+from rlframe.data.timestep import Array, EnvSpec, IntArray, TimeStep
+from rlframe.envs.checks.loose_ends import bad_obs_bounds
+from rlframe.envs.checks.mask_contract import check_mask_space, check_masks
+from rlframe.errors import (
+    ActionError,
+    EnvContractError,
+    EnvContractWarning,
+    IncompatibleError,
+    NonFiniteError,
+)
+from rlframe.utils.finite import is_finite
+from rlframe.utils.lazy import LazyModule
+from rlframe.utils.struct_array import field_path, leaves
+
+if TYPE_CHECKING:
+    import gymnasium
+else:
+    gymnasium = LazyModule('gymnasium')
+
+logger = logging.getLogger(__name__)
+
+CHECKED_STEPS = 8
+"""First env steps, and first episodes, of each env that are checked in full."""
+
+Place = Callable[[int], tuple[int, int]]
+"""Tells the running episode of an env and the last env step of it."""
+
+
+class Remarks:
+    """Tells the user once of each kind of loose end: by an ``EnvContractWarning``, and in the text log.
+
+    Args:
+        hold: Whether to keep what there is to tell, for another process to tell it.
+    """
+
+    def __init__(self, hold: bool = False) -> None:
+        self._hold = hold
+        self._kinds: set[str] = set()
+        self.held: list[tuple[str, str]] = []
+        """Kinds and texts that wait for the other process."""
+
+    def tell(self, kind: str, text: str) -> None:
+        """Tells of a loose end, unless one of this kind was told of before."""
+        if kind in self._kinds:
+            return
+        self._kinds.add(kind)
+        if self._hold:
+            self.held.append((kind, text))
+            return
+        logger.info('EnvContractWarning: %s', text)
+        warnings.warn(text, EnvContractWarning, stacklevel=2)
+
+    def take(self) -> list[tuple[str, str]]:
+        """Returns what was held back, and forgets it."""
+        held, self.held = self.held, []
+        return held
+
+
+def check_spaces(envs: Sequence[gymnasium.Env[Any, Any] | EnvSpec], spec: EnvSpec) -> None:
+    """Checks that all envs share spaces that rlframe can store.
+
+    Raises:
+        IncompatibleError: If a space is not supported, bounds of actions leave no choice, or one env differs from the first.
+    """
+    space = spec.observation_space
+    obs_dtype(space)
+    if bad := bad_obs_bounds(space):
+        raise IncompatibleError(
+            f'the observation space of {spec.name} holds no value: {bad}',
+            where='env.env_id',
+            remedy='Correct low and high of its Box.',
+        )
+    check_mask_space(spec)
+    check_action_bounds(spec)
+    for i, env in enumerate(envs):
+        if env.observation_space != space or env.action_space != spec.action_space:
+            raise IncompatibleError(
+                f'env {i} has the spaces {env.observation_space!r} and {env.action_space!r},'
+                f' env 0 has {space!r} and {spec.action_space!r}',
+                where='env.env_id',
+            )
+
+
+def first_obs(answer: Any, spec: EnvSpec, env: int, episode: int, remarks: Remarks) -> Array:
+    """Returns the observation out of what ``reset`` returned.
+
+    Args:
+        answer: What it returned.
+        spec: What is declared.
+        env: Which env.
+        episode: Which of its episodes begins, counted from 1.
+        remarks: Told of loose ends in the first ``CHECKED_STEPS`` episodes.
+
+    Raises:
+        EnvContractError: If it is not ``(obs, info)`` with an observation of the declared shape.
+        NonFiniteError: If there is a NaN or an infinity in the observation.
+    """
+    if episode > CHECKED_STEPS and _is_usual_first(answer, spec):
+        usual: Array = answer[0]
+        return usual
+    if not isinstance(answer, tuple) or len(answer) != 2 or not isinstance(answer[1], dict):
+        raise EnvContractError(
+            f'{spec.name}: reset() of env {env}, episode {episode}, returned {_describe(answer)}, expected (obs, info)',
+            remedy='This is the interface of Gym before 0.26; port the env, or wrap it with the package shimmy.',
+        )
+    what = f'reset() of env {env}, episode {episode},'
+    parts = _declared_parts(answer[0], spec, what)
+    for name, values, space in parts:
+        if not is_finite(values):
+            raise _non_finite(name, values, env, (episode, 0))
+        if episode <= CHECKED_STEPS:
+            _remark_obs(name, values, space, spec, what, remarks)
+    if not fields_of(spec.observation_space):
+        return parts[0][1]
+    obs: Array = np.asarray(pack(spec.observation_space, answer[0], 'unsafe'))
+    if has_mask(spec.observation_space):
+        check_masks(obs[None], np.array([env]), spec, lambda env: (episode, 0))
+    return obs
+
+
+def _is_usual_first(answer: Any, spec: EnvSpec) -> bool:
+    """Whether what ``reset`` returned obviously keeps the contract."""
+    if not isinstance(answer, tuple) or len(answer) != 2 or not isinstance(answer[1], dict):
+        return False
+    obs, space = answer[0], spec.observation_space
+    return (
+        isinstance(obs, np.ndarray)
+        and obs.shape == space.shape
+        and obs.dtype == space.dtype
+        and is_finite(obs)
+    )
+
+
+def check_step(answer: Any, spec: EnvSpec, env: int, episode: int, step: int, remarks: Remarks) -> None:
+    """Checks what ``step`` returned.
+
+    Raises:
+        EnvContractError: If it is not five values of the declared shapes and types.
+        NonFiniteError: If the observation is to become whole numbers and one of its numbers is not finite.
+    """
+    place = f'step() of env {env}, episode {episode}, step {step},'
+    if not isinstance(answer, tuple) or len(answer) != 5:
+        got = f'{len(answer)} values' if isinstance(answer, tuple) else _describe(answer)
+        raise EnvContractError(
+            f'{spec.name}: {place} returned {got}, expected 5: (obs, reward, terminated, truncated, info)',
+            remedy='Four values are the interface of Gym before 0.26; port the env, or wrap it with the package shimmy.',
+        )
+    obs, reward, terminated, truncated, info = answer
+    parts = _declared_parts(obs, spec, place)
+    number = reward[()] if isinstance(reward, np.ndarray) and reward.shape == () else reward
+    if not isinstance(number, numbers.Real) or isinstance(number, bool):
+        raise EnvContractError(
+            f'{spec.name}: {place} gave the reward {_describe(reward)}, expected one number'
+        )
+    for name, flag in (('terminated', terminated), ('truncated', truncated)):
+        if not isinstance(flag, bool | np.bool_):
+            raise EnvContractError(f'{spec.name}: {place} gave {name}={_describe(flag)}, expected a bool')
+    if not isinstance(info, dict):
+        raise EnvContractError(f'{spec.name}: {place} gave the info {_describe(info)}, expected a dict')
+    for name, values, space in parts:
+        if is_finite(values):
+            _remark_obs(name, values, space, spec, place, remarks)
+        elif np.dtype(space.dtype).kind != 'f':  # or else check_values sees it
+            raise _non_finite(name, values, env, (episode, step))
+
+
+def check_rows(obs: Array, spec: EnvSpec, env_num: int, what: str, remarks: Remarks | None = None) -> Array:
+    """Returns the observations of a vector env, [N, ...], in the declared type.
+
+    Args:
+        obs: What it gave.
+        spec: What is declared of one env.
+        env_num: Number of envs, N.
+        what: What gave it, for the error.
+        remarks: Told of loose ends; nobody is where not given.
+
+    Raises:
+        EnvContractError: If the shape is not the declared one, or these are no numbers.
+    """
+    parts = _declared_parts(obs, spec, what, (env_num,))
+    for name, values, space in parts:
+        if remarks is not None and is_finite(values):
+            _remark_obs(name, values, space, spec, what, remarks)
+    if not fields_of(spec.observation_space):
+        return parts[0][1].astype(spec.observation_space.dtype, copy=False)
+    rows = zero_obs(spec.observation_space, env_num)
+    pack_into(obs, rows, 'unsafe')
+    return rows
+
+
+def check_columns(reward: Array, terminated: Array, truncated: Array, spec: EnvSpec, env_num: int) -> None:
+    """Checks what else a vector env gave beside its observations, [N] each.
+
+    Raises:
+        EnvContractError: If it is of another shape, or the flags are not of type bool.
+    """
+    shape = (env_num,)
+    if reward.shape == terminated.shape == truncated.shape == shape and (
+        terminated.dtype == truncated.dtype == np.bool_
+    ):
+        return
+    for name, column in (('reward', reward), ('terminated', terminated), ('truncated', truncated)):
+        expected = f'shape {shape}' + ('' if name == 'reward' else ' and dtype bool')
+        if column.shape != shape or (name != 'reward' and column.dtype != np.bool_):
+            raise EnvContractError(
+                f'{spec.name}: step() of the vector env gave {name} of shape {column.shape} and dtype {column.dtype},'
+                f' expected {expected}'
+            )
+
+
+def check_values(step: TimeStep, spec: EnvSpec, place: Place) -> None:
+    """Checks rewards and observations for NaN and infinity, one dot product each where all is well, and action masks.
+
+    Raises:
+        NonFiniteError: With the env, its episode and step, and the value.
+        ActionMaskError: If a mask allows no action and the episode goes on.
+    """
+    for name, values in (('reward', step.reward), ('obs', step.obs)):
+        if not is_finite(values):
+            _check_each(name, values, step.env_id, place)
+    if step.obs.dtype.names:
+        _check_fields(step.obs, step.env_id, place)
+        if has_mask(spec.observation_space):
+            goes_on = ~step.done
+            check_masks(step.obs[goes_on], step.env_id[goes_on], spec, place)
+
+
+def check_first_obs(obs: Array, env_id: IntArray, spec: EnvSpec, place: Place) -> None:
+    """Checks the first observations of episodes, [n, ...], as ``check_values`` does."""
+    _check_fields(obs, env_id, place)
+    if has_mask(spec.observation_space):
+        check_masks(obs, env_id, spec, place)
+
+
+def _check_fields(obs: Array, env_id: IntArray, place: Place) -> None:
+    for name, values in leaves(obs, 'obs'):
+        if not is_finite(values):
+            _check_each(name, values, env_id, place)
+
+
+def _check_each(name: str, values: Array, env_id: IntArray, place: Place) -> None:
+    """Raises the error about the first row that is not finite; large finite numbers may have none."""
+    for env, row in zip(env_id.tolist(), values, strict=True):
+        if not is_finite(np.asarray(row)):
+            raise _non_finite(name, row, env, place(env))
+
+
+def _non_finite(name: str, value: Any, env: int, place: tuple[int, int]) -> NonFiniteError:
+    return NonFiniteError(
+        f'env {env}, episode {place[0]}, step {place[1]}: {name} is {value}',
+        remedy='Nothing of this step was stored; the env must give finite numbers.',
+    )
+
+
+def check_action(action: Any, spec: EnvSpec, env: int) -> None:
+    """Checks that a policy's action is one that the env knows.
+
+    Raises:
+        ActionError: With the action and the space.
+    """
+    space = spec.action_space
+    value = np.asarray(action, space.dtype) if space.shape else action
+    is_whole = not space.shape or value.dtype.kind == 'f' or _are_whole(action, value)
+    if not is_whole or not space.contains(value):
+        raise ActionError(f'{spec.name}: the action {action!r} for env {env} is not in {space!r}')
+
+
+def _are_whole(action: Any, value: Array) -> bool:
+    """Whether an action for a space of whole numbers consists of such."""
+    return np.asarray(action).dtype.kind in 'biu' and bool((value == action).all())
+
+
+def _declared_parts(
+    obs: Any, spec: EnvSpec, place: str, leading: tuple[int, ...] = ()
+) -> list[tuple[str, Array, gymnasium.Space[Any]]]:
+    """Returns the arrays that an observation consists of, each with its name and its space.
+
+    Args:
+        obs: What was given.
+        spec: What is declared.
+        place: What gave it, for the error.
+        leading: Axes before those of one observation.
+
+    Raises:
+        EnvContractError: If parts are missing or unknown, or one is no array of numbers of the declared shape.
+    """
+    found: list[tuple[str, Array, gymnasium.Space[Any]]] = []
+
+    def visit(value: Any, space: gymnasium.Space[Any], name: str) -> None:
+        parts = fields_of(space)
+        if not parts:
+            found.append((name, _declared_kind(name, value, space, f'{spec.name}: {place}', leading), space))
+            return
+        is_tuple = isinstance(space, gymnasium.spaces.Tuple)
+        if not isinstance(value, tuple if is_tuple else Mapping):
+            kind = f'tuple of {len(parts)}' if is_tuple else f'dict with {list(parts)}'
+            raise EnvContractError(
+                f'{spec.name}: {place} gave {name}={_describe(value)}, declared is a {kind}'
+            )
+        given: Any = {str(i): part for i, part in enumerate(value)} if is_tuple else value
+        if given.keys() != parts.keys():
+            raise EnvContractError(
+                f'{spec.name}: {place} gave {name} with the parts {list(given)}, declared are {list(parts)}'
+            )
+        for key, part in parts.items():
+            visit(given[key], part, field_path(name, key))
+
+    visit(obs, spec.observation_space, 'obs')
+    return found
+
+
+def _declared_kind(
+    name: str, obs: Any, space: gymnasium.Space[Any], place: str, leading: tuple[int, ...]
+) -> Array:
+    """Returns a part of an observation as an array of numbers of the declared shape behind ``leading`` axes."""
+    declared = (*leading, *(space.shape or ()))
+    article = 'an ' if name == 'obs' else ''
+    try:
+        got = np.asarray(obs)
+    except ValueError as error:
+        raise EnvContractError(f'{place} gave {article}{name} that is no array: {error}') from error
+    if got.shape != declared:
+        raise EnvContractError(f'{place} gave {article}{name} of shape {got.shape}, declared is {declared}')
+    if got.dtype.kind not in 'biuf':
+        raise EnvContractError(
+            f'{place} gave {article}{name} of dtype {got.dtype}, declared is {space.dtype}'
+        )
+    return got
+
+
+def _remark_obs(
+    name: str, obs: Array, space: gymnasium.Space[Any], spec: EnvSpec, place: str, remarks: Remarks
+) -> None:
+    """Remarks on finite values that are not of the declared type, or not within the declared bounds."""
+    low, high = _bounds(space)
+    dtype: Any = space.dtype
+    both_float = obs.dtype.kind == dtype.kind == 'f'
+    values = obs.astype(dtype) if both_float else obs  # a bound is of the declared type
+    values_lie = f'lies in [{values.min():g}, {values.max():g}]' if values.size else 'is empty'
+    declared = f'declared is {dtype} in [{np.min(low):g}, {np.max(high):g}]'
+    article = 'an ' if name == 'obs' else ''
+    if not np.can_cast(obs.dtype, dtype):
+        loss = ', which cuts fractions off' if obs.dtype.kind == 'f' and not both_float else ''
+        remarks.tell(
+            f'dtype of {name}',
+            f'{spec.name}: {place} gave {article}{name} of dtype {obs.dtype} that {values_lie}, {declared};'
+            f' it is converted{loss}. Declare what the env gives, or give what it declares.',
+        )
+    if (values < low).any() or (values > high).any():
+        remarks.tell(
+            f'bounds of {name}',
+            f'{spec.name}: {place} gave {article}{name} that {values_lie}, {declared}. The bounds of its observation'
+            ' space are wrong, or its observations are.',
+        )
+
+
+def _bounds(space: Any) -> tuple[Any, Any]:
+    """Returns the smallest and the largest value of each number in a space without parts."""
+    if hasattr(space, 'low'):
+        return space.low, space.high
+    if hasattr(space, 'nvec'):
+        return space.start, space.start + space.nvec - 1
+    return (space.start, space.start + space.n - 1) if hasattr(space, 'start') else (0, 1)
+
+
+def _describe(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f'an array of shape {value.shape}'
+    if isinstance(value, tuple):
+        return f'a tuple of {len(value)}'
+    return f'{value!r} ({type(value).__name__})'

@@ -1,0 +1,136 @@
+"""Saves and restores the state of an env in this process, exactly or not at all.
+
+All objects that an env and its wrappers reference, directly or indirectly, are saved as a graph, with their types and
+shared references. If an env or a wrapper has ``get_state()`` and ``set_state(state)``, these are used instead. If any object is
+not supported (a simulator's handle, say), nothing is saved, and a ``Refusal`` says where and why.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from rlframe.checkpoint.tree import BAD_TREE
+from rlframe.envs.state import kinds, old
+from rlframe.envs.state.classes import Classes, MismatchError, type_name
+from rlframe.envs.state.old import layers_of
+from rlframe.envs.state.read import Reader
+from rlframe.envs.state.write import RefusedError, Survey, Writer
+from rlframe.errors import CheckpointStateError
+from rlframe.utils.attributes import attributes_of
+
+if TYPE_CHECKING:
+    import gymnasium
+
+_SHARED = (np.random.Generator, np.random.RandomState, random.Random)
+"""Types of class attributes that, like spaces, are part of the state of each env."""
+
+
+class Refusal(NamedTuple):
+    """Says that the state of an env cannot be saved."""
+
+    reason: str
+    """Where in the env, which type, and why."""
+
+
+class EnvState:
+    """Captures and restores the state of an env.
+
+    Create it right after the env: objects that the constructor created are found in another env by their path.
+
+    Args:
+        env: An env or a vector env, with its wrappers.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any] | gymnasium.vector.VectorEnv[Any, Any, Any]) -> None:
+        self._env: Any = env
+        self._layers = layers_of(env)
+        self._classes = Classes([*self._layers, *_members(self._layers[-1])])
+        self._shared = [
+            (kind, name)
+            for kind in dict.fromkeys(kind for layer in self._layers for kind in type(layer).__mro__)
+            for name, value in vars(kind).items()
+            if kinds.is_space(value) or isinstance(value, _SHARED)
+        ]
+        self._born = Survey(self._classes).born(self._roots(), draws=True)
+
+    def capture(self) -> dict[str, Any] | Refusal:
+        """Returns the state as plain data, or why it cannot be saved."""
+        draws = getattr(self._layers[-1], 'render_mode', None) is not None
+        try:
+            return Writer(self._classes, self._born, draws).write(self._roots())
+        except RefusedError as error:
+            kind = type_name(error.kind).replace(':', '.').removeprefix('builtins.').lstrip('.')
+            return Refusal(f'{self._shown(error.path)} ({kind}) {error.why}')
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Restores a state that ``capture`` returned for an env that was created in the same way.
+
+        Raises:
+            MismatchError: If the state does not fit the env, which is then unchanged.
+            CheckpointStateError: If it is not a state.
+        """
+        try:
+            if 'layers' in state:
+                old.restore(self._layers, self._env.action_space, dict(state))
+                return
+            reader = Reader(state, self._classes, self._born)
+            roots = self._roots()
+            if reader.roots.keys() != roots.keys():
+                raise MismatchError(f'its spaces are {[*roots]}, and were {[*reader.roots]}')
+            for name, value in roots.items():
+                if reader.roots[name] is not value:
+                    raise MismatchError(f'{name} is of another class than before')
+            reader.fill()
+        except MismatchError:
+            raise
+        except RefusedError as error:
+            raise MismatchError(str(error)) from error
+        except (*BAD_TREE, MemoryError) as error:
+            raise CheckpointStateError(f'this is not the state of an env: {error!r}') from error
+
+    def _roots(self) -> dict[str, Any]:
+        """Returns the roots of the state: the env, and the shared attributes of its classes."""
+        roots = {'env': self._env}
+        for kind, name in self._shared:
+            roots[f'{kind.__qualname__}.{name}'] = vars(kind)[name]
+        for name in ('action_space', 'observation_space'):
+            if (space := getattr(self._env, name, None)) is not None:
+                roots[name] = space
+        return roots
+
+    def _shown(self, path: str) -> str:
+        """Returns a path in the user's terms: starting at the class of its layer."""
+        depth = 0
+        while depth < len(self._layers) - 1 and path.startswith('env' + '.env' * (depth + 1)):
+            depth += 1
+        prefix = 'env' + '.env' * depth
+        return type(self._layers[depth]).__name__ + path[len(prefix) :] if path.startswith(prefix) else path
+
+
+def capture_info(info: Mapping[str, Any]) -> Any:
+    """Returns what an env told beside a step as plain data, or ``None`` where it is none."""
+    try:
+        return Writer().write({'info': dict(info)})
+    except RefusedError:
+        return None
+
+
+def restore_info(state: Any) -> dict[str, Any]:
+    """Returns the info that ``capture_info`` made plain data of."""
+    if 'graph' not in state:
+        before: dict[str, Any] = old.decode(state)
+        return before
+    reader = Reader(state)
+    reader.fill()
+    info: dict[str, Any] = reader.roots['info']
+    return info
+
+
+def _members(env: Any) -> list[Any]:
+    """Returns the envs of a vector env, with their wrappers."""
+    envs = (attributes_of(env) or {}).get('envs')
+    return [layer for member in envs for layer in layers_of(member)] if isinstance(envs, list | tuple) else []

@@ -1,0 +1,280 @@
+"""N envs in worker processes of which no one waits for another: a step returns those that are through."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlframe.data.timestep import NO_INFO, Array, BoolArray, IntArray, TimeStep
+from rlframe.envs.checks import contract
+from rlframe.envs.env_group import Group
+from rlframe.envs.faults import restart_seed
+from rlframe.envs.state import env_state
+from rlframe.envs.workers.async_group import AsyncWorkerGroup
+from rlframe.envs.workers.subprocess_manager import SubprocessEnvManager
+from rlframe.errors import ActionError
+from rlframe.registry import ENV_MANAGER_REGISTRY
+from rlframe.utils.field import Field
+
+
+@ENV_MANAGER_REGISTRY.register('async_subprocess')
+class AsyncSubprocessEnvManager(SubprocessEnvManager):
+    """Steps N envs in W worker processes and returns as soon as some of them are through.
+
+    ``step`` sends actions and returns the envs that have answered, whenever they were acted on; the others are busy, and not
+    ``ready``, until a later step returns them. A ``reset`` of named envs does not wait either: they are ready when a later
+    step finds that they have begun. So a slow env, or a slow reset, holds up nobody but the envs of its own worker; by
+    default every env has one of its own. Which envs answer together depends on time: each env's own steps are those of
+    ``subprocess``, but two runs under a policy that learns are not equal bit for bit.
+
+    A ``state_dict()`` lets running steps finish and holds their answers: they are part of the state, and come out of the
+    next step. What a run does from there depends on that state alone, but for time.
+
+    Args:
+        env_fn: Makes one env each, N of them, in another process.
+        cfg: Options of the manager.
+    """
+
+    config = dict(
+        worker_num=Field(
+            None,
+            type=int,
+            range='[1, inf)',
+            unit='processes',
+            doc='None: one for each env; with fewer, envs of one worker wait for each other',
+            may_change=True,
+        ),
+        wait_num=Field(
+            1,
+            range='[1, inf)',
+            unit='envs',
+            doc='that a step waits for; more make larger batches',
+            may_change=True,
+        ),
+        wait_timeout=Field(
+            None,
+            type=float,
+            range='[0, inf)',
+            unit='seconds',
+            doc='after which a step returns with fewer envs than wait_num, but with one; None: never',
+            may_change=True,
+        ),
+    )
+
+    def launch(self) -> None:
+        if not self.closed:
+            return
+        super().launch()
+        if self._cfg.wait_num < self.env_num or self._cfg.wait_timeout is not None:
+            self.why_inexact = (
+                'each step takes the envs that answer first; env_manager.wait_num='
+                f'{self.env_num} without a wait_timeout waits for all'
+            )
+        self._seeding: dict[int, int | None] = {}  # envs that begin an episode, and the seeds
+        count = self.env_num
+        self._answered = np.zeros(
+            count, np.bool_
+        )  # whether there is an answer that no step has returned yet, [N]
+        self._answers: dict[str, Array] = {
+            'obs': np.zeros_like(self.obs),
+            'reward': np.zeros(count, np.float32),
+            'terminated': np.zeros(count, np.bool_),
+            'truncated': np.zeros(count, np.bool_),
+        }
+        self._infos: list[Mapping[str, Any]] = [{}] * count  # what belongs to these answers
+
+    def _make_group(self) -> Group:
+        worker_num = min(self._cfg.worker_num or self.env_num, self.env_num)
+        return AsyncWorkerGroup(self._env_fn, worker_num, self._cfg.step_timeout, self._cfg.reset_timeout)
+
+    @property
+    def ready(self) -> IntArray:
+        if self.closed:
+            return self._ready
+        waiting = self._waiting()
+        return self._ready if waiting.all() else self._ready[waiting[self._ready]]
+
+    def _waiting(self) -> BoolArray:
+        """Returns which envs neither are busy nor have an answer that is still to be returned, [N]."""
+        waiting: BoolArray = ~(self._group.busy | self._answered)
+        return waiting
+
+    def reset(self, env_id: IntArray | None = None, seed: Sequence[int | None] | None = None) -> None:
+        self.launch()
+        self._finish(self._all if env_id is None else env_id)
+        seeds = self._seeds(env_id, seed)
+        if env_id is None:
+            self._begin(seeds)
+        else:
+            self._begin_soon(seeds)
+
+    def _begin(self, seeds: Mapping[int, int | None]) -> None:
+        self._begin_soon(seeds)
+        self._finish(self._all)
+
+    def _begin_soon(self, seeds: Mapping[int, int | None]) -> None:
+        """Has each of the given envs, none of which is busy, begin a new episode; what it answered before is forgotten."""
+        self._answered[list(seeds)] = False
+        try:
+            self._send_resets({env: seed for env, seed in seeds.items() if self._settle(env)})
+        except Exception:
+            self.close()
+            raise
+
+    def _send_resets(self, seeds: Mapping[int, int | None]) -> None:
+        if seeds:
+            self._seeding |= seeds
+            self._group.begin_resets(np.array(list(seeds)), list(seeds.values()))
+
+    def _finish(self, env_id: IntArray) -> None:
+        """Waits until none of these envs is busy; answers are held."""
+        try:
+            while self._group.busy[env_id].any():
+                self._take(math.inf)
+        except Exception:
+            self.close()
+            raise
+
+    def step(self, action: Array, env_id: IntArray) -> TimeStep:
+        if self.closed:
+            raise ValueError('step() of envs that are closed; reset() makes them again')
+        if not np.isin(env_id, self.ready).all():
+            raise ValueError(
+                f'step() of env {env_id.tolist()}, of which only {self.ready.tolist()} are ready'
+            )
+        try:
+            if len(action) != len(env_id):
+                raise ActionError(f'{len(action)} actions were given for {len(env_id)} envs')
+            self._send_steps(action, env_id)
+            self._wait()
+            step = self._returned(env_id)
+            contract.check_values(step, self.spec, self._group.place)
+        except Exception:
+            self.close()
+            raise
+        return step
+
+    def _send_steps(self, action: Array, env_id: IntArray) -> None:
+        """Has those of the given envs stepped that have a running episode; the others answer by a void step."""
+        if self._lost:
+            able = np.array([env not in self._lost for env in env_id.tolist()], np.bool_)
+            for env in env_id[~able].tolist():
+                self._hold_void(env)
+            action, env_id = action[able], env_id[able]
+        if len(env_id):
+            self._group.begin_steps(action, env_id)
+
+    def _hold_void(self, env: int) -> None:
+        """Holds a void step as the answer of an env that has no running episode."""
+        for name, column in self._answers.items():
+            column[env] = self.obs[env] if name == 'obs' else 0
+        self._infos[env] = {'abnormal': True, 'env_error': self._lost[env]}
+        self._answered[env] = True
+        if env in self._dropped:
+            self._settle(env)
+
+    def _wait(self) -> None:
+        """Waits until as many envs are through as the config says, or none is busy."""
+        timeout = self._cfg.wait_timeout
+        end = math.inf if timeout is None else time.monotonic() + timeout
+        begun = self._take(0.0)
+        while self._group.busy.any():
+            through = np.count_nonzero(self._answered) + begun
+            rest = end - time.monotonic()
+            if through >= self._cfg.wait_num or (through and rest <= 0):
+                break
+            begun += self._take(rest if through else math.inf)
+
+    def _take(self, patience: float) -> int:
+        """Waits until some env is through, or for so many seconds, and holds what there is.
+
+        Returns:
+            How many envs have begun an episode.
+        """
+        stepped, begun, told, faults = self._group.gather(patience)
+        if len(stepped):
+            for column, new in zip(self._answers.values(), self._group.rows(stepped), strict=True):
+                column[stepped] = new
+            for env in stepped.tolist():
+                self._infos[env] = told.get(env, {})
+            self._answered[stepped] = True
+        if faults:
+            self._handle(faults)
+            for env in stepped.tolist():
+                if env in self._lost:
+                    self._hold_void(env)
+        return self._take_first_obs(begun) if len(begun) else 0
+
+    def _take_first_obs(self, begun: IntArray) -> int:
+        """Takes the first observations of episodes, and has those envs begin another one that failed."""
+        failed = [env for env in begun.tolist() if env in self._lost]
+        for env in begun.tolist():
+            self._begun[env] = self._seeding.pop(env)
+        again = [env for env in failed if self._settle(env)]
+        self._send_resets({env: restart_seed(self._seed[env], int(self._restarts[env])) for env in again})
+        fine = np.setdiff1d(begun, failed) if failed else begun
+        self.obs = self.obs.copy()
+        self.obs[fine] = self._group.first_obs(fine)
+        return len(fine)
+
+    def _returned(self, acting: IntArray) -> TimeStep:
+        """Returns the answers that were held, in the order of the envs."""
+        env_id = np.flatnonzero(self._answered)
+        self._answered[:] = False
+        infos = [self._infos[env] for env in env_id.tolist()]
+        step = TimeStep(
+            **{name: column[env_id] for name, column in self._answers.items()},
+            info=infos if any(infos) else (NO_INFO,) * len(env_id),
+            env_id=acting if np.array_equal(env_id, acting) else env_id,
+        )
+        self.obs = self.obs.copy()
+        self.obs[env_id] = step.obs
+        return step
+
+    def render(self, env_id: int) -> Array:
+        self._finish(self._all)
+        return super().render(env_id)
+
+    def _capture(self) -> dict[int, Any]:
+        if self.closed:
+            return {}
+        self._finish(self._all)
+        states = super()._capture()
+        for env in np.flatnonzero(self._answered).tolist():
+            if env in states and env_state.capture_info(self._infos[env]) is None:
+                states[env] = env_state.Refusal(
+                    'the info of its last step contains objects that are not plain data'
+                )
+        return states
+
+    def state_dict(self) -> dict[str, Any]:
+        state = super().state_dict()
+        held = [
+            env
+            for env in np.flatnonzero(self._answered).tolist()
+            if str(env) in state['envs'] or env in self._lost or env in self._dropped
+        ]
+        state['answers'] = {
+            'env_id': np.array(held, np.int64),
+            'info': [env_state.capture_info(self._infos[env]) for env in held],
+            **{name: column[held] for name, column in self._answers.items()},
+        }
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> IntArray:
+        self.launch()
+        self._finish(self._all)
+        self._answered[:] = False
+        lost = super().load_state_dict(state)
+        saved = state['answers']
+        env_id = saved['env_id']
+        for name, column in self._answers.items():
+            column[env_id] = saved[name]
+        for env, info in zip(env_id.tolist(), saved['info'], strict=True):
+            self._infos[env] = env_state.restore_info(info)
+        self._answered[env_id] = True
+        return lost

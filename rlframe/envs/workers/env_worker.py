@@ -1,0 +1,217 @@
+"""What runs in a worker process: a group of envs that does what the parent asks for, and dies with the parent."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import random
+import signal
+import socket
+import threading
+import time
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rlframe.data.timestep import EnvSpec, IntArray
+from rlframe.envs.base_env import BESIDE
+from rlframe.envs.env_group import EnvGroup
+from rlframe.envs.faults import Fault
+from rlframe.envs.workers.shared_arrays import IDLE, SharedArrays, WatchArray
+from rlframe.envs.workers.worker_process import CHUNK, ERROR, HEADER, REPLY, STEP, message
+from rlframe.errors import EnvCrashedError, RLFrameError
+from rlframe.utils.serialize import from_bytes, plain_to_bytes
+
+PARENT_CHECK_SECONDS = 0.5
+"""Between two looks at whether the parent is still there."""
+
+
+def main(index: int, worker_num: int, link: int, memory: int, lifeline: int, parent: int) -> None:
+    """Serves the parent until it closes the connection.
+
+    Args:
+        index: Which of the workers this is.
+        worker_num: How many there are.
+        link: File descriptor of the connection.
+        memory: File descriptor of the shared memory.
+        lifeline: File descriptor of a pipe whose other end the parent holds.
+        parent: Process id of the parent.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(
+        signal.SIGTTOU, signal.SIG_IGN
+    )  # an env may print though it is in the background of a terminal
+    for fd in (link, memory, lifeline):
+        os.set_inheritable(fd, False)
+    die_with_parent(lifeline, parent)
+    with socket.socket(fileno=link) as connection:
+        EnvWorker(connection, memory, WatchArray(memory, worker_num), index).serve()
+
+
+def die_with_parent(lifeline: int, parent: int) -> None:
+    """Has this process group killed when the parent dies, by the kernel where it can, and by a thread that looks.
+
+    The kernel kills at once, also while an env holds Python's lock for ever; the thread covers systems that cannot do
+    that, and other processes that hold the parent's end of the lifeline because the parent was forked.
+    """
+    if hasattr(fcntl, 'F_SETSIG'):
+        fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
+        fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
+
+    def look() -> None:
+        while os.getppid() == parent:
+            time.sleep(PARENT_CHECK_SECONDS)
+        os.killpg(0, signal.SIGKILL)
+
+    threading.Thread(target=look, name='parent', daemon=True).start()
+
+
+class EnvWorker:
+    """Does what the parent asks for, one message at a time.
+
+    Args:
+        connection: The connection with the parent.
+        memory: File descriptor of the shared memory.
+        watch: Where to note which env is being dealt with.
+        index: Which of the workers this is.
+    """
+
+    def __init__(self, connection: socket.socket, memory: int, watch: WatchArray, index: int) -> None:
+        self._connection, self._memory, self._watch, self._index = connection, memory, watch, index
+        self._group: Any = None
+        self._seeded = False
+
+    def serve(self) -> None:
+        """Answers every message until the parent says ``close`` or is gone."""
+        while (received := self._receive()) is not None:
+            kind, body = received
+            try:
+                answer = message(REPLY, self._step(body) if kind == STEP else self._call(body))
+            except Exception as error:  # whatever it is, it is the parent's to raise
+                answer = message(ERROR, _portable(error))
+            self._watch.env[self._index] = IDLE
+            try:
+                self._connection.sendall(answer)
+            except OSError:
+                break
+        if self._group is not None:
+            self._group.close()
+
+    def _receive(self) -> tuple[int, bytes] | None:
+        data = bytearray()
+        while len(data) < HEADER.size or len(data) < HEADER.size + HEADER.unpack_from(data)[0]:
+            try:
+                chunk = self._connection.recv(CHUNK)
+            except OSError:
+                return None
+            if not chunk:
+                return None
+            data += chunk
+        return HEADER.unpack_from(data)[1], bytes(data[HEADER.size :])
+
+    def _call(self, body: bytes) -> bytes:
+        method, args = from_bytes(body)
+        return plain_to_bytes(getattr(self, method)(*args), method)
+
+    def _at(self, env: int) -> None:
+        self._watch.since[self._index] = time.monotonic()
+        self._watch.env[self._index] = env
+
+    def _note(self, what: str) -> None:
+        """Records work other than what the parent asked for."""
+        self._watch.since[self._index] = time.monotonic()
+        self._watch.beside[self._index] = BESIDE.index(what)
+
+    # what the parent calls
+
+    def launch(self, make: bytes, env_id: Sequence[int]) -> list[EnvSpec]:
+        """Makes the envs of this worker, and returns what a policy must know of each."""
+        self.take(make, env_id)
+        specs: list[EnvSpec] = self._group.launch()
+        return specs
+
+    def take(self, make: bytes, env_id: Sequence[int]) -> None:
+        """Takes over what makes the envs; those that are missing are made when they are reset."""
+        functions = from_bytes(make)
+        self._group = EnvGroup({env: functions[env] for env in env_id}, self._at, True, self._note)
+        self._own, self._whole = np.array(env_id, np.int64), slice(env_id[0], env_id[-1] + 1)
+
+    def attach(self, spec: EnvSpec, env_num: int) -> None:
+        """Opens the arrays that all share."""
+        self._arrays = SharedArrays(self._memory, self._watch.nbytes, spec, env_num)
+        self._group.attach(spec, self._arrays.counts)
+
+    def join(
+        self,
+        make: bytes,
+        own: Sequence[int],
+        spec: EnvSpec,
+        env_num: int,
+        env_id: IntArray,
+        seeds: Sequence[int | None],
+    ) -> list[Fault]:
+        """Takes the place of a worker that was lost, and begins episodes as ``reset`` does."""
+        self.take(make, own)
+        self.attach(spec, env_num)
+        return self.reset(env_id, seeds)
+
+    def reset(self, env_id: IntArray, seeds: Sequence[int | None]) -> list[Fault]:
+        """Begins episodes and returns the envs that failed."""
+        if (
+            not self._seeded and seeds and seeds[0] is not None
+        ):  # for envs that draw from the global generators
+            self._seeded = True
+            random.seed(seeds[0])
+            np.random.seed(seeds[0])  # noqa: NPY002  the global generator is what is to be seeded
+        faults: list[Fault] = self._group.reset(env_id, seeds, self._arrays.first_obs)
+        return faults
+
+    def _step(self, body: bytes) -> bytes:
+        """Steps envs; what does not go into the shared arrays is returned."""
+        obs, action, listed = self._arrays.obs[body[0]], self._arrays.action(chr(body[1])), body[2:]
+        place: Any
+        if listed:
+            place = env_id = np.frombuffer(listed, np.int64)
+            rows = np.empty((len(env_id), *obs.shape[1:]), obs.dtype)
+            answers = self._group.step_into(action[env_id], env_id, rows)
+            obs[env_id] = rows
+        else:
+            place, env_id = self._whole, self._own
+            answers = self._group.step_into(action[place], env_id, obs[place])
+        arrays = self._arrays
+        arrays.reward[place], arrays.terminated[place] = answers.reward, answers.terminated
+        arrays.truncated[place] = answers.truncated
+        remarks = self._group.remarks.take() if self._group.remarks.held else ()
+        if not answers.infos and not answers.faults and not remarks:
+            return b''
+        told = {env: dict(info) for env, info in zip(env_id.tolist(), answers.infos, strict=False) if info}
+        remedy = "An env's info may hold what can be pickled only."
+        return plain_to_bytes({**told, 'faults': answers.faults, 'remarks': remarks}, 'info', remedy)
+
+    def capture(self) -> dict[int, Any]:
+        """Returns the states of the envs."""
+        states: dict[int, Any] = self._group.capture()[0]
+        return states
+
+    def restore(self, states: dict[int, Any]) -> dict[int, str]:
+        """Restores the states of envs, and returns the envs that they do not fit."""
+        unfit: dict[int, str] = self._group.restore(states)
+        return unfit
+
+    def render(self, env: int) -> Any:
+        """Returns a picture of an env."""
+        self._at(env)
+        return self._group.render(env)
+
+
+def _portable(error: Exception) -> bytes:
+    """Returns an error as bytes, with the traceback that it has here."""
+    text = ''.join(traceback.format_exception(error)).rstrip()
+    if type(error).__module__ == RLFrameError.__module__:  # an env's own kinds may hold anything
+        error.add_note(f'In the worker process:\n{text}')
+        return plain_to_bytes(error, 'error')
+    told = EnvCrashedError(f'a worker of envs raised {type(error).__name__}: {error}\n{text}')
+    return plain_to_bytes(told, 'error')

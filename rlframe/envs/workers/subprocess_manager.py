@@ -1,0 +1,70 @@
+"""N envs in worker processes: they step at the same time, and what goes wrong in one of them stays there."""
+
+from __future__ import annotations
+
+import os
+from typing import Self
+
+from easydict import EasyDict
+
+from rlframe.envs.base_env import EnvFactory, MakeEnv
+from rlframe.envs.env_group import Group
+from rlframe.envs.env_manager import BaseEnvManager
+from rlframe.envs.workers.worker_group import WorkerGroup
+from rlframe.registry import ENV_MANAGER_REGISTRY
+from rlframe.utils.field import Field
+from rlframe.utils.serialize import to_bytes
+
+
+@ENV_MANAGER_REGISTRY.register('subprocess')
+class SubprocessEnvManager(BaseEnvManager):
+    """Steps N envs in W worker processes, N / W of them in each, through shared arrays.
+
+    With the same seeds it gives the steps that ``base`` gives. Beside envs that raise it can outlive envs that hang, that
+    are killed or that end their process: their worker is replaced, and the other envs of that worker with it.
+
+    Args:
+        env_fn: Makes one env each, N of them, in another process.
+        cfg: Options of the manager.
+    """
+
+    reaches = 'process'
+    config = dict(
+        worker_num=Field(
+            None,
+            type=int,
+            range='[1, inf)',
+            unit='processes',
+            doc='None: one for each usable core; never more than there are envs',
+            may_change=True,
+        ),
+        step_timeout=Field(
+            60.0,
+            range='(0, inf)',
+            unit='seconds',
+            doc='most that one env may take for a step',
+            may_change=True,
+        ),
+        reset_timeout=Field(
+            120.0,
+            range='(0, inf)',
+            unit='seconds',
+            doc='most that one env may take to be made, reset, saved or loaded',
+            may_change=True,
+        ),
+    )
+
+    @classmethod
+    def from_factory(
+        cls, factory: EnvFactory, env_num: int, cfg: EasyDict | None = None, render_mode: str | None = None
+    ) -> Self:
+        to_bytes(dict(factory.cfg), 'env')
+        to_bytes(factory, type(factory).__name__)
+        manager = cls([MakeEnv(factory, render_mode)] * env_num, cfg)
+        factory.spec = manager.spec
+        return manager
+
+    def _make_group(self) -> Group:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
+        worker_num = min(self._cfg.worker_num or cores, self.env_num)
+        return WorkerGroup(self._env_fn, worker_num, self._cfg.step_timeout, self._cfg.reset_timeout)

@@ -1,0 +1,251 @@
+"""N envs in W worker processes, which step at the same time and answer through shared arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlframe.data.timestep import Array, EnvSpec, IntArray
+from rlframe.envs.checks import contract
+from rlframe.envs.env_group import Answers, Counts, States
+from rlframe.envs.faults import Fault
+from rlframe.envs.workers.shared_arrays import SharedArrays
+from rlframe.envs.workers.worker_pool import WorkerPool
+from rlframe.envs.workers.worker_process import STEP, call, message
+from rlframe.errors import EnvCrashedError, EnvStartError, EnvTimeoutError, IncompatibleError
+from rlframe.utils.serialize import from_bytes, to_bytes
+
+Make = Sequence[Callable[[], Any]]
+
+
+class WorkerGroup:
+    """N envs in W worker processes.
+
+    A worker that is killed, ends or does not answer in time takes all its envs with it; a ``reset`` of one of them starts
+    another worker. Where envs raise, the worker lives on.
+
+    Args:
+        make: What makes each env, [N].
+        worker_num: Number of workers, W <= N.
+        step_timeout: Most seconds that one env may take for a step.
+        reset_timeout: Most seconds that one env may take to be made or reset, or for anything else.
+
+    Raises:
+        SerializationError: If what makes the envs cannot be handed to another process.
+        EnvStartError: If a constructor fails or a worker cannot be started.
+        IncompatibleError: If the envs differ, or have spaces that cannot be stored.
+        EnvTimeoutError: If an env is not made in time.
+    """
+
+    spec: EnvSpec
+
+    def __init__(self, make: Make, worker_num: int, step_timeout: float, reset_timeout: float) -> None:
+        self._make = to_bytes(list(make), 'env_fn')
+        self._step_timeout, self._reset_timeout = step_timeout, reset_timeout
+        self._everyone = np.arange(len(make))
+        self._owned = [part.tolist() for part in np.array_split(self._everyone, worker_num)]
+        self._owner = np.repeat(np.arange(worker_num), [len(own) for own in self._owned])
+        self._pool = WorkerPool(self._owned)
+        self._remarks = contract.Remarks()
+        self._which = 0  # the set of observations that the last step went to
+        self._whole_steps: dict[bytes, bytes] = {}
+        try:
+            self._launch()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def closed(self) -> bool:
+        return self._pool.closed
+
+    @property
+    def counts(self) -> Counts:
+        return self._arrays.counts
+
+    def _launch(self) -> None:
+        for index in range(len(self._owned)):
+            self._pool.start(index)
+        launch = {index: call('launch', self._make, own) for index, own in enumerate(self._owned)}
+        try:
+            answers = self._ask(launch, 'its constructor', self._reset_timeout)
+        except EnvTimeoutError:
+            raise
+        except EnvCrashedError as error:
+            raise EnvStartError(error.message) from error
+        specs = [spec for index in sorted(answers) for spec in answers[index]]
+        contract.check_spaces(specs, specs[0])
+        self.spec = specs[0]
+        if self.spec.action_space.shape is None:
+            raise IncompatibleError(
+                f'{self.spec.name}: actions of {self.spec.action_space!r} cannot be put into shared arrays',
+                where='env.manager.type',
+                remedy="env_manager.type='base' takes any action.",
+            )
+        env_num = len(self._everyone)
+        self._arrays = SharedArrays(self._pool.memory, self._pool.offset, self.spec, env_num)
+        self._arrays.counts.unchecked[:] = contract.CHECKED_STEPS
+        self._pool.counts = self._arrays.counts
+        attach = call('attach', self.spec, env_num)
+        self._ask(dict.fromkeys(self._pool.running, attach), 'its constructor', self._reset_timeout)
+
+    # what an env manager asks for
+
+    def place(self, env: int) -> tuple[int, int]:
+        """Returns the running episode of an env and the last env step of it that was begun."""
+        return int(self.counts.episodes[env]), int(self.counts.steps[env])
+
+    def step(self, action: Array, env_id: IntArray) -> Answers:
+        """Steps the given envs, [n], once each; see ``EnvGroup.step``."""
+        self._which ^= 1
+        whole = self._is_whole(env_id)
+        messages = self._step_messages(action, env_id, whole)
+        replies, faults = self._pool.exchange(messages, 'step()', self._step_timeout)
+        told, more = self._unpacked(replies)
+        faults = sorted(faults + more, key=first_env)
+        infos = [told.get(env, {}) for env in env_id.tolist()] if told else ()
+        arrays = self._arrays
+        obs = arrays.obs[self._which]
+        if whole:
+            columns = arrays.reward.copy(), arrays.terminated.copy(), arrays.truncated.copy()
+            return Answers(obs, *columns, infos, faults)
+        columns = arrays.reward[env_id], arrays.terminated[env_id], arrays.truncated[env_id]
+        return Answers(obs[env_id], *columns, infos, faults)
+
+    def _is_whole(self, env_id: IntArray) -> bool:
+        """Whether these are all envs in order."""
+        return len(env_id) == len(self._everyone) and bool((env_id == self._everyone).all())
+
+    def _step_messages(self, action: Array, env_id: IntArray, whole: bool) -> dict[int, bytes]:
+        """Puts actions where the workers find them, and returns what the workers are to be sent."""
+        arrays = self._arrays
+        if (
+            action.dtype.kind not in 'biuf'
+            or action.dtype.itemsize > 8
+            or action.shape[1:] != arrays.action_shape[1:]
+        ):
+            action = self._as_declared(action, env_id)
+        dtype = action.dtype.char
+        if whole:
+            arrays.action(dtype)[:] = action
+            return dict.fromkeys(self._pool.running, self._step_message(dtype))
+        arrays.action(dtype)[env_id] = action
+        return {index: self._step_message(dtype, own) for index, own in self._by_worker(env_id).items()}
+
+    def _unpacked(self, replies: Mapping[int, bytes]) -> tuple[dict[Any, Any], list[Fault]]:
+        """Returns what workers told beside the shared arrays: infos by env, and faults; remarks are passed on."""
+        told: dict[Any, Any] = {}
+        faults: list[Fault] = []
+        for body in replies.values():
+            if body:
+                told.update(from_bytes(body))
+                faults += told.pop('faults')
+                for kind, text in told.pop('remarks'):
+                    self._remarks.tell(kind, text)
+        return told, faults
+
+    def _as_declared(self, action: Array, env_id: IntArray) -> Array:
+        """Returns actions that do not fit into the shared array as those of the space.
+
+        Raises:
+            ActionError: If an action is not in the action space.
+        """
+        for env, own in zip(env_id.tolist(), action, strict=True):
+            contract.check_action(own, self.spec, env)
+        return np.asarray(action, self.spec.action_space.dtype)
+
+    def _step_message(self, dtype: str, env_id: IntArray | None = None) -> bytes:
+        head = bytes((self._which, ord(dtype)))
+        if env_id is not None:
+            return message(STEP, head + env_id.astype(np.int64).tobytes())
+        if head not in self._whole_steps:
+            self._whole_steps[head] = message(STEP, head)
+        return self._whole_steps[head]
+
+    def _by_worker(self, env_id: IntArray) -> dict[int, IntArray]:
+        owner = self._owner[env_id]
+        return {int(index): env_id[owner == index] for index in np.unique(owner)}
+
+    def reset(self, env_id: IntArray, seeds: Sequence[int | None], obs: Array) -> list[Fault]:
+        """Begins episodes, in new workers where there are none; see ``EnvGroup.reset``."""
+        due = self._by_worker(env_id)
+        replies, faults = self._pool.exchange(
+            self._reset_messages(due, env_id, seeds), 'reset()', self._reset_timeout
+        )
+        for index in replies:
+            obs[due[index]] = self._arrays.first_obs[due[index]]
+        return sorted(faults + failed_resets(replies.values()), key=first_env)
+
+    def _reset_messages(
+        self, due: Mapping[int, IntArray], env_id: IntArray, seeds: Sequence[int | None]
+    ) -> dict[int, bytes]:
+        """Returns what the workers are to be sent so that envs begin episodes; starts workers that are missing."""
+        seed_of = dict(zip(env_id.tolist(), seeds, strict=True))
+        messages = {}
+        for index, own in due.items():
+            own_seeds = [seed_of[env] for env in own.tolist()]
+            if index in self._pool.running:
+                messages[index] = call('reset', own, own_seeds)
+            else:
+                messages[index] = self._join_message(index, own, own_seeds)
+        return messages
+
+    def _join_message(self, index: int, env_id: IntArray, seeds: Sequence[int | None]) -> bytes:
+        """Starts a worker in the place of one that was lost, and returns what it is to be sent."""
+        self._pool.start(index)
+        return call('join', self._make, self._owned[index], self.spec, len(self._everyone), env_id, seeds)
+
+    def capture(self) -> tuple[States, list[Fault]]:
+        """Returns the states of the envs that there are; see ``EnvGroup.capture``."""
+        ask = dict.fromkeys(self._pool.running, call('capture'))
+        replies, faults = self._pool.exchange(ask, 'saving', self._reset_timeout)
+        states: States = {}
+        for index in sorted(replies):
+            states.update(from_bytes(replies[index]))
+        return states, faults
+
+    def restore(self, states: Mapping[int, Any]) -> dict[int, str]:
+        """Restores envs to states that ``capture`` returned; see ``EnvGroup.restore``."""
+        missing = [index for index in range(len(self._owned)) if index not in self._pool.running]
+        joins = {index: self._join_message(index, self._everyone[:0], ()) for index in missing}
+        self._ask(joins, 'its start', self._reset_timeout)
+        ask = {
+            index: call('restore', {env: states[env] for env in own if env in states})
+            for index, own in enumerate(self._owned)
+        }
+        answers = self._ask(ask, 'loading', self._reset_timeout)
+        return {env: why for unfit in answers.values() for env, why in unfit.items()}
+
+    def render(self, env: int) -> Array:
+        """Returns a picture of an env."""
+        index = int(self._owner[env])
+        picture: Array = self._ask({index: call('render', env)}, 'render()', self._step_timeout)[index]
+        return picture
+
+    def close(self) -> None:
+        """Closes the envs; what does not close in time is killed."""
+        self._pool.close()
+
+    def _ask(self, messages: Mapping[int, bytes], what: str, limit: float) -> dict[int, Any]:
+        """Returns the workers' answers, and raises what went wrong."""
+        replies, faults = self._pool.exchange(messages, what, limit)
+        self._must_be_none(faults)
+        return {index: from_bytes(body) for index, body in replies.items()}
+
+    def _must_be_none(self, faults: Sequence[Fault]) -> None:
+        """Raises what went wrong where no fault can be outlived."""
+        if faults:
+            self.close()
+            raise min(faults, key=first_env).error
+
+
+def failed_resets(replies: Iterable[bytes]) -> list[Fault]:
+    """Returns the envs that failed, of what workers answered to resets."""
+    return [fault for body in replies for fault in from_bytes(body)]
+
+
+def first_env(fault: Fault) -> int:
+    """Returns what faults are sorted by."""
+    return fault.env_id[0]

@@ -1,0 +1,266 @@
+"""W worker processes: asked, waited for with a time limit, and named when they are lost."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import select
+import socket
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from rlframe.envs.base_env import BESIDE
+from rlframe.envs.env_group import Counts
+from rlframe.envs.faults import Fault
+from rlframe.envs.workers.shared_arrays import IDLE, WatchArray, new_memory
+from rlframe.envs.workers.worker_process import ERROR, WorkerProcess, wait_for_exits
+from rlframe.errors import EnvCrashedError, EnvTimeoutError
+from rlframe.utils.serialize import from_bytes
+
+CLOSE_SECONDS = 2.0
+"""What workers are given to close their envs before they are killed."""
+EXIT_SECONDS = 1.0
+"""What a worker that closed its connection is given to end, so that its exit status can be told."""
+LOOK_SECONDS = 1.0
+"""Between two looks at workers whose end was not noticed otherwise."""
+
+
+class Question(NamedTuple):
+    """What a worker was asked, as long as it owes the answer."""
+
+    what: str
+    """What envs are asked for, in words."""
+    limit: float
+    """Most seconds that one env may take."""
+    begun: float
+    """When it was sent, or a part of the answer came last, by the monotonic clock."""
+
+
+class WorkerPool:
+    """W worker processes.
+
+    Args:
+        owned: Envs of each worker.
+    """
+
+    def __init__(self, owned: Sequence[Sequence[int]]) -> None:
+        self._owned = owned
+        self.counts: Counts | None = None
+        """What is counted of each env, once there is something to count."""
+        self.memory = new_memory()
+        """File descriptor of the memory that all share."""
+        self._watch = WatchArray(self.memory, len(owned))
+        self.offset = self._watch.nbytes
+        """Bytes at the beginning of the memory that are taken."""
+        self.running: dict[int, WorkerProcess] = {}
+        """The workers that there are."""
+        self.asked: dict[int, Question] = {}
+        """Workers that owe an answer, to what they were asked."""
+        self._by_fd: dict[int, WorkerProcess] = {}
+        self._poller, self._ends = select.poll(), select.poll()  # of everything; of the ends of workers alone
+        self._sending: set[int] = set()  # workers that a part of a message could not be sent to yet
+        self._end_all = weakref.finalize(self, _end_all, os.getpid(), self.running, self.memory)
+
+    @property
+    def closed(self) -> bool:
+        """Whether it cannot be asked any more."""
+        return not self._end_all.alive
+
+    def start(self, index: int) -> None:
+        """Starts a worker that is not there."""
+        self._watch.env[index], self._watch.beside[index] = IDLE, 0
+        worker = WorkerProcess(index, len(self._owned), self._owned[index], self.memory)
+        self.running[index] = worker
+        for fd in worker.fds:
+            self._by_fd[fd] = worker
+            self._poller.register(fd, select.POLLIN)
+        if worker.sentinel is not None:
+            self._ends.register(worker.sentinel, select.POLLIN)
+
+    def exchange(
+        self, messages: Mapping[int, bytes], what: str, limit: float
+    ) -> tuple[dict[int, bytes], list[Fault]]:
+        """Sends messages and waits for the answers of all; no other answer may be due.
+
+        Args:
+            messages: Workers to what each is sent.
+            what: What envs are asked for, in words.
+            limit: Most seconds that one env may take.
+
+        Returns:
+            Workers to what each answered, and what became of those that were lost, also of those that were not asked.
+
+        Raises:
+            RLFrameError: What a worker raised. The pool is closed then, and so it is by an interrupt.
+        """
+        self.ask(messages, what, limit)
+        return self.gather(len(messages))
+
+    def ask(self, messages: Mapping[int, bytes], what: str, limit: float) -> None:
+        """Sends messages, whose answers ``gather`` returns; a worker that owes an answer must not be asked."""
+        question = Question(what, limit, time.monotonic())
+        for index, data in messages.items():
+            self.asked[index] = question
+            self._send(self.running[index], data)
+
+    def gather(self, count: int, patience: float = math.inf) -> tuple[dict[int, bytes], list[Fault]]:
+        """Waits until so many workers are through with what they were asked, or for so many seconds.
+
+        Returns:
+            Workers to what each answered, and what became of those that were lost, also of those that were not asked.
+
+        Raises:
+            RLFrameError: What a worker raised. The pool is closed then, and so it is by an interrupt.
+        """
+        try:
+            return self._gather(max(len(self.asked) - count, 0), patience)
+        except BaseException:  # answers that nobody waits for any more may be under way
+            self.close()
+            raise
+
+    def _gather(self, left: int, patience: float) -> tuple[dict[int, bytes], list[Fault]]:
+        """Waits until at most ``left`` workers still owe an answer."""
+        replies: dict[int, bytes] = {}
+        faults: list[Fault] = []
+        errors: dict[int, Exception] = {}
+        end = time.monotonic() + patience
+        deadline = min((asked.begun + asked.limit for asked in self.asked.values()), default=end)
+        while len(self.asked) > left:
+            rest = max(min(deadline, end) - time.monotonic(), 0.0)
+            events, is_quiet = self._poll(math.ceil(1000 * min(rest, LOOK_SECONDS)), waits_for_all=left == 0)
+            for fd, event in events:
+                if fd not in self._by_fd:  # lost by an event of this very round
+                    continue
+                index = self._by_fd[fd].index
+                received = self._hear(self._by_fd[fd], fd, event, faults)
+                if received is not None and received[0] == ERROR:
+                    errors[index] = from_bytes(received[1])
+                elif received is not None:
+                    replies[index] = received[1]
+            now = time.monotonic()
+            if now >= deadline or is_quiet:
+                deadline = self._lose_silent(faults)
+            if now >= end and is_quiet:
+                break
+        if errors:
+            raise errors[min(errors)]
+        return replies, faults
+
+    def _poll(self, milliseconds: int, waits_for_all: bool) -> tuple[list[tuple[int, int]], bool]:
+        """Returns where there may be something to hear, and whether nothing happened for so long.
+
+        Where all answers are waited for, the last one wakes this process up, not each of them.
+        """
+        if not waits_for_all or self._sending:
+            events = self._poller.poll(milliseconds)
+            return events, not events
+        links = [self.running[index].fds[0] for index in self.asked]
+        self._ends.register(links[-1], select.POLLIN)
+        events = self._ends.poll(milliseconds)
+        self._ends.unregister(links[-1])
+        noticed = {fd for fd, _ in events}
+        return events + [(fd, select.POLLIN) for fd in links if fd not in noticed], not events
+
+    def _send(self, worker: WorkerProcess, data: bytes) -> None:
+        with contextlib.suppress(OSError):  # that it is gone is noticed when it is to answer
+            if not worker.send(data):
+                self._sending.add(worker.index)
+                self._poller.modify(worker.link, select.POLLIN | select.POLLOUT)
+
+    def _hear(
+        self, worker: WorkerProcess, fd: int, event: int, faults: list[Fault]
+    ) -> tuple[int, bytes] | None:
+        """Returns the kind and the body of an answer if it is whole; a worker that is gone becomes a fault."""
+        before = worker.unread_num
+        try:
+            received = self._receive(worker, fd, event)
+        except (EOFError, OSError):
+            faults.append(self._lose(worker))
+            return None
+        if received is not None:
+            del self.asked[worker.index]
+        elif worker.unread_num > before:  # it is on the way, however long nobody listened
+            self.asked[worker.index] = self.asked[worker.index]._replace(begun=time.monotonic())
+        return received
+
+    def _receive(self, worker: WorkerProcess, fd: int, event: int) -> tuple[int, bytes] | None:
+        if event & select.POLLOUT and worker.flush():
+            self._sending.discard(worker.index)
+            self._poller.modify(worker.link, select.POLLIN)
+        received = worker.receive()
+        if received is None and fd == worker.sentinel:
+            raise EOFError
+        return received
+
+    def _lose_silent(self, faults: list[Fault]) -> float:
+        """Gives up the workers that are gone or late, and returns when the next one would be late."""
+        now = time.monotonic()
+        deadlines = []
+        for index, asked in list(self.asked.items()):
+            worker = self.running[index]
+            due = max(asked.begun, float(self._watch.since[index])) + asked.limit
+            if now < due and not worker.has_exited():
+                deadlines.append(due)
+            else:
+                faults.append(self._lose(worker, is_late=now >= due))
+        return min(deadlines, default=now)
+
+    def _lose(self, worker: WorkerProcess, is_late: bool = False) -> Fault:
+        """Ends a worker that is gone or late, and says what became of it."""
+        asked = self.asked.pop(worker.index, None)
+        what, limit = (asked.what, asked.limit) if asked is not None else ('waiting', 0.0)
+        del self.running[worker.index]
+        for fd in worker.fds:
+            del self._by_fd[fd]
+            self._poller.unregister(fd)
+        self._sending.discard(worker.index)
+        if worker.sentinel is not None:
+            self._ends.unregister(worker.sentinel)
+        env = int(self._watch.env[worker.index])
+        ending = worker.end(0.0 if is_late else EXIT_SECONDS)
+        if env == IDLE:
+            who, hit = (
+                f'the worker of env {", ".join(map(str, worker.env_id))} (pid {worker.pid})',
+                worker.env_id,
+            )
+        else:
+            beside = BESIDE[int(self._watch.beside[worker.index])]
+            who = f'env {env} (worker pid {worker.pid}) in {beside or what}{self._how_far(env, what)}'
+            hit = (env,)
+        others = tuple(own for own in worker.env_id if own not in hit)
+        if not is_late:
+            return Fault(EnvCrashedError(f'{who} {ending}'), hit, others)
+        key = 'step_timeout' if what == 'step()' else 'reset_timeout'
+        error = EnvTimeoutError(
+            f'{who} did not answer within {limit:g} s',
+            where=f'env.manager.{key}',
+            remedy='Raise it if the env is slow rather than stuck.',
+        )
+        return Fault(error, hit, others)
+
+    def _how_far(self, env: int, what: str) -> str:
+        if self.counts is None or what not in ('step()', 'reset()'):
+            return ''
+        episode, step = int(self.counts.episodes[env]), int(self.counts.steps[env])
+        return f', episode {episode}, step {step},' if what == 'step()' else f', episode {episode + 1},'
+
+    def close(self) -> None:
+        """Has the workers close their envs, and kills those that do not do so in time; may be called twice."""
+        workers = list(self.running.values())
+        for worker in workers:
+            with contextlib.suppress(OSError):
+                worker.link.shutdown(socket.SHUT_WR)
+        wait_for_exits(workers, CLOSE_SECONDS)
+        self._end_all()
+
+
+def _end_all(owner: int, running: dict[int, WorkerProcess], memory: int) -> None:
+    """Ends all workers, unless this is a fork of the process that they belong to."""
+    if os.getpid() == owner:
+        for worker in running.values():
+            worker.end()
+        running.clear()
+        os.close(memory)

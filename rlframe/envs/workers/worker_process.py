@@ -1,0 +1,214 @@
+"""A child process that holds some of the envs, as its parent sees it: started, spoken to, waited for, ended."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from rlframe.errors import EnvStartError
+from rlframe.utils.serialize import plain_to_bytes
+
+HEADER = struct.Struct('<QB')
+"""What every message begins with: the number of bytes behind it, and its kind."""
+STEP, CALL, REPLY, ERROR = range(4)
+"""Kinds of messages: the first two go to a worker, the others come from it."""
+KILL_SECONDS = 1.0
+"""Most that is waited for a process that was killed."""
+LOOK_SECONDS = 0.05
+"""Between two looks at processes that have no sentinel."""
+CHUNK = 1 << 16
+"""Bytes that are read at once."""
+BOOT = """
+import sys
+sys.path[:] = {path!r}
+from rlframe.envs.workers.env_worker import main
+main({index}, {worker_num}, {link}, {memory}, {lifeline}, {parent})
+"""
+"""What a worker runs; nothing of the parent's main module is imported again."""
+ONE_THREAD = dict.fromkeys(
+    ('OMP_NUM_THREADS', 'OPENBLAS_NUM_THREADS', 'MKL_NUM_THREADS', 'NUMEXPR_NUM_THREADS'), '1'
+)
+"""Environment of a worker: as many threads as processes would only get into each other's way."""
+
+
+def message(kind: int, body: bytes = b'') -> bytes:
+    """Returns the bytes of a message."""
+    return HEADER.pack(len(body), kind) + body
+
+
+def call(method: str, *args: Any) -> bytes:
+    """Returns the message that calls a method of the worker."""
+    return message(CALL, plain_to_bytes((method, args), method))
+
+
+class WorkerProcess:
+    """A child process that holds some of the envs.
+
+    Its connection never blocks: who waits for it, and how long, is the caller's business. It is the leader of a process
+    group of its own, and whatever its envs started ends with it. When this process dies, however it dies, the kernel closes
+    the lifeline that both hold, and ends that group. It stays in this session: Linux shares the cores out by session, and
+    processes that wait for each other must not wait for their session's turn.
+
+    Args:
+        index: Which of the workers it is.
+        worker_num: How many workers there are.
+        env_id: Its envs.
+        memory: File descriptor of the memory that all share.
+    """
+
+    def __init__(self, index: int, worker_num: int, env_id: Sequence[int], memory: int) -> None:
+        self.index, self.env_id = index, tuple(env_id)
+        self.link, theirs = socket.socketpair()
+        """Connection with the worker."""
+        hanging, self._lifeline = os.pipe()
+        try:
+            code = BOOT.format(
+                path=[place for place in sys.path if isinstance(place, str)],
+                index=index,
+                worker_num=worker_num,
+                link=theirs.fileno(),
+                memory=memory,
+                lifeline=hanging,
+                parent=os.getpid(),
+            )
+            self._process = subprocess.Popen(
+                [sys.executable, '-c', code],
+                stdin=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(), memory, hanging),
+                process_group=0,
+                env={**os.environ, **ONE_THREAD},
+            )
+        except OSError as error:
+            self.link.close()
+            os.close(self._lifeline)
+            raise EnvStartError(f'no process could be started for env {self.env_id[0]}: {error}') from error
+        finally:
+            theirs.close()
+            os.close(hanging)
+        self.link.setblocking(False)
+        self.pid = self._process.pid
+        """Its process id, and that of its process group."""
+        self.sentinel = os.pidfd_open(self.pid) if hasattr(os, 'pidfd_open') else None
+        """File descriptor that becomes readable when it ends; None where the system has no such thing."""
+        self.fds = [fd for fd in (self.link.fileno(), self.sentinel) if fd is not None]
+        """File descriptors that become readable when there is something to notice, the connection first."""
+        self._unsent, self._unread = memoryview(b''), bytearray()
+        self._ending = ''
+
+    def send(self, data: bytes) -> bool:
+        """Sends a message as far as the connection takes it; ``flush`` sends the rest.
+
+        Returns:
+            Whether all of it is sent.
+
+        Raises:
+            OSError: If the worker does not listen any more.
+        """
+        try:
+            sent = self.link.send(data)
+        except BlockingIOError:
+            sent = 0
+        self._unsent = memoryview(data)[sent:]
+        return not self._unsent
+
+    def flush(self) -> bool:
+        """Sends what is left of a message as far as the connection takes it, and returns whether all of it is sent."""
+        with contextlib.suppress(BlockingIOError):
+            while self._unsent:
+                self._unsent = self._unsent[self.link.send(self._unsent) :]
+        return not self._unsent
+
+    @property
+    def unread_num(self) -> int:
+        """Bytes that came of a message that is not complete."""
+        return len(self._unread)
+
+    def receive(self) -> tuple[int, bytes] | None:
+        """Returns the kind and the body of a message, or None while it is not complete.
+
+        Raises:
+            EOFError: If the worker does not speak any more.
+        """
+        try:
+            while data := self.link.recv(CHUNK):
+                self._unread += data
+                if len(self._unread) >= HEADER.size:
+                    size, kind = HEADER.unpack_from(self._unread)
+                    if len(self._unread) == HEADER.size + size:
+                        body, self._unread = bytes(self._unread[HEADER.size :]), bytearray()
+                        return kind, body
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            raise EOFError from error
+        raise EOFError
+
+    def has_exited(self) -> bool:
+        """Whether it has ended by itself, or was ended."""
+        if self._ending:
+            return True
+        try:
+            return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        except ChildProcessError:  # others wait for all children of this process
+            return True
+
+    def end(self, patience: float = 0.0) -> str:
+        """Ends it, and everything that it started; may be called twice.
+
+        Args:
+            patience: Seconds to wait for it to end by itself.
+
+        Returns:
+            How it came to its end, in words.
+        """
+        if self._ending:
+            return self._ending
+        wait_for_exits([self], patience)
+        by_itself = self.has_exited()
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # the group may be empty
+            os.killpg(
+                self.pid, signal.SIGKILL
+            )  # before its leader is waited for: until then its number is not reused
+        wait_for_exits([self], KILL_SECONDS)
+        status = self._process.poll()
+        self.link.close()
+        os.close(self._lifeline)
+        if self.sentinel is not None:
+            os.close(self.sentinel)
+        self._ending = _in_words(status) if by_itself and status is not None else 'closed its connection'
+        return self._ending
+
+
+def wait_for_exits(workers: Sequence[WorkerProcess], seconds: float) -> None:
+    """Waits until all of the workers have ended, or for so many seconds."""
+    deadline = time.monotonic() + seconds
+    while running := [worker for worker in workers if not worker.has_exited()]:
+        rest = deadline - time.monotonic()
+        if rest <= 0:
+            return
+        poller = select.poll()
+        for worker in running:
+            if worker.sentinel is not None:
+                poller.register(worker.sentinel, select.POLLIN)
+        poller.poll(math.ceil(1000 * min(rest, LOOK_SECONDS)))
+
+
+def _in_words(status: int) -> str:
+    if status >= 0:
+        return f'exited with code {status}'
+    try:
+        name = f' ({signal.Signals(-status).name})'
+    except ValueError:  # a real-time signal
+        name = ''
+    hint = '; out of memory?' if -status == signal.SIGKILL else ''
+    return f'was killed by signal {-status}{name}{hint}'

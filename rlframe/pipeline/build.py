@@ -1,0 +1,399 @@
+"""From a compiled config to workers: one short function for each, used by every pipeline."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlframe.backend.ray.actors.session import check_installed
+from rlframe.checkpoint import compare_configs, load_checkpoint
+from rlframe.data.dataset import COLLECTOR_DATA, check_source
+from rlframe.data.observation import obs_dtype
+from rlframe.data.timestep import EnvSpec
+from rlframe.errors import CheckpointMismatchError, ResourceError, named_during
+from rlframe.registry import (
+    BUFFER_REGISTRY,
+    ENV_MANAGER_REGISTRY,
+    ENV_REGISTRY,
+    POLICY_REGISTRY,
+    SERIAL_COLLECTOR_REGISTRY,
+    SERIAL_EVALUATOR_REGISTRY,
+)
+from rlframe.utils import schema
+from rlframe.utils.field import ResolvedConfig
+from rlframe.utils.seed import component_rng
+from rlframe.utils.serialize import to_bytes
+
+if TYPE_CHECKING:
+    from rlframe.envs import EnvFactory, IEnvManager
+    from rlframe.pipeline.serial import SerialPipeline
+    from rlframe.policy import CollectMode, EvalMode, Policy
+    from rlframe.worker import BaseLearner, BaseSerialCommander, IBuffer
+
+
+def set_threads(cfg: ResolvedConfig) -> None:
+    """Gives torch as many threads as the config says."""
+    import torch
+
+    torch.set_num_threads(cfg.num_threads)
+
+
+def make_factory(cfg: ResolvedConfig) -> EnvFactory:
+    """Returns what makes the config's envs."""
+    return ENV_REGISTRY.build(cfg.env, cfg.env)
+
+
+def make_env(
+    cfg: ResolvedConfig, factory: EnvFactory, env_num: int, render_mode: str | None = None
+) -> IEnvManager:
+    """Makes ``env_num`` envs under the config's manager."""
+    kind: Any = ENV_MANAGER_REGISTRY.get_cls(cfg.env.manager)
+    return kind.from_factory(factory, env_num, cfg.env.manager, render_mode)
+
+
+def make_collector_env(cfg: ResolvedConfig, factory: EnvFactory) -> Any:
+    """Makes what training samples come from: envs, actors that have envs, or the data of a collector that steps none."""
+    section = cfg.policy.collect.collector
+    if section.get('backend') == 'ray':
+        check_installed('policy.collect.collector.backend')
+        from rlframe.backend.ray.actors.pool import ActorPool
+        from rlframe.pipeline.remote import MakeCollector
+
+        return ActorPool(section, make=_portable(MakeCollector(cfg, factory)))
+    kind: Any = SERIAL_COLLECTOR_REGISTRY.get_cls(section)
+    data = kind.open_data(section) if hasattr(kind, 'open_data') else None
+    if data is None:
+        return make_env(cfg, factory, cfg.env.collector_env_num)
+    check_source(data, factory.spec, COLLECTOR_DATA)
+    return data
+
+
+def _portable(make: Any) -> Any:
+    """Returns a factory of the parts in actors; fails before Ray starts and a run folder is created if it cannot be pickled.
+
+    Raises:
+        SerializationError: With the path to the part that cannot be handed over.
+    """
+    to_bytes(make, 'make')
+    return make
+
+
+def make_evaluator_env(
+    cfg: ResolvedConfig, factory: EnvFactory, env_num: int, render_mode: str | None = None
+) -> Any:
+    """Makes envs to evaluate in, an actor that has envs, or opens the data of an evaluator that plays no episodes.
+
+    Where others would be given up, a new one takes their place, so that each does its share. A batch of more envs than there
+    are here is all of them.
+    """
+    section = cfg.policy.eval.evaluator
+    if section.get('backend') == 'ray':
+        check_installed('policy.eval.evaluator.backend')
+        from rlframe.backend.ray.actors.options import pool_options
+        from rlframe.backend.ray.actors.pool import ActorPool
+        from rlframe.backend.ray.evaluator import EvaluatorActor
+        from rlframe.pipeline.remote import MakeEvaluator
+
+        make = _portable(MakeEvaluator(cfg, factory))
+        return ActorPool(pool_options(section), EvaluatorActor, 'policy.eval.evaluator', make)
+    kind: Any = SERIAL_EVALUATOR_REGISTRY.get_cls(section)
+    if hasattr(kind, 'open_data'):
+        return kind.open_data(section, factory.spec)
+    own: dict[str, Any] = {}
+    if cfg.env.manager.get('on_error') == 'drop':
+        own['on_error'] = 'restart'
+    if (cfg.env.manager.get('batch_size') or 0) > env_num:
+        own['batch_size'] = None
+    if own:
+        cfg = copy.deepcopy(cfg)
+        cfg.env.manager.update(own)
+    with named_during('evaluation'):
+        return make_env(cfg, factory, env_num, render_mode)
+
+
+def make_policy(
+    cfg: ResolvedConfig,
+    spec: EnvSpec,
+    model: Any = None,
+    fields: tuple[str, ...] | None = None,
+    rank: int = 0,
+) -> Policy:
+    """Makes the policy, with the weights of ``policy.init_from`` where that is set."""
+    from rlframe.policy import create_policy
+
+    saved = load_checkpoint(cfg.policy.init_from, buffer=False) if cfg.policy.init_from else None
+    if saved is not None and model is None:
+        check_network(cfg, spec, *saved, cfg.policy.init_from)
+    policy = create_policy(cfg.policy, spec, model=model, enable_field=fields, seed=cfg.seed, rank=rank)
+    if saved is not None:
+        load_network(policy, *saved, cfg, cfg.policy.init_from)
+        if fields is None or 'learn' in fields:
+            policy.reset_targets()
+    return policy
+
+
+def check_network(
+    cfg: ResolvedConfig, spec: EnvSpec, state: Mapping[str, Any], manifest: Mapping[str, Any], where: str
+) -> None:
+    """Compares the network of a config with that of a checkpoint, before allocating memory for it.
+
+    Raises:
+        CheckpointMismatchError: If they differ; the layers and the config keys that differ are named.
+    """
+    from rlframe.pipeline.network_check import check_network
+
+    with named_mismatch(manifest, cfg, where):
+        check_network(cfg.policy, spec, _policy_state(state)['model'])
+
+
+def _policy_state(state: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the state of the policy in the state of a checkpoint, of a pipeline or of a learner."""
+    learner = state.get('learner')
+    holder = state if 'policy' in state or not isinstance(learner, Mapping) else learner
+    found = holder.get('policy')
+    if not isinstance(found, Mapping) or 'model' not in found:
+        raise CheckpointMismatchError('this checkpoint contains no policy network')
+    return found
+
+
+def check_policy(cfg: ResolvedConfig, spec: EnvSpec) -> None:
+    """Checks that the config's policy can act in an env, without creating the policy.
+
+    Raises:
+        IncompatibleError: With what the policy supports, what the env has, and policies that fit.
+    """
+    from rlframe.policy.acting.compatibility import check_fit
+
+    kind: Any = POLICY_REGISTRY.get(cfg.policy.type)
+    if hasattr(kind, 'supported_actions'):
+        check_fit(kind, spec)
+
+
+def load_network(
+    policy: Policy, state: Mapping[str, Any], manifest: Mapping[str, Any], cfg: ResolvedConfig, where: str
+) -> None:
+    """Gives a policy the weights of a checkpoint.
+
+    Args:
+        policy: What takes them.
+        state: State of the checkpoint, of a pipeline or of a learner.
+        manifest: Its manifest.
+        cfg: The config of the policy.
+        where: Where the checkpoint is.
+
+    Raises:
+        CheckpointMismatchError: If it holds no network or another one; policies, envs, layers and config keys that differ
+            are named.
+    """
+    with named_mismatch(manifest, cfg, where), schema.loading(where), schema.part('policy'):
+        saved = _policy_state(state)
+        parts = policy.collect_mode.state_dict().keys() | saved.keys() & {'normalizer'}
+        policy.collect_mode.load_state_dict({name: saved[name] for name in parts if name in saved})
+
+
+@contextmanager
+def named_mismatch(manifest: Mapping[str, Any], cfg: ResolvedConfig, where: str) -> Iterator[None]:
+    """Adds to a ``CheckpointMismatchError`` which checkpoint it is, and which policies, envs and keys of ``policy.model`` differ."""
+    try:
+        yield
+    except CheckpointMismatchError as error:
+        saved = manifest.get('config', {}).get('main_config', {}).get('policy', {})
+        differing = [
+            *compare_configs({'type': manifest.get('policy')}, {'type': cfg.policy.type}, 'policy.'),
+            *compare_configs(saved.get('model', {}), cfg.policy.model, 'policy.model.'),
+        ]
+        error.where = where
+        here, there = (cfg.policy.type, env_name(cfg.env)), _made_by(manifest)
+        if here != there:
+            places = (f'policy {policy!r} in {env}' for policy, env in (there, here))
+            error.message = f'it was saved by {" and is given to ".join(places)}: {error.message}'
+        if differing and 'config' in manifest:
+            error.remedy = f'Keys that differ: {"; ".join(differing)}.'
+        raise
+
+
+def _made_by(manifest: Mapping[str, Any]) -> tuple[str, str]:
+    """Returns the type of the policy that a checkpoint is of, and the env in which it was trained."""
+    saved = manifest.get('config', {}).get('main_config', {}).get('env', {})
+    name = env_name(saved) if 'env_id' in saved else manifest.get('env', 'an unknown env')
+    return manifest.get('policy', 'of an unknown type'), name
+
+
+def env_name(section: Mapping[str, Any]) -> str:
+    """Returns how the ``env`` section of a config names its env."""
+    env_id = section.get('env_id', 'an unknown env')
+    return env_id if isinstance(env_id, str) else getattr(env_id, '__qualname__', repr(env_id))
+
+
+def random_actor(cfg: ResolvedConfig, policy: Policy, spec: EnvSpec, rank: int = 0) -> CollectMode:
+    """Returns the policy's collect face, acting at random."""
+    from rlframe.policy.acting.random_policy import random_collect_mode
+
+    rng = component_rng(cfg.seed, 'random_collect', rank)
+    return random_collect_mode(policy.collect_mode, spec, rng, policy.is_recurrent)
+
+
+def row_nbytes(spec: EnvSpec) -> int:
+    """Estimates the bytes of a stored transition: two observations, action, reward, two flags and ``collect_iter``."""
+    action = spec.action_space
+    dtype, shape = obs_dtype(spec.observation_space)
+    size = math.prod(shape) * dtype.itemsize
+    if hasattr(action, 'start') and hasattr(action, 'n'):
+        action_size = np.min_scalar_type(int(action.n) - 1).itemsize
+    else:
+        action_size = int(np.prod(action.shape or (1,))) * np.dtype(action.dtype).itemsize
+    return 2 * size + action_size + 4 + 2 + 4
+
+
+def buffer_nbytes(cfg: ResolvedConfig, spec: EnvSpec) -> int:
+    """Estimates the bytes that the replay buffer will take; 0 where there is none."""
+    section = cfg.policy.other.replay_buffer
+    return _buffer_row_nbytes(cfg, spec) * int(section.replay_buffer_size) if section is not None else 0
+
+
+def _buffer_row_nbytes(cfg: ResolvedConfig, spec: EnvSpec) -> int:
+    kind: Any = POLICY_REGISTRY.get(cfg.policy.type)
+    return row_nbytes(spec) + int(kind.state_nbytes(cfg.policy))
+
+
+def check_memory(cfg: ResolvedConfig, spec: EnvSpec) -> None:
+    """Refuses a replay buffer that this machine's free memory cannot hold.
+
+    Raises:
+        ResourceError: With the estimate and what is free.
+    """
+    needed, free = buffer_nbytes(cfg, spec), free_memory()
+    if free is not None and needed > free:
+        raise ResourceError(
+            f'the replay buffer needs {needed / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free',
+            where='policy.other.replay_buffer.replay_buffer_size',
+            remedy=f'At most {free // _buffer_row_nbytes(cfg, spec)} transitions fit.',
+        )
+
+
+def free_memory() -> int | None:
+    """Returns the bytes of memory that are free, or None where the system does not tell."""
+    try:
+        lines = Path('/proc/meminfo').read_text(encoding='ascii').splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith('MemAvailable')), None)
+
+
+def make_buffer(cfg: ResolvedConfig, **common: Any) -> IBuffer | None:
+    """Makes the replay buffer; None for an on-policy policy."""
+    section = cfg.policy.other.replay_buffer
+    if section is None:
+        return None
+    return BUFFER_REGISTRY.build(
+        section, section, seed=component_rng(cfg.seed, 'replay_buffer').integers(2**32), **common
+    )
+
+
+def make_learner(cfg: ResolvedConfig, policy: Policy, **common: Any) -> BaseLearner:
+    """Makes the learner."""
+    from rlframe.worker import create_learner
+
+    return create_learner(cfg.policy.learn.learner, policy=policy.learn_mode, **common)
+
+
+def make_collector(cfg: ResolvedConfig, env: Any, policy: Policy, **common: Any) -> Any:
+    """Makes the collector."""
+    from rlframe.worker import create_serial_collector
+
+    section = cfg.policy.collect.collector
+    if section.get('backend') == 'ray':
+        from rlframe.backend.ray.actors.weights import on_cpu
+
+        env.make.model = on_cpu(policy.get_attribute('given_model'))
+    return create_serial_collector(
+        section, env=env, policy=collecting_policy(cfg, policy), seed=cfg.seed, **common
+    )
+
+
+def collector_state(cfg: ResolvedConfig, state: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Converts the state of a collector to the backend of this config, whichever backend saved it.
+
+    Raises:
+        CheckpointMismatchError: If several actors saved it and this process is to continue.
+    """
+    from rlframe.backend.ray.state import in_process
+
+    return state if cfg.policy.collect.collector.get('backend') == 'ray' else in_process(state)
+
+
+def collecting_policy(cfg: ResolvedConfig, policy: Policy) -> Any:
+    """Returns who acts in the collector's envs: the policy, together with its past selves where the config says so."""
+    options = cfg.policy.collect.collector.get('past_selves')
+    if options is None or options.snapshot_freq is None:
+        return policy.collect_mode
+    from rlframe.policy import create_policy
+    from rlframe.worker.players.past_selves import PastSelves
+
+    def make_opponent() -> EvalMode:
+        model, spec = copy.deepcopy(policy.get_attribute('model')), policy.get_attribute('spec')
+        return create_policy(cfg.policy, spec, model=model, enable_field=('eval',)).eval_mode
+
+    rng = component_rng(cfg.seed, 'past_selves')
+    return PastSelves(policy.collect_mode, make_opponent, rng=rng, **options)
+
+
+def make_evaluator(cfg: ResolvedConfig, env: Any, policy: Policy, spec: EnvSpec, **common: Any) -> Any:
+    """Makes the evaluator; one that scores returns takes the env's reward threshold where the config has no stop value."""
+    from rlframe.worker import create_serial_evaluator
+
+    section = cfg.policy.eval.evaluator
+    given = {'env': env, 'seed': cfg.seed, **common}
+    given['policy'] = with_opponents(cfg, policy.eval_mode, spec, given['seed'])
+    if section.get('backend') == 'ray':
+        from rlframe.backend.ray.actors.weights import on_cpu
+
+        env.make.given = {name: given[name] for name in ('seed', 'purpose') if name in given}
+        env.make.model = on_cpu(policy.get_attribute('given_model'))
+        env.start()
+        given['policy'] = policy.eval_mode
+    evaluator = create_serial_evaluator(section, **given)
+    if evaluator.stop_value is None and evaluator.scores_returns:
+        evaluator.stop_value = spec.reward_threshold
+    return evaluator
+
+
+def with_opponents(cfg: ResolvedConfig, mode: EvalMode, spec: EnvSpec, seed: int) -> Any:
+    """Returns whom an evaluator measures, and whoever plays against it, as the evaluator's section says."""
+    if cfg.policy.eval.evaluator.get('opponent') != 'random':
+        return mode
+    from rlframe.policy.acting.random_policy import random_opponent
+
+    return [mode, *(random_opponent(spec, seed, rank) for rank in range(spec.player_num - 1))]
+
+
+def make_commander(cfg: ResolvedConfig, pipeline: SerialPipeline) -> BaseSerialCommander:
+    """Makes the commander."""
+    from rlframe.worker import BaseSerialCommander
+
+    workers = (pipeline.learner, pipeline.collector, pipeline.evaluator, pipeline.replay_buffer)
+    return BaseSerialCommander({}, *workers, policy=pipeline.policy.command_mode)
+
+
+def fill_at_random(pipeline: SerialPipeline) -> None:
+    """Fills the replay buffer with data of random actions, if the config asks for it."""
+    cfg, collector, buffer = pipeline.cfg, pipeline.collector, pipeline.replay_buffer
+    count = cfg.policy.random_collect_size
+    if count == 0 or buffer is None:
+        return
+    collector.reset_policy(random_actor(cfg, pipeline.policy, pipeline.factory.spec))
+    collected = collector.collect(count, random_collect=True, record_random_collect=False)
+    collector.reset_policy(collecting_policy(cfg, pipeline.policy))
+    buffer.push(collector.training_data(collected), pipeline.progress.envstep)
+
+
+def films(cfg: ResolvedConfig) -> bool:
+    """Whether evaluations are to be filmed."""
+    render: Mapping[str, Any] = cfg.policy.eval.evaluator.get('render') or {}
+    return int(render.get('render_freq', -1)) >= 0

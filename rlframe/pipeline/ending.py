@@ -1,0 +1,95 @@
+"""Decides when a run is over, also under the changed config of a resumed run, and what to set to train further."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from rlframe import config
+
+if TYPE_CHECKING:
+    from rlframe.pipeline.serial import SerialPipeline
+    from rlframe.run.progress import Progress
+
+NO_BUDGET = 10**10
+"""Default of both budgets: no limit."""
+
+BUDGETS = {
+    'max_env_step': ('envstep', 'env steps', '--env-step'),
+    'max_train_iter': ('train_iter', 'updates', '--train-iter'),
+}
+"""For each budget key: its counter, what it counts, and its command line flag."""
+
+
+def spent_budgets(cfg: Mapping[str, Any], progress: Progress) -> list[str]:
+    """Returns the keys of the budgets that are spent."""
+    return [key for key, (counter, *_) in BUDGETS.items() if getattr(progress, counter) >= cfg[key]]
+
+
+def judge_again(pipeline: SerialPipeline, saved: Mapping[str, Any]) -> None:
+    """Decides whether a restored run is over under the config that it continues with.
+
+    If the goal has changed, the best score so far decides. If a solved run gets another budget, above what it has used, it
+    trains to that budget, past its goal.
+
+    Args:
+        pipeline: The run.
+        saved: ``main_config`` of the checkpoint.
+    """
+    from rlframe.config import config_data, split_config
+
+    now = config_data(*split_config(pipeline.cfg))['main_config']
+    if _goal(now) != _goal(saved):
+        best = pipeline.evaluator.best
+        pipeline.stopped = pipeline.progress.train_iter > 0 and pipeline.evaluator.reached(best)
+        pipeline.past_goal = False
+    elif pipeline.solved:
+        budgets = [key for key in BUDGETS if now[key] < NO_BUDGET]
+        if pipeline.stopped:
+            budgets = [key for key in budgets if now[key] != saved[key] and _has_room(pipeline, key)]
+        pipeline.past_goal = bool(budgets)
+        pipeline.stopped = not pipeline.past_goal
+
+
+def _has_room(pipeline: SerialPipeline, key: str) -> bool:
+    """Whether part of a budget is left."""
+    return bool(getattr(pipeline.progress, BUDGETS[key][0]) < pipeline.cfg[key])
+
+
+def _goal(main: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Returns the scores at which training ends: the return, and the evaluator's own score."""
+    evaluator = main['policy'].get('eval', {}).get('evaluator', {})
+    return main['env'].get('stop_value'), evaluator.get('stop_value')
+
+
+def nothing_left(pipeline: SerialPipeline) -> str:
+    """Returns why a run is over, and what to set to train further."""
+    progress = pipeline.progress
+    if pipeline.stopped:
+        reached = ' or '.join(
+            f'{flag} above {getattr(progress, counter):,} {name}' for counter, name, flag in BUDGETS.values()
+        )
+        return (
+            f'solved: nothing is left to do. To train further, set another budget ({reached}), or an'
+            ' env.stop_value that was not reached yet'
+        )
+    spent = {key: BUDGETS[key] for key in spent_budgets(pipeline.cfg, progress)}
+    budgets = ' and of '.join(f'{pipeline.cfg[key]:,} {name}' for key, (_, name, _) in spent.items())
+    flags = ' and '.join(flag for *_, flag in spent.values())
+    return f'the budget of {budgets} is spent: nothing is left to do. To train further, raise {flags}'
+
+
+def unused(pipeline: SerialPipeline, may_go_on: bool) -> Iterator[str]:
+    """Yields warnings about what a finished run never used: too little data for an update, unread options.
+
+    Args:
+        pipeline: The run.
+        may_go_on: Whether a further call may train on, so that options may still be read.
+    """
+    if not pipeline.progress.train_iter:
+        if pipeline.finished and pipeline.replay_buffer is not None:
+            held, size = pipeline.replay_buffer.count(), pipeline.cfg.policy.learn.batch_size
+            yield f'no update was made: the replay buffer has {held} of the {size} items that an update needs'
+    elif not may_go_on:
+        for key in config.unread_user_keys(pipeline.cfg):
+            yield f'{key} was set but nothing read it'

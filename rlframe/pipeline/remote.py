@@ -1,0 +1,104 @@
+"""What acts in other processes: parts of a config, made where they are needed."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from rlframe.backend.ray.actors.actor import Parts
+from rlframe.backend.ray.actors.options import remote_config_of
+from rlframe.backend.ray.evaluator import EvaluatorParts, Recorder
+from rlframe.pipeline import build
+from rlframe.registry import import_modules
+from rlframe.run.progress import Progress
+from rlframe.utils.field import ResolvedConfig
+from rlframe.utils.seed import incarnation_seed, set_seed
+
+
+class MakeCollector:
+    """Makes what collects in the actor of a rank, as a config says; the one of rank 0 is that of a run without actors.
+
+    Args:
+        cfg: A compiled config.
+        factory: What makes its envs; an env that is registered in this process only is known in actors too.
+    """
+
+    def __init__(self, cfg: ResolvedConfig, factory: Any) -> None:
+        self._cfg, self._factory = cfg, factory
+        self.model: Any = None
+        """The network, where the user brought one; it is copied."""
+
+    def __call__(self, rank: int, incarnation: int) -> Parts:
+        """Makes envs, policy and collector."""
+        from rlframe.worker import create_serial_collector
+
+        cfg = actor_config(self._cfg, rank, incarnation)
+        section, factory = cfg.policy.collect.collector, self._factory
+        own = rank if section.sync else rank + 1  # else the policy that is trained draws the same numbers
+        prepare(cfg)
+        env, progress = build.make_collector_env(cfg, factory), Progress()
+        policy = build.make_policy(cfg, factory.spec, self.model, ('collect',), own)
+        collector = create_serial_collector(
+            section, env=env, policy=policy.collect_mode, seed=cfg.seed, rank=rank, progress=progress
+        )
+        random = build.random_actor(cfg, policy, factory.spec, rank)
+        return Parts(collector, env, progress, policy.collect_mode, random)
+
+
+class MakeEvaluator:
+    """Makes what evaluates in an actor; it plays the same episodes as an evaluator in the process of the run.
+
+    Args:
+        cfg: A compiled config.
+        factory: What makes its envs; an env that is registered in the process of the run only is known in the actor too.
+    """
+
+    def __init__(self, cfg: ResolvedConfig, factory: Any) -> None:
+        self._cfg, self._factory = cfg, factory
+        self.given: Mapping[str, Any] = {}
+        """Further arguments of the evaluator."""
+        self.model: Any = None
+        """The network, where the user brought one; it is copied."""
+
+    def __call__(self, rank: int, incarnation: int) -> EvaluatorParts:
+        """Makes envs, policy and evaluator."""
+        cfg = copy.deepcopy(self._cfg)
+        section = cfg.policy.eval.evaluator
+        if not section.remote_config.get('num_gpus'):
+            cfg.policy.device, cfg.policy.cuda = 'cpu', None
+        section.backend, cfg.policy.init_from = 'local', None
+        prepare(cfg)
+        factory = self._factory
+        policy = build.make_policy(cfg, factory.spec, self.model, ('eval',), rank)
+        env = build.make_evaluator_env(
+            cfg, factory, cfg.env.evaluator_env_num, 'rgb_array' if build.films(cfg) else None
+        )
+        recorder = Recorder()
+        evaluator = build.make_evaluator(cfg, env, policy, factory.spec, tb_logger=recorder, **self.given)
+        return EvaluatorParts(evaluator, env, policy.eval_mode, recorder)
+
+
+def actor_config(cfg: ResolvedConfig, rank: int, incarnation: int) -> ResolvedConfig:
+    """Returns the config of what acts in an actor: there nothing is logged or handed on to further actors.
+
+    Args:
+        cfg: The config of the run.
+        rank: Which actor it is.
+        incarnation: How many were lost in its place before.
+    """
+    cfg = copy.deepcopy(cfg)
+    section = cfg.policy.collect.collector
+    if not remote_config_of(section, rank)['num_gpus']:
+        cfg.policy.device, cfg.policy.cuda = 'cpu', None
+    section.backend, section.collect_print_freq = 'local', None
+    cfg.policy.init_from = None  # weights come from the driver
+    cfg.seed = incarnation_seed(cfg.seed, rank, incarnation)
+    return cfg
+
+
+def prepare(cfg: ResolvedConfig) -> None:
+    """Prepares a process of its own for what a config names: imports, global generators, threads."""
+    import_modules(cfg.import_names)
+    set_seed(cfg.seed)
+    build.set_threads(cfg)

@@ -1,0 +1,98 @@
+"""RunOutput: the run folder of a pipeline, locked while open, with its logs and its config."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from rlframe import checkpoint, config
+from rlframe.pipeline.resume import begin_again
+from rlframe.run import run_folder
+from rlframe.run.metrics import MetricWriter, copy_records
+from rlframe.safety.secrets import Secrets
+from rlframe.utils.resolved_config import ResolvedConfig
+
+
+class RunOutput:
+    """Output of a pipeline. An existing folder is locked at once; a new one is created by ``open``.
+
+    Args:
+        cfg: The config of the run.
+        folder: Existing run folder, or a function that creates one; by default, a new one in the working directory.
+        resume: The checkpoint that the run resumes from.
+        secrets: Values that the run's files must not contain.
+
+    Raises:
+        ExperimentLockedError: If another process is writing to the folder.
+        ExperimentDirError: If nothing can be written.
+    """
+
+    folder: Path
+    """The run folder."""
+    writer: MetricWriter
+    """Folder of the metrics."""
+
+    def __init__(
+        self,
+        cfg: ResolvedConfig,
+        folder: Path | Callable[[], Path] | None,
+        resume: Path | None,
+        secrets: Secrets | None = None,
+    ) -> None:
+        self._cfg, self._given, self._resume = cfg, folder, resume
+        self._secrets = secrets or Secrets()
+        self._closers: list[Callable[[], None]] = []
+        if isinstance(folder, Path):
+            self._closers = [run_folder.lock(folder)]
+        else:
+            run_folder.check_writable(Path.cwd())
+
+    def open(self, sizes: Mapping[str, int] | None) -> None:
+        """Creates the folder if it does not exist, cleans it up, and opens the logs.
+
+        Args:
+            sizes: Sizes of the metric files at which a resumed run continues.
+        """
+        self.folder = self._take()
+        checkpoint.clean_leftovers(self.folder / 'ckpt')
+        if self._resume is not None and not self._goes_on:
+            copy_records(self._resume.parent.parent, self.folder)
+        handler = run_folder.log_to_file(self.folder, self._secrets)
+        self.writer = MetricWriter(self.folder, self._cfg.tag_style, sizes, self._secrets)
+        self._closers += [
+            lambda: logging.getLogger('rlframe').removeHandler(handler),
+            handler.close,
+            self.writer.close,
+        ]
+        if not self._goes_on:
+            self._write_config()
+
+    def update_config(self) -> None:
+        """Rewrites the config if the resumed run has a different one."""
+        if self._goes_on:
+            self._write_config()
+
+    @property
+    def _goes_on(self) -> bool:
+        """Whether the folder is that of the resumed run."""
+        return self._resume is not None and self._resume.parent.parent == self.folder
+
+    def _take(self) -> Path:
+        if isinstance(self._given, Path):
+            if self._resume is None:
+                begin_again(self._given)
+            return self._given
+        make, cfg = self._given, self._cfg
+        folder = make() if make is not None else run_folder.new_folder(cfg.exp_name, cfg.seed)
+        self._closers.append(run_folder.lock(folder))
+        return folder
+
+    def _write_config(self) -> None:
+        config.write_total_config(self.folder, *config.split_config(self._cfg))
+
+    def close(self) -> None:
+        """Closes the logs and unlocks the folder; may be called twice."""
+        closers, self._closers = self._closers, []
+        for close in reversed(closers):
+            close()

@@ -1,0 +1,400 @@
+"""SerialPipeline: the only training loop. It brings the workers of a config together and takes their turns."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from rlframe import checkpoint, config
+from rlframe.data.batch import Batch
+from rlframe.errors import BufferUnderflowError, RunWarning
+from rlframe.pipeline import build
+from rlframe.pipeline.checkpoints import Checkpoints, check_fits
+from rlframe.pipeline.ending import nothing_left, spent_budgets, unused
+from rlframe.pipeline.resume import resume
+from rlframe.pipeline.run_output import RunOutput
+from rlframe.run.exit_guard import ended_from_inside, guarded
+from rlframe.run.metrics import write_record
+from rlframe.run.progress import Progress
+from rlframe.run.stall import StallDetector
+from rlframe.safety.secrets import Secrets
+from rlframe.utils.field import ResolvedConfig
+from rlframe.utils.seed import set_seed
+
+logger = logging.getLogger('rlframe.pipeline')
+
+MAX_IDLE_ROUNDS = 10_000
+"""Rounds of collection in a row without enough data for an update, after which training stops with an error."""
+
+
+class _EvaluationGivenUp(Exception):  # noqa: N818  a signal to the loop, which no user sees
+    """Ends an evaluation because the run is to stop."""
+
+
+class SerialPipeline:
+    """Trains a policy in this process, one round at a time.
+
+    Its methods are those that a ``ray.tune.Trainable`` has: ``setup``, ``step``, ``save_checkpoint``, ``load_checkpoint``,
+    ``reset_config`` and ``cleanup``.
+
+    Args:
+        cfg: A compiled config.
+        folder: Existing run folder; None: a new one is created last, so a config that fails leaves nothing behind.
+        model: A network to use instead of the one that the config names.
+        resume: A checkpoint to resume from; metrics of later rounds in the folder are cut off.
+        clone_key: If the run that saved it continues as well: number from which this run derives different random generators.
+    """
+
+    def __init__(
+        self,
+        cfg: ResolvedConfig,
+        folder: Path | Callable[[], Path] | None = None,
+        model: Any = None,
+        resume: Path | None = None,
+        clone_key: int | None = None,
+    ) -> None:
+        self._model = model
+        self._closers: list[Callable[[], None]] = []
+        self._output: RunOutput | None = None
+        try:
+            self.setup(cfg, folder, resume, clone_key)
+        except BaseException:
+            self.cleanup()
+            raise
+
+    def setup(
+        self,
+        cfg: ResolvedConfig,
+        folder: Path | Callable[[], Path] | None = None,
+        resume: Path | None = None,
+        clone_key: int | None = None,
+    ) -> None:
+        """Builds every worker. What can go wrong with the config goes wrong before the run folder is made."""
+        self.cfg = cfg
+        self.secrets = Secrets(cfg)
+        """Secrets of the config, which the run's files must not contain."""
+        self._output = RunOutput(cfg, folder, resume, self.secrets)
+        saved = checkpoint.load_checkpoint(resume, secrets=self.secrets) if resume is not None else None
+        self.progress = Progress()
+        """Counters of the experiment."""
+        set_seed(cfg.seed)
+        build.set_threads(cfg)
+        self.factory = build.make_factory(cfg)
+        collector_env = build.make_collector_env(cfg, self.factory)
+        self._closers.append(collector_env.close)
+        check_fits(saved, cfg, self.factory.spec, resume, self._model)
+        self.policy = build.make_policy(cfg, self.factory.spec, self._model)
+        """What is trained."""
+        evaluator_env = build.make_evaluator_env(
+            cfg, self.factory, cfg.env.evaluator_env_num, 'rgb_array' if build.films(cfg) else None
+        )
+        self._closers.append(evaluator_env.close)
+        build.check_memory(cfg, self.factory.spec)
+        self._output.open(saved[1].get('logs') if saved is not None else None)
+        self.folder, self.writer = self._output.folder, self._output.writer
+        """Where results go, and where metrics go."""
+        common = {'tb_logger': self.writer, 'exp_name': str(self.folder)}
+        self.replay_buffer = build.make_buffer(cfg, **common)
+        """Past transitions; None for an on-policy policy."""
+        self.learner = build.make_learner(cfg, self.policy, progress=self.progress, **common)
+        self.checkpoints = Checkpoints(self)
+        """Saves and restores all of this."""
+        self.learner.checkpoint_fn = self.checkpoints.request
+        self.collector = build.make_collector(
+            cfg, collector_env, self.policy, progress=self.progress, **common
+        )
+        self.evaluator = build.make_evaluator(cfg, evaluator_env, self.policy, self.factory.spec, **common)
+        self.commander = build.make_commander(cfg, self)
+        self.stopped = False
+        """Whether an evaluation reached the stop value and thereby ended training."""
+        self.past_goal = False
+        """Whether a solved run trains on until a budget is spent."""
+        self.evaluations = 0
+        """Evaluations whose answer came in since this object was set up."""
+        self._begun = self._warm = False
+        self._evaluated_at = -1  # train iterations at the last evaluation
+        self._idle_rounds = 0
+        self.checkpoints.note_inexact(self.collector.why_inexact)
+        if saved is not None and resume is not None:
+            self.checkpoints.restore(*saved, resume, clone_key)
+        if not self.complete:
+            self._output.update_config()
+
+    @property
+    def exact(self) -> bool:
+        """Whether the run is the same, bit for bit, as one with the same seed that was never interrupted."""
+        return not self.checkpoints.inexact
+
+    @property
+    def finished(self) -> bool:
+        """Whether there is nothing left to do."""
+        return self.stopped or bool(spent_budgets(self.cfg, self.progress))
+
+    @property
+    def solved(self) -> bool:
+        """Whether an evaluation reached the stop value."""
+        return self.stopped or self.past_goal
+
+    @property
+    def complete(self) -> bool:
+        """Whether a finished run also has all its evaluations; one that was interrupted during the last ones has not."""
+        evaluated = self.stopped or self._evaluated_at == self.progress.train_iter
+        return self.finished and evaluated and not self.evaluator.pending
+
+    def step(self) -> dict[str, Any]:
+        """Does one round: evaluate if it is due, collect, train.
+
+        Returns:
+            Counters and the latest scores, the same keys every time.
+        """
+        start = perf_counter()
+        if not self._warm:
+            self._warm = True
+            build.fill_at_random(self)
+        self._given_up = False
+        self._evaluate()
+        if not (self.stopped or self._given_up):
+            settings = self.commander.step()
+            collected = self.collector.collect(train_iter=self.progress.train_iter, policy_kwargs=settings)
+            data = self.collector.training_data(collected)
+            learn_settings = self.commander.learn_settings()
+            for batch in self._batches(data):
+                self.learner.train(batch, self.progress.envstep, learn_settings)
+                if self.replay_buffer is not None and self.learner.priority_info:
+                    self.replay_buffer.update(self.learner.priority_info)
+                if self.collector.on_step is not None:  # an update is progress as a step is
+                    self.collector.on_step()
+        self.progress.wall_time += perf_counter() - start
+        self.checkpoints.finish_round()
+        return self.result()
+
+    def _batches(self, data: Batch) -> Iterable[Any]:
+        """Returns what to train on: the fresh data itself, or batches from the replay buffer once it holds one."""
+        if self.replay_buffer is None:
+            return (data,)
+        self.replay_buffer.push(data, self.progress.envstep)
+        learn = self.cfg.policy.learn
+        if self.replay_buffer.count() >= learn.batch_size:
+            self._idle_rounds = 0
+            return self.replay_buffer.batches(
+                learn.update_per_collect, learn.batch_size, self.progress.train_iter
+            )
+        self._idle_rounds += 1
+        if self._idle_rounds > MAX_IDLE_ROUNDS:
+            raise BufferUnderflowError(
+                f'after {MAX_IDLE_ROUNDS} rounds the replay buffer still holds {self.replay_buffer.count()} of the'
+                f' {learn.batch_size} transitions that an update needs',
+                remedy='Raise policy.random_collect_size or policy.collect.n_sample, or lower policy.learn.batch_size.',
+            )
+        return ()
+
+    def _evaluate(self, at_the_end: bool = False) -> None:
+        progress, before = self.progress, (self.evaluator.last_eval_iter, self._evaluated_at)
+        if self.evaluator.should_eval(progress.train_iter) or (
+            at_the_end and self._evaluated_at != progress.train_iter
+        ):
+            self._evaluated_at = progress.train_iter
+            try:
+                self._submit()
+            except _EvaluationGivenUp:  # a resumed run repeats it
+                self.evaluator.last_eval_iter, self._evaluated_at = before
+                self._given_up = True
+                return
+            self._report()
+        self._take_evaluations()
+
+    def _submit(self) -> None:
+        """Asks for an evaluation; where the answer comes later, the policy is held as it is now."""
+        progress, later = self.progress, self.evaluator.answers_later
+        self.evaluator.submit(
+            None if later else self.checkpoints.save_best, progress.train_iter, progress.envstep
+        )
+        if later:
+            self.checkpoints.hold_policy()
+
+    def _take_evaluations(self) -> None:
+        for result in self.evaluator.poll():
+            self.evaluations += 1
+            self.stopped = self.stopped or (result.stop and not self.past_goal)
+            if self.evaluator.answers_later:
+                self.checkpoints.let_go(result.score, result.is_best)
+
+    def _finish_evaluations(self) -> None:
+        """Waits for the answers that are still to come; those that are given up are part of the checkpoint."""
+        try:
+            self.evaluator.wait()
+        except _EvaluationGivenUp:
+            self._given_up = True
+        self._take_evaluations()
+
+    def _report(self) -> None:
+        """Writes what no single worker knows."""
+        seconds = max(self.progress.wall_time, 1e-9)
+        values = {'time/elapsed': seconds, 'time/fps': self.progress.envstep / seconds}
+        if self.replay_buffer is not None:
+            values['buffer/count'] = self.replay_buffer.count()
+        settings = self.commander.step()
+        if 'eps' in settings:
+            values['rollout/exploration_rate'] = settings['eps']
+        write_record(self.writer, values, self.progress.envstep, train_iter=self.progress.train_iter)
+
+    def run(
+        self,
+        after_step: Callable[[SerialPipeline], bool] | None = None,
+        interrupted: Callable[[], bool] | None = None,
+        supervised: bool = False,
+    ) -> None:
+        """Trains until an evaluation reaches the stop value or a budget is spent.
+
+        Args:
+            after_step: Called after each round; training ends early when it returns True.
+            interrupted: Asked during evaluations, which are given up when it returns True: a resumed run repeats them.
+            supervised: Whether training that ended early goes on by a further call, and no progress is an error.
+        """
+        stall = StallDetector(self.cfg.stall_timeout, raises=supervised)
+
+        def on_eval_step() -> None:
+            stall.beat()
+            if interrupted is not None and interrupted():
+                raise _EvaluationGivenUp
+
+        self.evaluator.on_step, self.collector.on_step = on_eval_step, stall.beat
+        try:
+            if not self._begun:
+                self._begun = True
+                self.learner.call_hook('before_run')
+            with guarded() if not supervised else nullcontext():
+                while not self.finished:
+                    self.step()
+                    stall.beat()
+                    if after_step is not None and after_step(self):
+                        break
+                self._end(supervised)
+        except SystemExit as error:
+            ended = ended_from_inside(error)
+            self.checkpoints.leave_crash_report(ended)
+            raise ended from error
+        except BaseException as error:
+            self.checkpoints.leave_crash_report(error)
+            raise
+        finally:
+            stall.close()
+            self.evaluator.on_step = self.collector.on_step = None
+            self.writer.flush()
+        for text in unused(self, supervised):
+            logger.warning(text)
+
+    def _end(self, may_go_on: bool) -> None:
+        """Brings a run to its end: the last evaluation, hooks, checkpoints that were asked for."""
+        if self.finished and not self.stopped:
+            self._evaluate(at_the_end=True)
+        if self.finished:
+            self._finish_evaluations()
+        if self.finished or not may_go_on:
+            self.learner.call_hook('after_run')
+            self.checkpoints.finish_round()
+
+    def result(self) -> dict[str, Any]:
+        """Returns counters and the latest scores."""
+        return {
+            **self.progress.state_dict(),
+            'rollout/ep_rew_mean': self.collector.mean_return(),
+            **self.evaluator.summary(),
+            'stopped': self.stopped,
+        }
+
+    # checkpoints
+
+    def save_checkpoint(self, path: Path) -> Path:
+        """Writes everything that the next round depends on."""
+        return self.checkpoints.save(Path(path))
+
+    def load_checkpoint(self, path: Path) -> None:
+        """Goes on where a checkpoint of ``save_checkpoint`` was written.
+
+        Raises:
+            CheckpointError: If it is missing or damaged, or was made by another policy or for another env.
+        """
+        self.checkpoints.load(Path(path))
+
+    def round_state(self) -> dict[str, Any]:
+        """Returns what the loop itself remembers from round to round."""
+        return {
+            'warm': self._warm,
+            'evaluated_at': self._evaluated_at,
+            'idle_rounds': self._idle_rounds,
+            'stopped': self.stopped,
+            **({'past_goal': True} if self.past_goal else {}),
+        }
+
+    def load_round_state(self, state: Mapping[str, Any]) -> None:
+        """Continues from ``round_state()``."""
+        self._warm, self._evaluated_at = state['warm'], state['evaluated_at']
+        self._idle_rounds, self.stopped = state['idle_rounds'], state['stopped']
+        self.past_goal = state.get('past_goal', False)
+
+    def reset_config(self, cfg: ResolvedConfig) -> bool:
+        """Starts over with another config, in a run folder of its own."""
+        self.cleanup()
+        self.setup(cfg)
+        return True
+
+    def cleanup(self) -> None:
+        """Closes envs, logs and files; may be called twice."""
+        closers, self._closers = self._closers, []
+        try:
+            for close in closers:
+                close()
+        finally:
+            if self._output is not None:
+                self._output.close()
+
+    def __enter__(self) -> SerialPipeline:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.cleanup()
+
+
+def serial_pipeline(
+    input_cfg: str | Path | tuple[Mapping[str, Any], Mapping[str, Any]] | None,
+    seed: int = 0,
+    model: Any = None,
+    max_train_iter: int | None = None,
+    max_env_step: int | None = None,
+    overrides: Iterable[str] = (),
+    resume_from: str | Path | None = None,
+) -> Any:
+    """Trains as a config says, without a display.
+
+    Args:
+        input_cfg: Path of a config file, or a pair of main and create config; None: the config of the resumed run.
+        seed: Seed of the experiment; a run that is resumed keeps its own.
+        model: A network to use instead of the one that the config names.
+        max_train_iter: Budget in train iterations.
+        max_env_step: Budget in env steps.
+        overrides: Options such as ``policy.learn.batch_size=128``.
+        resume_from: A run folder or checkpoint to resume from.
+
+    Returns:
+        The trained policy.
+    """
+    given: Any = dict(max_train_iter=max_train_iter, max_env_step=max_env_step, overrides=list(overrides))
+    if resume_from is None:
+        pair = config.config_pair(input_cfg)
+        cfg, folder, start = config.compile_config(*pair, seed=seed, **given), None, None
+    else:
+        found = resume(resume_from, None if input_cfg is None else config.config_pair(input_cfg), **given)
+        cfg, folder, start = found.cfg, found.folder, found.checkpoint
+    config.warn_of_own_parts(cfg, model)
+    with SerialPipeline(cfg, folder, model, start) as pipeline:
+        if pipeline.complete:
+            warnings.warn(nothing_left(pipeline), RunWarning, stacklevel=2)
+        else:
+            pipeline.run()
+        return pipeline.policy

@@ -1,0 +1,67 @@
+"""What acting changes of a policy, so that a copy of it can act in its place: in another process, say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlframe.policy.learning.normalize import Normalizer
+from rlframe.utils.lazy import LazyModule
+from rlframe.utils.schema import GENERATOR, check_state
+
+torch = LazyModule('torch')
+
+
+class Acting(NamedTuple):
+    """What acting changes, beside the weights, which it does not: to be handed to a copy that acts, and back."""
+
+    state: Callable[[], dict[str, Any]]
+    load_state: Callable[[Mapping[str, Any]], None]
+    statistics: Callable[[], dict[str, Any]]
+    """Running statistics, which copies gather apart."""
+    absorb: Callable[[Mapping[str, Any], Mapping[str, Any]], None]
+    """Adds what a copy gathered between two answers of ``statistics``."""
+
+
+class ActingState:
+    """The part of a policy that acting changes: its generator, what it remembers of episodes, running statistics."""
+
+    _cfg: Any
+    _rng: np.random.Generator
+    _normalizer: Normalizer
+    _spec: Any
+    collect_mode: Any
+    is_recurrent: bool
+
+    def _acting_state(self) -> dict[str, Any]:
+        """Returns what acting changes, as part of the policy's state."""
+        return {**self._normalizer.state_dict(running=True), 'rng': self._rng.bit_generator.state}
+
+    def _load_acting_state(self, state: Mapping[str, Any]) -> None:
+        """Continues from ``_acting_state()``."""
+        check_state(state, {'rng': GENERATOR})
+        self._normalizer.load_state_dict(state)
+        self._rng.bit_generator.state = state['rng']
+
+    def _get_acting(self) -> Acting:
+        normalizer = self._normalizer
+        return Acting(self._shared_state, self._load_shared_state, normalizer.state_dict, normalizer.absorb)
+
+    def _get_at_random(self) -> Callable[[np.random.Generator], Any]:
+        """Returns what makes a collect face that acts at random, of a generator."""
+        from rlframe.policy.acting.random_policy import random_collect_mode
+
+        return lambda rng: random_collect_mode(self.collect_mode, self._spec, rng, self.is_recurrent)
+
+    def _shared_state(self) -> dict[str, Any]:
+        state = self._acting_state()
+        if self._cfg.model.get('noisy'):  # noise in the weights comes from torch's global generator
+            state['torch'] = torch.get_rng_state()
+        return state
+
+    def _load_shared_state(self, state: Mapping[str, Any]) -> None:
+        self._load_acting_state(state)
+        if 'torch' in state:
+            torch.set_rng_state(state['torch'])

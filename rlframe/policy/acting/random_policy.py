@@ -1,0 +1,109 @@
+"""Acting at random: before a policy has learnt anything, and as an opponent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlframe.data.batch import Batch
+from rlframe.data.faces import CollectMode, EvalMode, by_env
+from rlframe.data.observation import has_mask, mask_parts
+from rlframe.data.timestep import Array, EnvSpec, IntArray
+from rlframe.policy.acting.masks import mask_of, random_allowed
+from rlframe.utils.lazy import LazyModule
+from rlframe.utils.seed import component_rng
+
+if TYPE_CHECKING:
+    import gymnasium
+else:
+    gymnasium = LazyModule('gymnasium')
+
+
+def random_collect_mode(
+    mode: CollectMode, spec: EnvSpec, rng: np.random.Generator, is_recurrent: bool = False
+) -> CollectMode:
+    """Returns a policy's collect face with its actions drawn uniformly from the action space, or from what a mask allows.
+
+    Args:
+        mode: The face whose transitions are to be recorded.
+        spec: Spaces of the env.
+        rng: Generator of the actions.
+        is_recurrent: Whether the policy has to see each step, and to say what it remembers of those before.
+    """
+    forward = RandomForward(_drawing(spec, rng), mode.forward if is_recurrent else None, spec)
+    return mode._replace(forward=forward)
+
+
+class RandomForward:
+    """Chooses actions at random.
+
+    Args:
+        draw: Draws actions [n] for observations [n, ...].
+        forward: Called at every step nevertheless, to keep its recurrent state.
+        spec: Spaces of the env.
+    """
+
+    acts_at_random = True
+    """Tells whoever has to act in the same way in another process."""
+
+    def __init__(
+        self, draw: Callable[[Array, int], Array], forward: Callable[..., Batch] | None, spec: EnvSpec
+    ) -> None:
+        self._draw, self._forward = draw, forward
+        self._by_env = by_env(self._act, spec)
+
+    def __call__(self, obs: Any, env_id: IntArray | None = None, **settings: Any) -> Any:
+        return self._by_env(obs, env_id, **settings)
+
+    def _act(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
+        said = dict(self._forward(obs, env_id).items()) if self._forward is not None else {}
+        return Batch.unchecked({**said, 'action': self._draw(obs, len(env_id))}, len(env_id))
+
+
+def random_opponent(spec: EnvSpec, seed: int, rank: int = 0) -> EvalMode:
+    """Returns a player who chooses uniformly among all actions, or among those that a mask allows.
+
+    Whenever all of its episodes are reset it begins anew, so that it plays the same in every evaluation.
+
+    Args:
+        spec: Spaces of one player.
+        seed: Seed of the experiment.
+        rank: Which of several opponents it is.
+    """
+    rng = component_rng(seed, 'opponent', rank)
+    draw = _drawing(spec, rng)
+
+    def forward(obs: Array, env_id: IntArray, **settings: Any) -> Batch:
+        return Batch.unchecked({'action': draw(obs, len(env_id))}, len(env_id))
+
+    def reset(env_id: IntArray | None) -> None:
+        if env_id is None:
+            rng.bit_generator.state = component_rng(seed, 'opponent', rank).bit_generator.state
+
+    def get_attribute(name: str) -> Any:
+        raise AttributeError(f'a random opponent has no attribute {name!r}')
+
+    def ignore(*given: Any) -> None: ...
+
+    return EvalMode(by_env(forward, spec), reset, get_attribute, ignore, dict, ignore)
+
+
+def _drawing(spec: EnvSpec, rng: np.random.Generator) -> Callable[[Array, int], Array]:
+    """Returns what draws actions [n] for observations [n, ...]."""
+    space: Any = spec.action_space
+    parts = mask_parts(space) if has_mask(spec.observation_space) else ()
+
+    def draw(obs: Array, count: int) -> Array:
+        if parts:
+            masks = np.split(mask_of(obs), np.cumsum(parts)[:-1], axis=1)
+            chosen = np.stack([random_allowed(mask, rng.random(count)) for mask in masks], 1)
+            action: Array = chosen.reshape(-1, *space.shape) + space.start
+            return action
+        if isinstance(space, gymnasium.spaces.Discrete):
+            return rng.integers(space.n, size=count) + space.start
+        space.seed(int(rng.integers(2**31)))
+        return np.stack([space.sample() for _ in range(count)])
+
+    return draw

@@ -1,0 +1,1 @@
+"""Parts of policies that learn: optimizers, normalisation, schedules, networks and devices."""

@@ -1,0 +1,372 @@
+"""Normalisation of observations and rewards, in front of any policy.
+
+A policy's faces are wrapped: what is recorded and kept in replay buffers stays as the env gave it, what networks see is
+normalised. The statistics belong to the policy's state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlframe.checkpoint import compare_states
+from rlframe.data.batch import Batch
+from rlframe.data.timestep import Array, BoolArray, EnvSpec, FloatArray, IntArray, TimeStep
+from rlframe.errors import CheckpointMismatchError, IncompatibleError
+from rlframe.policy.learning.moments import RunningMoments
+from rlframe.utils.field import Field
+from rlframe.utils.schema import array, check_state, dict_of
+from rlframe.utils.struct_array import struct_dtype
+
+if TYPE_CHECKING:
+    from rlframe.data.faces import CollectMode, EvalMode, LearnMode
+
+NORMALIZE_OBS = Field(
+    False, doc='whether networks see observations minus their mean, over their standard deviation'
+)
+"""Option ``normalize_obs`` of every policy."""
+NORMALIZE_REWARD = Field(
+    False, doc='whether rewards are divided by the standard deviation of the discounted return'
+)
+"""Option ``normalize_reward`` of every policy."""
+
+OBS_CLIP = 10.0
+"""Normalised observations lie between minus this and this."""
+
+
+class ObsNormalizer:
+    """Subtracts the mean of observations, divides by their standard deviation, and clips at 10.
+
+    Each float Box is normalised, also those inside a Dict or a Tuple; images, classes and switches are left as they are.
+    What was ``gathered`` counts only after ``refresh``.
+
+    Args:
+        spec: Spaces of the env.
+
+    Raises:
+        IncompatibleError: If the observation has no float Box.
+    """
+
+    def __init__(self, spec: EnvSpec) -> None:
+        self._moments = {path: RunningMoments(shape) for path, shape in _float_boxes(spec.observation_space)}
+        if not self._moments:
+            raise IncompatibleError(
+                f'the observations of {spec.name} hold no real numbers to normalise: {spec.observation_space!r}',
+                where='policy.normalize_obs',
+                got=True,
+                expected='False',
+            )
+        self.refresh()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was gathered yet."""
+        return not any(moments.count for moments in self._moments.values())
+
+    def gather(self, obs: Array) -> None:
+        """Takes observations [M, ...] into the statistics."""
+        for path, moments in self._moments.items():
+            part = obs
+            for name in path:
+                part = part[name]
+            moments.update(part)
+
+    def refresh(self) -> None:
+        """Takes into use what was gathered."""
+        self._in_use = {
+            path: (m.mean.astype(np.float32), (1 / m.std).astype(np.float32))
+            for path, m in self._moments.items()
+        }
+
+    def in_use(self, path: tuple[str, ...] = ()) -> tuple[FloatArray, FloatArray]:
+        """Returns what is subtracted from a part of the observations and what it is then multiplied by, float32 [...]."""
+        return self._in_use[path]
+
+    def __call__(self, obs: Array) -> Array:
+        """Normalises observations with any number of leading axes; those that are normalised become float32."""
+        return self._normalized(obs, ())
+
+    def _normalized(self, obs: Array, path: tuple[str, ...]) -> Array:
+        if obs.dtype.names is not None:
+            parts = {name: self._normalized(obs[name], (*path, name)) for name in obs.dtype.names}
+            fields = {name: (part.dtype, part.shape[obs.ndim :]) for name, part in parts.items()}
+            result = np.empty(obs.shape, struct_dtype(fields))
+            for name, part in parts.items():
+                result[name] = part
+            return result
+        if path not in self._in_use:
+            return obs
+        mean, scale = self._in_use[path]
+        return np.clip((obs.astype(np.float32, copy=False) - mean) * scale, -OBS_CLIP, OBS_CLIP)
+
+    def absorb(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+        """Adds the observations that came between two states, of this one or of another."""
+        for path, moments in self._moments.items():
+            moments.absorb(_section(before, path), _section(after, path))
+        self.refresh()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the statistics, flat, by the dotted name of each part."""
+        return {
+            '.'.join((*path, name)): value
+            for path, moments in self._moments.items()
+            for name, value in moments.state_dict().items()
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from ``state_dict()``, taken into use."""
+        for path, moments in self._moments.items():
+            moments.load_state_dict(_section(state, path))
+        self.refresh()
+
+
+def _section(state: Mapping[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
+    """Returns the statistics of one part, of the flat ones of all."""
+    return {name: state['.'.join((*path, name))] for name in ('count', 'mean', 'var')}
+
+
+def _float_boxes(space: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], tuple[int, ...]]]:
+    """Yields the place of each Box of real numbers inside a space, and its shape."""
+    kind = type(space).__name__
+    if kind in ('Dict', 'Tuple'):
+        inner = space.spaces.items() if kind == 'Dict' else enumerate(space.spaces)
+        for name, part in inner:
+            yield from _float_boxes(part, (*path, str(name)))
+    elif kind == 'Box' and np.issubdtype(space.dtype, np.floating):
+        yield path, space.shape
+
+
+class RewardNormalizer:
+    """Divides rewards by the standard deviation of the running discounted return of the envs.
+
+    Rewards keep their sign: no mean is subtracted. Before the first one there is nothing to divide by.
+
+    Args:
+        discount_factor: Of the return, per env step.
+
+    Source:
+        Engstrom et al., Implementation Matters in Deep Policy Gradients (2020), algorithm 1.
+    """
+
+    def __init__(self, discount_factor: float) -> None:
+        self._discount_factor = discount_factor
+        self._moments = RunningMoments()
+        self._return = np.zeros(0)  # of each env's running episode, discounted backwards, [N]
+
+    def gather(self, reward: FloatArray, done: BoolArray, env_id: IntArray) -> None:
+        """Takes one step of some envs into the statistics.
+
+        Args:
+            reward: float [n].
+            done: True where the episode ended, [n].
+            env_id: Which env each is of, [n].
+        """
+        if len(env_id) == 0:
+            return
+        missing = int(env_id.max()) + 1 - len(self._return)
+        if missing > 0:
+            self._return = np.concatenate([self._return, np.zeros(missing)])
+        self._return[env_id] = self._return[env_id] * self._discount_factor + reward
+        self._moments.update(self._return[env_id])
+        self._return[env_id[done]] = 0.0
+
+    def forget(self, env_id: IntArray | None) -> None:
+        """Lets the returns of these envs, or of all, begin anew."""
+        known: Any = slice(None)
+        if env_id is not None:
+            env_id = np.asarray(env_id)
+            known = env_id[env_id < len(self._return)]
+        self._return[known] = 0.0
+
+    def __call__(self, reward: FloatArray) -> FloatArray:
+        """Scales rewards, of any shape, to float32."""
+        return (reward / self._moments.std).astype(np.float32)
+
+    def absorb(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+        """Adds the returns that came between two states, of this one or of another."""
+        self._moments.absorb(before, after)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the statistics."""
+        return self._moments.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from ``state_dict()``."""
+        self._moments.load_state_dict(state)
+
+    @property
+    def running(self) -> FloatArray:
+        """Returns of the running episodes, [N]."""
+        return self._return.copy()
+
+    @running.setter
+    def running(self, value: FloatArray) -> None:
+        self._return = np.asarray(value, np.float64).copy()
+
+
+class Normalizer:
+    """What stands between a policy's faces and its networks.
+
+    An off-policy policy's statistics follow every env step and are in use at once, as replayed rows are normalised anew
+    whenever they are drawn. An on-policy policy's are gathered from the rows of a round and taken into use when its updates
+    begin, so that all that was acted on in a round is learnt from as the network saw it: probability ratios begin at 1.
+    Only the very first round is acted in without statistics, and learnt from with its own. Evaluations use them and change nothing.
+
+    Args:
+        cfg: The policy's config; ``normalize_obs`` and ``normalize_reward`` are read, and its discount factor.
+        spec: Spaces of the env.
+    """
+
+    def __init__(self, cfg: Mapping[str, Any], spec: EnvSpec) -> None:
+        self._obs = ObsNormalizer(spec) if cfg['normalize_obs'] else None
+        self._reward = RewardNormalizer(_discount_factor(cfg)) if cfg['normalize_reward'] else None
+        self._on_policy = bool(cfg['on_policy'])
+        self._is_on = self._obs is not None or self._reward is not None
+
+    @property
+    def obs(self) -> ObsNormalizer | None:
+        """What normalises observations; None where nothing does."""
+        return self._obs
+
+    def learn_mode(self, mode: LearnMode) -> LearnMode:
+        """Returns a face that learns from normalised data."""
+        return mode._replace(forward=partial(self._learn, mode.forward)) if self._is_on else mode
+
+    def collect_mode(self, mode: CollectMode) -> CollectMode:
+        """Returns a face that acts on normalised observations and gathers statistics."""
+        if not self._is_on:
+            return mode
+        acting = mode._replace(
+            forward=partial(self._act, mode.forward), reset=partial(self._reset, mode.reset)
+        )
+        if self._on_policy:
+            return acting._replace(get_train_sample=partial(self._train_sample, mode.get_train_sample))
+        return acting._replace(process_transition=partial(self._transition, mode.process_transition))
+
+    def eval_mode(self, mode: EvalMode) -> EvalMode:
+        """Returns a face that acts on normalised observations."""
+        return mode._replace(forward=partial(self._act, mode.forward)) if self._is_on else mode
+
+    def _act(self, forward: Callable[..., Batch], obs: Any, env_id: IntArray, **settings: Any) -> Batch:
+        return forward(obs if self._obs is None else self._obs(np.asarray(obs)), env_id, **settings)
+
+    def _learn(self, forward: Callable[..., Any], data: Batch, **settings: Any) -> Any:
+        if not self._on_policy:
+            data = self._columns(data)
+        elif self._obs is not None:
+            self._obs.refresh()
+        return forward(data, **settings)
+
+    def _transition(
+        self, process: Callable[..., dict[str, Array]], obs: Array, output: Batch, timestep: TimeStep
+    ) -> dict[str, Array]:
+        if self._obs is not None:
+            self._obs.gather(obs)
+            self._obs.refresh()
+        if self._reward is not None:
+            self._reward.gather(timestep.reward, timestep.done, timestep.env_id)
+        return process(obs, output, timestep)
+
+    def _train_sample(self, get_train_sample: Callable[[Batch], Batch], block: Batch) -> Batch:
+        self._gather_rewards(block)
+        if self._obs is None:
+            return get_train_sample(self._columns(block))
+        is_first, rows = self._obs.is_empty, block['obs'][_real(block)]
+        if is_first:
+            self._obs.gather(rows)
+            self._obs.refresh()
+        samples = get_train_sample(self._columns(block))
+        if not is_first:
+            self._obs.gather(rows)
+        return samples
+
+    def _reset(self, reset: Callable[[IntArray | None], None], env_id: IntArray | None) -> None:
+        """Forgets what was remembered of envs; an on-policy policy's rows of them may still be to come."""
+        if self._reward is not None and (env_id is None or not self._on_policy):
+            self._reward.forget(env_id)
+        reset(env_id)
+
+    def _columns(self, data: Batch) -> Batch:
+        """Returns a batch with its observations and rewards normalised, whatever its leading axes are."""
+        changed: dict[str, Any] = {}
+        if self._obs is not None:
+            changed = {n: self._obs(np.asarray(data[n])) for n in ('obs', 'next_obs') if n in data}
+        if self._reward is not None and 'reward' in data:
+            changed['reward'] = self._reward(np.asarray(data['reward']))
+        return data.replace(**changed)
+
+    def _gather_rewards(self, block: Batch) -> None:
+        if self._reward is None or 'reward' not in block:
+            return
+        real, done = _real(block), block['terminated'] | block['truncated']
+        for reward, ended, is_real in zip(block['reward'], done, real, strict=True):
+            env_id = np.flatnonzero(is_real)
+            self._reward.gather(reward[env_id], ended[env_id], env_id)
+
+    def state_dict(self, running: bool = False) -> dict[str, Any]:
+        """Returns the statistics under ``normalizer``; nothing where nothing is normalised.
+
+        Args:
+            running: Whether to add the returns of the envs' running episodes, as an exact resume needs them.
+        """
+        if not self._is_on:
+            return {}
+        state = {
+            f'{name}.{key}': value for name, part in self._parts() for key, value in part.state_dict().items()
+        }
+        if running and self._reward is not None:
+            state['running'] = self._reward.running
+        return {'normalizer': state}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from ``state_dict()`` inside a policy's state.
+
+        Raises:
+            CheckpointMismatchError: If there are statistics of something else than what is normalised here.
+        """
+        check_state(state, {'normalizer?': dict_of(array('iuf'))})
+        saved = dict(state.get('normalizer', {}))
+        running = saved.pop('running', None)
+        if differing := compare_states(saved, self.state_dict().get('normalizer', {})):
+            raise CheckpointMismatchError(
+                'other things are normalised: ' + '; '.join(differing),
+                where='policy.normalize_obs, policy.normalize_reward',
+            )
+        for name, part in self._parts():
+            part.load_state_dict(_of_part(name, saved))
+        if running is not None and self._reward is not None:
+            self._reward.running = running
+
+    def absorb(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+        """Adds what came between two answers of ``state_dict``, of this one or of another."""
+        for name, part in self._parts():
+            part.absorb(_of_part(name, before['normalizer']), _of_part(name, after['normalizer']))
+
+    def _parts(self) -> Iterable[tuple[str, ObsNormalizer | RewardNormalizer]]:
+        if self._obs is not None:
+            yield 'obs', self._obs
+        if self._reward is not None:
+            yield 'reward', self._reward
+
+
+def _of_part(name: str, state: Mapping[str, Any]) -> dict[str, Any]:
+    start = f'{name}.'
+    return {key.removeprefix(start): value for key, value in state.items() if key.startswith(start)}
+
+
+def _discount_factor(cfg: Mapping[str, Any]) -> float:
+    """Returns the weight of the next reward, wherever a policy has its option."""
+    for section in (cfg, cfg['collect']):
+        if 'discount_factor' in section:
+            return float(section['discount_factor'])
+    return 0.99
+
+
+def _real(block: Batch) -> BoolArray:
+    """Returns which rows of a block are no padding, [T, N]."""
+    if 'mask' in block:
+        return np.asarray(block['mask'])
+    return np.ones(np.shape(block['action'])[:2], bool)

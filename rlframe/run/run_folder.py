@@ -1,0 +1,221 @@
+"""The run folder: where an experiment leaves everything that tells its story. One process at a time writes to it."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+import socket
+import stat
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import IO
+
+from rlframe.errors import (
+    ExperimentDirError,
+    ExperimentExistsError,
+    ExperimentLockedError,
+    UnsafeCheckpointError,
+)
+from rlframe.safety.private_file import private_opener
+from rlframe.safety.secrets import Secrets
+
+LOCK = '.lock'
+"""File of a run folder that the process that writes there holds locked."""
+LOG = 'log.txt'
+"""File of a run folder that rlframe's log is written to."""
+
+
+SAID = 300
+"""Characters of a lock that are shown."""
+
+
+def check_writable(folder: Path) -> None:
+    """Makes sure that a folder exists and that files can be made in it, by making one.
+
+    Raises:
+        ExperimentDirError: With the system's reason, and who asks.
+    """
+    try:
+        os.rmdir(tempfile.mkdtemp(prefix='.rlframe-', dir=folder))
+    except OSError as error:
+        raise _unusable('cannot write here', folder, error) from error
+
+
+def lock(folder: Path) -> Callable[[], None]:
+    """Takes the run folder for this process, until the function that is returned is called or the process ends.
+
+    The lock is the kernel's (flock), so a process that died holds none; where the system has no flock, nothing is locked.
+
+    Raises:
+        ExperimentLockedError: With process, host and time of who has it.
+    """
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return lambda: None
+    path = folder / LOCK
+    while True:
+        try:
+            file = _opened(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        except OSError as error:
+            raise _unusable('cannot write here', folder, error) from error
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = _said(file) or 'an unknown process'
+            file.close()
+            raise ExperimentLockedError(
+                f'the run folder is in use: {holder}',
+                where=str(folder),
+                remedy='Wait for that process, or end it.',
+            ) from error
+        if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
+            break
+        file.close()  # its last holder deleted it meanwhile
+    file.truncate(0)
+    since = datetime.now().astimezone().isoformat(timespec='seconds')
+    file.write(json.dumps({'pid': os.getpid(), 'host': socket.gethostname(), 'since': since}))
+    file.flush()
+
+    def release() -> None:
+        if not file.closed:
+            path.unlink(missing_ok=True)
+            file.close()
+
+    return release
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Locks the run folder for this process while the block runs; raises like ``lock``."""
+    release = lock(folder)
+    try:
+        yield
+    finally:
+        release()
+
+
+def last_holder(folder: Path) -> str:
+    """Returns process, host and time of the current lock holder, or of one that died; empty after an orderly release."""
+    try:
+        with _opened(folder / LOCK, os.O_RDONLY) as file:
+            return _said(file)
+    except OSError:
+        return ''
+
+
+def _opened(path: Path, flags: int) -> IO[str]:
+    """Opens a regular file; a link is not followed, as the folder may be somebody else's, and a pipe is not waited for."""
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, 'this is no regular file', str(path))
+    return os.fdopen(descriptor, 'r' if flags == os.O_RDONLY else 'a+', encoding='utf-8', errors='replace')
+
+
+def _said(file: IO[str]) -> str:
+    """Returns what a lock says, as a short text that a terminal can show."""
+    file.seek(0)
+    return ''.join(letter if letter.isprintable() else ' ' for letter in file.read(SAID)).strip()
+
+
+def new_folder(name: str, seed: int) -> Path:
+    """Makes ``<name>_seed<seed>`` in the working directory, with a number behind it where it exists already."""
+    return free_folder(Path(f'{name}_seed{seed}'))
+
+
+def free_folder(base: Path) -> Path:
+    """Makes a folder, with a number behind its name where it exists already."""
+    number = 0
+    while True:
+        folder = base.with_name(f'{base.name}_{number}' if number else base.name).absolute()
+        try:
+            _make(folder)
+            return folder
+        except FileExistsError:
+            number += 1
+
+
+def named_folder(name: str) -> Path:
+    """Makes the folder that a user asked for by name.
+
+    Raises:
+        ExperimentExistsError: If it exists; the ways out are named.
+    """
+    folder = Path(name).absolute()
+    try:
+        _make(folder)
+    except FileExistsError as error:
+        raise ExperimentExistsError(
+            'the run folder exists already',
+            where=str(folder),
+            remedy='Go on with it by --resume, choose another --exp-name, or leave that out (a free name is found).',
+        ) from error
+    return folder
+
+
+def check_links(folder: Path, is_own: bool = False) -> None:
+    """Checks that everything written to a run folder stays in it.
+
+    Args:
+        folder: The run folder.
+        is_own: Whether this user made the run: then links to folders, on another disk for example, may stay. Links to files
+            may not, as anybody can put them beside a checkpoint of this user.
+
+    Raises:
+        UnsafeCheckpointError: If a symbolic link in it leads elsewhere.
+    """
+    inside = os.path.realpath(folder)
+    for place, folders, files in os.walk(folder):
+        for entry in (Path(place, name) for name in (*folders, *files)):
+            target = os.path.realpath(entry)
+            leads_out = entry.is_symlink() and os.path.commonpath([inside, target]) != inside
+            if leads_out and not (is_own and os.path.isdir(target)):
+                raise UnsafeCheckpointError(
+                    f'this link leads out of the run folder, to {target}, and you may not have put it there',
+                    where=str(entry),
+                    remedy='Delete the link.',
+                )
+
+
+def _make(folder: Path) -> None:
+    try:
+        os.mkdir(folder)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        raise _unusable('cannot make the run folder', folder, error) from error
+
+
+def _unusable(what: str, folder: Path, error: OSError) -> ExperimentDirError:
+    return ExperimentDirError(
+        f'{what}: {error.strerror}', where=str(folder), remedy=f'You are user {os.getuid()}.'
+    )
+
+
+class _Formatter(logging.Formatter):
+    """Removes secrets from records, including tracebacks."""
+
+    def __init__(self, secrets: Secrets) -> None:
+        super().__init__('%(asctime)s %(levelname)s %(name)s: %(message)s')
+        self._secrets = secrets
+
+    def format(self, record: logging.LogRecord) -> str:
+        return self._secrets.scrub(super().format(record))
+
+
+def log_to_file(folder: Path, secrets: Secrets | None = None) -> logging.Handler:
+    """Sends rlframe's log, without secrets, to ``log.txt`` of a run folder, until the returned handler is removed."""
+    os.close(private_opener(str(folder / LOG), os.O_WRONLY | os.O_CREAT))
+    handler = logging.FileHandler(folder / LOG, encoding='utf-8')
+    handler.setFormatter(_Formatter(secrets or Secrets()))
+    logger = logging.getLogger('rlframe')
+    logger.addHandler(handler)
+    if logger.level == logging.NOTSET:
+        logger.setLevel(logging.INFO)
+    return handler

@@ -1,0 +1,316 @@
+"""Serial evaluators: the contract, when to evaluate, what is best, when to stop; and the monitor that counts fairly."""
+
+from __future__ import annotations
+
+import logging
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from easydict import EasyDict
+
+from rlframe.backend.ray.actors.options import EVALUATOR_OPTIONS
+from rlframe.data.timestep import Array, IntArray
+from rlframe.run.metrics import ScalarWriter
+from rlframe.utils.field import Configurable, Field
+from rlframe.utils.schema import INT, NUMBER, Kind, check_state
+from rlframe.utils.seed import EVALUATE
+from rlframe.worker.collector.episode_log import episode_quota
+from rlframe.worker.collector.resettable import Resettable
+
+SaveCheckpoint = Callable[[str], Any]
+
+
+SCORE = Kind(
+    'a number, or the result of a metric: a dict or None',
+    lambda value: NUMBER.fits(value) or value is None or isinstance(value, Mapping),
+)
+
+
+class EvalResult(NamedTuple):
+    """The answer to one ``submit``."""
+
+    stop: bool
+    """Whether the policy is good enough to stop training."""
+    info: dict[str, Any]
+    """One value per episode under each name, ``eval_episode_return`` first."""
+    train_iter: int
+    envstep: int
+    score: Any = np.nan
+    """What was compared: the mean return."""
+    is_best: bool = False
+    """Whether it was better than every score before it."""
+
+
+class ISerialEvaluator(Configurable, Resettable):
+    """Measures a policy now and then, keeps the best score and says when it is good enough.
+
+    ``submit`` and ``poll`` are ``eval`` in two halves, for evaluators that answer later; here the answer is there at once.
+    One that answers later says so by ``answers_later``, and measures the policy as it was when it was asked.
+
+    Args:
+        cfg: Options of the evaluator.
+        env: What the policy is measured on; may be given later by ``reset_env``.
+        policy: Eval face of a policy; may be given later by ``reset_policy``.
+        tb_logger: Where metrics go; nowhere if not given. It stays the caller's to close.
+        exp_name: Name of the experiment, for the log.
+        instance_name: Name of this evaluator, for the log.
+        seed: Seed of the experiment.
+        purpose: What the episodes are for; episodes of another purpose have other seeds.
+    """
+
+    policy_face = 'eval_mode'
+    config: dict[str, Any] = dict(
+        eval_freq=Field(
+            1000, range='[1, inf)', unit='train iterations', doc='between two evaluations', may_change=True
+        ),
+        n_episode=Field(
+            None,
+            type=int,
+            range='[1, inf)',
+            unit='episodes',
+            doc='of one evaluation; set by env.n_evaluator_episode',
+            may_change=True,
+        ),
+        stop_value=Field(
+            None,
+            type=float,
+            unit="return in the env's own unit",
+            doc='mean that ends training; set by env.stop_value',
+            may_change=True,
+        ),
+        **EVALUATOR_OPTIONS,
+    )
+
+    worst: Any = -np.inf
+    """What every score is better than."""
+    answers_later = False
+    """Whether an answer may come out of ``poll`` when the policy has been trained further."""
+    scores_returns = True
+    """Whether scores are mean returns of episodes, as an env's reward threshold is."""
+
+    def __init__(
+        self,
+        cfg: EasyDict | Mapping[str, Any] | None,
+        env: Any = None,
+        policy: Any = None,
+        tb_logger: ScalarWriter | None = None,
+        exp_name: str = 'default_experiment',
+        instance_name: str = 'evaluator',
+        *,
+        seed: int = 0,
+        purpose: str = EVALUATE,
+    ) -> None:
+        self._cfg = self.resolve_config(cfg)
+        self._tb_logger, self._exp_name, self._instance_name = tb_logger, exp_name, instance_name
+        self._seed, self._purpose = seed, purpose
+        self._eval_freq: int = self._cfg.eval_freq
+        self.stop_value: Any = self._cfg.stop_value
+        """Mean return that ends training, or None."""
+        self._logger = logging.getLogger(f'rlframe.{instance_name}')
+        self._env: Any = None
+        self._policy: Any = None
+        self.last_eval_iter = -1
+        """Train iteration at which an evaluation was due last; -1 before the first."""
+        self._results: list[EvalResult] = []
+        self.on_step: Callable[[], None] | None = None
+        """Called after each step of the envs; what it raises gives the evaluation up."""
+        self.best: Any = self.worst
+        """Highest mean so far."""
+        self.latest: Any = np.nan
+        """Mean of the last evaluation."""
+        if env is not None:
+            self.reset_env(env)
+        if policy is not None:
+            self.reset_policy(policy)
+
+    def should_eval(self, train_iter: int) -> bool:
+        """Whether an evaluation is due at this iteration: the first time, then every ``eval_freq`` iterations."""
+        if train_iter == self.last_eval_iter:
+            return False
+        if train_iter != 0 and train_iter - max(self.last_eval_iter, 0) < self._eval_freq:
+            return False
+        self.last_eval_iter = train_iter
+        return True
+
+    def reached(self, score: Any) -> bool:
+        """Whether a score is as good as ``stop_value``."""
+        return self.stop_value is not None and bool(score >= self.stop_value)
+
+    @abstractmethod
+    def eval(  # the name is DI-engine's; no code is evaluated
+        self,
+        save_ckpt_fn: SaveCheckpoint | None = None,
+        train_iter: int = -1,
+        envstep: int = -1,
+        n_episode: int | None = None,
+    ) -> tuple[bool, dict[str, Any]]:
+        """Measures the policy and returns whether to stop, and what was measured."""
+
+    def submit(
+        self,
+        save_ckpt_fn: SaveCheckpoint | None = None,
+        train_iter: int = -1,
+        envstep: int = -1,
+        n_episode: int | None = None,
+    ) -> None:
+        """Asks for an evaluation; its answer comes out of ``poll``."""
+        before = self.best
+        stop, info = self.eval(save_ckpt_fn, train_iter, envstep, n_episode)
+        is_best = self.best is not before
+        self._results.append(EvalResult(stop, info, train_iter, envstep, self.score, is_best))
+
+    def poll(self) -> list[EvalResult]:
+        """Returns the answers that have come in, in the order in which they were asked for."""
+        results, self._results = self._results, []
+        return results
+
+    def wait(self) -> None:
+        """Waits until ``poll`` has the answer to everything that was asked."""
+
+    @property
+    def pending(self) -> int:
+        """Evaluations that were asked for and have no answer yet."""
+        return 0
+
+    @property
+    def score(self) -> float:
+        """The last score as one number of which more is better; NaN where there is none."""
+        return float(self.latest)
+
+    def describe(self, score: Any) -> str:
+        """Returns a score in words, empty where there is none."""
+        return f'{score:.1f}' if np.isfinite(score) else ''
+
+    def status(self) -> str:
+        """Returns the progress of a running evaluation for a live display; empty if none is running."""
+        return ''
+
+    def summary(self) -> dict[str, float]:
+        """Returns the last and the best score by the names that they have in a pipeline's results."""
+        return {'eval/mean_reward': self.latest, 'eval/best_mean_reward': self.best}
+
+    @abstractmethod
+    def close(self) -> None:
+        """Closes the env; may be called twice."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns when the last evaluation was, and the best score."""
+        return {
+            'last_eval_iter': self.last_eval_iter,
+            'best': float(self.best),
+            'latest': float(self.latest),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from ``state_dict()``."""
+        score = NUMBER if NUMBER.fits(self.worst) else SCORE
+        check_state(state, {'last_eval_iter': INT, 'best': score, 'latest': score})
+        self.last_eval_iter, self.best, self.latest = state['last_eval_iter'], state['best'], state['latest']
+
+
+class VectorEvalMonitor:
+    """Collects the results of ``n_episode`` episodes in ``env_num`` envs without favouring short ones.
+
+    Each env has a quota fixed beforehand, ``n_episode // env_num`` or one more, and its *first* so many episodes count.
+
+    Args:
+        env_num: Number of envs, N.
+        n_episode: Episodes to count; with fewer than N the last envs have a quota of 0.
+    """
+
+    def __init__(self, env_num: int, n_episode: int) -> None:
+        self._quota = episode_quota(env_num, n_episode)
+        self._reward: list[list[float]] = [[] for _ in range(env_num)]
+        self._info: list[list[Mapping[str, Any]]] = [[] for _ in range(env_num)]
+        self._video: list[list[list[Array]]] = [[[]] for _ in range(env_num)]
+
+    def is_finished(self) -> bool:
+        """Whether every env has done its share."""
+        return all(len(got) >= quota for got, quota in zip(self._reward, self._quota, strict=True))
+
+    def unfinished(self) -> IntArray:
+        """Returns the envs that still owe an episode, [n]."""
+        return np.flatnonzero(
+            [len(got) < quota for got, quota in zip(self._reward, self._quota, strict=True)]
+        )
+
+    def _owes(self, env_id: int, have: list[Any]) -> bool:
+        return len(have) < self._quota[env_id]
+
+    def update_info(self, env_id: int, info: Mapping[str, Any]) -> None:
+        """Notes what an env said of an episode that ended."""
+        if self._owes(env_id, self._info[env_id]):
+            self._info[env_id].append({name: _plain(value) for name, value in info.items()})
+
+    def update_reward(self, env_id: int, reward: Any) -> None:
+        """Notes the return of an episode that ended; one beyond the quota is not counted."""
+        if self._owes(env_id, self._reward[env_id]):
+            self._reward[env_id].append(float(_plain(reward)))
+            self._video[env_id].append([])
+
+    def update_video(self, imgs: Mapping[int, Array]) -> None:
+        """Adds a picture, uint8 [H, W, C] or [C, H, W], to the running episode of each given env."""
+        for env_id, image in imgs.items():
+            if self._owes(env_id, self._reward[env_id]):
+                first = image if image.shape[0] in (1, 3) else np.moveaxis(image, -1, 0)
+                self._video[env_id][len(self._reward[env_id])].append(first)
+
+    def get_video(self) -> Array:
+        """Returns the clips of the worst, median and best episodes, uint8 [1 to 4, T, C, H, W].
+
+        Shorter clips end with their last picture repeated. Up to three clips where there are so few, else 4: the two
+        episodes around the median among them.
+        """
+        clips = [
+            (r, clip)
+            for got, own in zip(self._reward, self._video, strict=True)
+            for r, clip in zip(got, own, strict=False)
+        ]
+        clips = sorted((entry for entry in clips if entry[1]), key=lambda entry: entry[0])
+        if not clips:
+            raise ValueError('no pictures were given to update_video')
+        count = len(clips)
+        chosen = range(count) if count <= 4 else (0, (count - 1) // 2, count // 2, count - 1)
+        if count > 4 and count % 2:
+            chosen = (0, count // 2 - 1, count // 2, count - 1)
+        longest = max(len(clips[i][1]) for i in chosen)
+        return np.stack(
+            [np.stack(clips[i][1] + [clips[i][1][-1]] * (longest - len(clips[i][1]))) for i in chosen]
+        )
+
+    def get_episode_return(self) -> list[float]:
+        """Returns the counted returns in env order."""
+        return [reward for got in self._reward for reward in got]
+
+    def get_latest_reward(self, env_id: int) -> float:
+        """Returns the return of the last counted episode of an env."""
+        if not self._reward[env_id]:
+            raise ValueError(f'env {env_id} has finished no episode')
+        return self._reward[env_id][-1]
+
+    def get_current_episode(self) -> int:
+        """Returns how many episodes were counted."""
+        return sum(len(got) for got in self._reward)
+
+    def get_episode_info(self) -> dict[str, Any] | None:
+        """Returns what all episodes said, a list per name and ``<name>_mean`` of numbers; None if they said nothing."""
+        infos = [info for got in self._info for info in got]
+        names = [name for name in (infos[0] if infos else {}) if all(name in info for info in infos)]
+        if not names:
+            return None
+        gathered: dict[str, Any] = {name: [info[name] for info in infos] for name in names}
+        for name in names:
+            if all(isinstance(value, int | float) for value in gathered[name]):
+                gathered[f'{name}_mean'] = float(np.mean(gathered[name]))
+        return gathered
+
+
+def _plain(value: Any) -> Any:
+    """Turns an array or tensor into a number or a list."""
+    if hasattr(value, 'tolist'):
+        value = value.tolist()
+        while isinstance(value, list) and len(value) == 1:
+            value = value[0]
+    return value

@@ -1,0 +1,231 @@
+"""MetricSerialEvaluator: scores a policy on labelled data instead of in an env."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterator, Mapping
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlframe.data.dataset import DATA_FORMS, DataSource, check_source, open_data
+from rlframe.data.dataset_check import check_batch
+from rlframe.data.timestep import EnvSpec
+from rlframe.errors import ConfigError
+from rlframe.registry import SERIAL_EVALUATOR_REGISTRY
+from rlframe.run.metrics import write_record
+from rlframe.utils.field import Field
+from rlframe.utils.seed import preserved_rng
+from rlframe.worker.evaluator.base_serial_evaluator import ISerialEvaluator, SaveCheckpoint
+from rlframe.worker.evaluator.metric import IMetric, action_metric
+
+DATA = 'policy.eval.evaluator.data'
+
+
+class RecordedActions:
+    """Recorded observations of an env with the actions that were taken, a batch at a time, every time in the same order.
+
+    Args:
+        source: The data.
+        spec: Spaces of the env.
+        batch_size: Rows of a batch.
+
+    Raises:
+        ConfigError: When they are gone through, if there are none, or they are not of that env.
+    """
+
+    def __init__(self, source: DataSource, spec: EnvSpec, batch_size: int) -> None:
+        self._source, self._spec, self._batch_size = source, spec, batch_size
+
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        count = 0
+        for batch in self._source.batches(self._batch_size, np.random.default_rng(0)):
+            if not count:
+                check_batch(batch, self._spec, DATA)
+            count += len(batch)
+            yield batch['obs'], batch['action']
+        if not count:
+            raise ConfigError(
+                'there is not a single row in the data',
+                where=DATA,
+                remedy='What can be gone through only once, such as a generator, is empty at the second evaluation.',
+            )
+
+    def close(self) -> None:
+        """Closes the data."""
+        self._source.close()
+
+
+class ScoredData(NamedTuple):
+    """What the evaluator takes for its env: data, and how answers to them are scored."""
+
+    loader: Any
+    """Iterable of ``(inputs, label)``."""
+    metric: IMetric
+
+    def close(self) -> None:
+        """Closes the data."""
+        self.loader.close()
+
+
+@SERIAL_EVALUATOR_REGISTRY.register('metric')
+class MetricSerialEvaluator(ISerialEvaluator):
+    """Lets a policy answer labelled data and scores its answers.
+
+    The env is a pair of a loader, any iterable of ``(inputs, label)``, and an ``IMetric``. In a training run the option
+    ``data`` names held-out records of what was done in the env: the policy is scored by the share of actions that it has in
+    common with them (``accuracy``), or by the mean squared distance of continuous ones (``mse``).
+
+    ``best`` and ``latest`` are scores, ``best`` is None at first. A score is better than the best one where ``gt`` says so and does not say so of the
+    two exchanged.
+    """
+
+    config = dict(
+        eval_freq=50,
+        n_episode=Field(
+            None,
+            type=int,
+            range='[1, inf)',
+            unit='episodes',
+            doc='has no effect: all data of the loader are used',
+        ),
+        stop_value=Field(
+            None,
+            type=object,
+            doc='score that ends training, such as an accuracy of 0.99; None: nothing',
+            may_change=True,
+        ),
+        data=Field(
+            None,
+            type=object,
+            doc=f'held-out records to score by: {DATA_FORMS}',
+            may_change=True,
+            reaches='code',
+        ),
+        batch_size=Field(1024, range='[1, inf)', unit='rows', doc='answered at a time', may_change=True),
+    )
+    worst = None
+    scores_returns = False
+
+    @classmethod
+    def open_data(cls, cfg: Mapping[str, Any], spec: EnvSpec) -> ScoredData:
+        """Returns what the section of a config has the policy of an env scored on.
+
+        Raises:
+            ConfigError: If there are no such data, or they are not of the env.
+        """
+        source = open_data(cfg['data'], DATA)
+        check_source(source, spec, DATA)
+        return ScoredData(RecordedActions(source, spec, cfg['batch_size']), action_metric(spec.action_space))
+
+    def reset_env(self, _env: Any = None) -> None:
+        """Takes over other data.
+
+        Args:
+            _env: A loader and an ``IMetric``.
+
+        Raises:
+            TypeError: If it is something else.
+        """
+        if _env is None:
+            return
+        is_pair = isinstance(_env, list | tuple) and len(_env) == 2
+        if not is_pair or not all(hasattr(_env[1], name) for name in ('eval', 'reduce_mean', 'gt')):
+            raise TypeError(f'the evaluator "metric" takes a pair (loader, IMetric), got {_env!r}')
+        self._env = _env
+
+    def eval(  # the name is DI-engine's; no code is evaluated
+        self,
+        save_ckpt_fn: SaveCheckpoint | None = None,
+        train_iter: int = -1,
+        envstep: int = -1,
+        n_episode: int | None = None,
+    ) -> tuple[bool, dict[str, Any]]:
+        """Scores the policy.
+
+        Args:
+            save_ckpt_fn: Called with ``'ckpt_best.pth.tar'`` when the score is better than ever before.
+            train_iter: Train iterations so far.
+            envstep: Env steps so far.
+            n_episode: Has no effect.
+
+        Returns:
+            Whether the score reached ``stop_value`` (never before training began), and the score.
+
+        Raises:
+            ValueError: If there are no data, no policy, or nothing comes from the loader.
+        """
+        if self._env is None or self._policy is None:
+            raise ValueError('eval needs a policy and a pair (loader, IMetric)')
+        metric: IMetric = self._env[1]
+        start = perf_counter()
+        with preserved_rng():
+            score, count = self._score(*self._env)
+        self._report(score, count, perf_counter() - start, train_iter, envstep)
+        self.latest = score
+        if self.best is None or (metric.gt(score, self.best) and not metric.gt(self.best, score)):
+            self.best = score
+            if save_ckpt_fn is not None:
+                save_ckpt_fn('ckpt_best.pth.tar')
+        return self.reached(score) and train_iter > 0, dict(score)
+
+    def reached(self, score: Any) -> bool:
+        return None not in (score, self.stop_value) and bool(self._env[1].gt(score, self.stop_value))
+
+    def _score(self, loader: Any, metric: IMetric) -> tuple[dict[str, float], int]:
+        """Returns the mean score and how many data it is of."""
+        self._policy.reset(None)
+        scores, count = [], 0
+        for inputs, label in loader:
+            scores.append(metric.eval(self._policy.forward(inputs, np.arange(len(inputs))), label))
+            count += len(inputs)
+            if self.on_step is not None:
+                self.on_step()
+        if not scores:
+            raise ValueError('the loader of the evaluator "metric" yields nothing')
+        mean = metric.reduce_mean(scores)
+        return {name: float(value) for name, value in mean.items()}, count
+
+    def _report(
+        self, score: Mapping[str, float], count: int, seconds: float, train_iter: int, envstep: int
+    ) -> None:
+        values = {f'eval/{name}': value for name, value in score.items()}
+        more = {'eval/data_length': float(count), 'time/eval_seconds': seconds}
+        write_record(self._tb_logger, values | more, envstep, train_iter=train_iter)
+        self._logger.info(
+            'evaluation at train_iter %d: %s over %d data (%.1f s)',
+            train_iter,
+            self.describe(score),
+            count,
+            seconds,
+        )
+
+    @property
+    def score(self) -> float:
+        return self._env[1].number(self.latest) if isinstance(self.latest, Mapping) else math.nan
+
+    def describe(self, score: Any) -> str:
+        if not isinstance(score, Mapping):
+            return ''
+        return ', '.join(f'{name} {value:.4g}' for name, value in score.items())
+
+    def summary(self) -> dict[str, float]:
+        kinds = {'eval/': self.latest, 'eval/best_': self.best}
+        return {
+            start + name: value
+            for start, score in kinds.items()
+            if isinstance(score, Mapping)
+            for name, value in score.items()
+        }
+
+    def close(self) -> None:
+        """Does nothing: the loader stays its maker's to close."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            'last_eval_iter': self.last_eval_iter,
+            'best': copy.deepcopy(self.best),
+            'latest': copy.deepcopy(self.latest),
+        }

@@ -1,0 +1,264 @@
+"""InteractionSerialEvaluator: lets a policy play whole episodes and averages their returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from rlframe.data.timestep import IntArray
+from rlframe.errors import EnvContractError, MissingDependencyError, named_during
+from rlframe.registry import SERIAL_EVALUATOR_REGISTRY
+from rlframe.run.metrics import write_record
+from rlframe.utils.field import Field
+from rlframe.utils.seed import env_seed, preserved_rng
+from rlframe.worker.collector.episode_limit import EpisodeLimit
+from rlframe.worker.collector.episode_log import EpisodeLog
+from rlframe.worker.collector.rollout import Rollout, Step
+from rlframe.worker.evaluator.base_serial_evaluator import ISerialEvaluator, SaveCheckpoint
+from rlframe.worker.evaluator.evaluated_episodes import EvaluatedEpisodes
+
+
+@SERIAL_EVALUATOR_REGISTRY.register('interaction')
+class InteractionSerialEvaluator(ISerialEvaluator):
+    """Plays ``n_episode`` episodes, an equal share in each env, and averages their returns.
+
+    Episode k of every evaluation begins with the seed f(seed, k), whatever was trained before, so that evaluations are
+    comparable, repeat no episode and leave the randomness of training alone.
+    """
+
+    config = dict(
+        render=dict(
+            render_freq=Field(
+                -1,
+                range='[-1, inf)',
+                unit='in units of mode',
+                doc='between evaluations that are filmed; -1: none',
+                may_change=True,
+                reaches='process',  # it may start ffmpeg
+            ),
+            mode=Field(
+                'train_iter',
+                doc='what render_freq counts',
+                choices=('train_iter', 'envstep'),
+                may_change=True,
+            ),
+        ),
+        figure_path=Field(
+            None,
+            type=str,
+            doc='folder for a plot of the returns of each evaluation',
+            may_change=True,
+            reaches='file',
+        ),
+        max_episode_len=Field(
+            None,
+            type=(int, type(None)),
+            range='[1, inf)',
+            unit='env steps',
+            doc='longest episode; a longer one is cut and counts with its return so far. None: 27,000 if the env has no time limit',
+            may_change=True,
+        ),
+        max_env_step=Field(
+            None,
+            type=(int, type(None)),
+            range='[1, inf)',
+            unit='env steps',
+            doc='budget of one evaluation, over all envs; running episodes then count with their return so far. None: no limit',
+            may_change=True,
+        ),
+        max_abnormal=Field(
+            100,
+            range='[0, inf)',
+            unit='episodes',
+            doc="thrown away for info['abnormal'] in one evaluation; more is an error",
+            may_change=True,
+        ),
+    )
+
+    _running: EvaluatedEpisodes | None = None
+    _warned = False
+
+    def reset_env(self, _env: Any = None) -> None:
+        if _env is not None:
+            self._env = _env
+        self._last_render = -np.inf
+
+    def eval(  # the name is DI-engine's; no code is evaluated
+        self,
+        save_ckpt_fn: SaveCheckpoint | None = None,
+        train_iter: int = -1,
+        envstep: int = -1,
+        n_episode: int | None = None,
+        force_render: bool = False,
+        policy_kwargs: Mapping[str, Any] | None = None,
+    ) -> tuple[bool, dict[str, Any]]:
+        """Measures the policy.
+
+        Args:
+            save_ckpt_fn: Called with ``'ckpt_best.pth.tar'`` when the mean return is higher than ever before.
+            train_iter: Train iterations so far.
+            envstep: Env steps so far.
+            n_episode: Episodes to play; as configured where not given.
+            force_render: Whether to film this evaluation even if none is due.
+            policy_kwargs: Arguments of the policy's ``forward``.
+
+        Returns:
+            Whether the mean reached ``stop_value`` (never before training began), and the values of every episode:
+            ``eval_episode_return``, ``eval_episode_len``, ``eval_episode_cut`` (whether a limit ended it) and what the envs
+            gave as ``info['episode_info']``.
+
+        Raises:
+            ValueError: If the number of episodes is not known.
+            EnvContractError: If too many are abnormal.
+        """
+        episodes = n_episode if n_episode is not None else self._cfg.n_episode
+        if self._env is None or self._policy is None or not episodes:
+            raise ValueError('eval needs an env, a policy and n_episode')
+        render = force_render or self._should_render(train_iter, envstep)
+        start = perf_counter()
+        with preserved_rng(), named_during('evaluation'):
+            try:
+                played = self._play(int(episodes), render, dict(policy_kwargs or {}))
+            finally:
+                self._running = None
+        info = played.result()
+        returns = info['eval_episode_return']
+        self._report(info, perf_counter() - start, train_iter, envstep)
+        self._warn_once(played.warning())
+        if render and self._tb_logger is not None and hasattr(self._tb_logger, 'add_video'):
+            self._tb_logger.add_video('eval/video', played.monitor.get_video(), envstep)
+        if self._cfg.figure_path:
+            self._draw(returns, envstep)
+        self.latest = float(np.mean(returns))
+        if self.latest > self.best:
+            self.best = self.latest
+            if save_ckpt_fn is not None:
+                save_ckpt_fn('ckpt_best.pth.tar')
+        return self.reached(self.latest) and train_iter > 0, info
+
+    def _play(self, episodes: int, render: bool, settings: dict[str, Any]) -> EvaluatedEpisodes:
+        env = self._env
+        env.launch()
+        self._begun = np.zeros(env.env_num, np.int64)  # episodes begun in each env, [N]
+        limit = EpisodeLimit(env.spec, env.env_num, self._cfg.max_episode_len, self._cfg.max_env_step)
+        self._running = played = EvaluatedEpisodes(env.env_num, episodes, limit, env.can_begin_anew)
+        rollout, log = Rollout(env, self._policy, self._seeds, limit), EpisodeLog(env.env_num)
+        self._begin_all(log, limit)
+        abnormal = 0
+        while not played.is_over:
+            if not len(played.counted):
+                self._begin_all(log, limit)
+                played.begin_anew()
+            counted = played.counted
+            acting = np.intersect1d(env.ready, counted, assume_unique=True) if env.can_hold else None
+            if render:
+                shown = counted if acting is None else acting
+                played.monitor.update_video({int(i): env.render(int(i)) for i in shown})
+            step = rollout.step(acting if acting is None or len(acting) < env.env_num else None, **settings)
+            if self.on_step is not None:
+                self.on_step()
+            abnormal += len(step.abnormal)
+            played.count(log.update(self._judged(step)))
+            if abnormal > self._cfg.max_abnormal:
+                raise EnvContractError(
+                    f'{abnormal} episodes of one evaluation were declared abnormal by their env',
+                    where='policy.eval.evaluator.max_abnormal',
+                )
+        return played
+
+    def _begin_all(self, log: EpisodeLog, limit: EpisodeLimit) -> None:
+        """Begins a new episode in every env."""
+        every = np.arange(self._env.env_num)
+        self._env.reset(seed=self._seeds(every))
+        self._policy.reset(None)
+        log.forget(every)
+        limit.begin()
+
+    def _judged(self, step: Step) -> Step:
+        """Returns a step with the rewards that count, and with what is to be told of episodes that ended."""
+        return step
+
+    def _seeds(self, env_id: IntArray) -> list[int | None]:
+        """Returns the seeds of the next episodes of these envs: episode k in all is the k-th of the fixed list."""
+        self._begun[env_id] += 1
+        number = (self._begun[env_id] - 1) * len(self._begun) + env_id
+        return [env_seed(self._seed, 0, int(k), self._purpose) for k in number]
+
+    def status(self) -> str:
+        return f'evaluating: {self._running.progress()}' if self._running is not None else ''
+
+    def _warn_once(self, warning: str) -> None:
+        """Logs the first warning about limits; later evaluations only log the number of cut episodes."""
+        if warning and not self._warned:
+            self._warned = True
+            self._logger.warning('%s', warning)
+
+    def _should_render(self, train_iter: int, envstep: int) -> bool:
+        freq, mode = self._cfg.render.render_freq, self._cfg.render.mode
+        now = train_iter if mode == 'train_iter' else envstep
+        if freq < 0 or now - self._last_render < freq:
+            return False
+        self._last_render = now
+        return True
+
+    def _report(self, info: Mapping[str, Any], seconds: float, train_iter: int, envstep: int) -> None:
+        returns = np.array(info['eval_episode_return'])
+        values = {
+            'eval/mean_reward': returns.mean(),
+            'eval/std_reward': returns.std(),
+            'eval/min_reward': returns.min(),
+            'eval/max_reward': returns.max(),
+            'eval/mean_ep_length': float(np.mean(info['eval_episode_len'])),
+            'eval/episodes': float(len(returns)),
+            'time/eval_seconds': seconds,
+        }
+        if 'is_success_mean' in info:
+            values['eval/success_rate'] = info['is_success_mean']
+        if cut := sum(info['eval_episode_cut']):
+            values['eval/cut_episodes'] = float(cut)
+        values |= self._more_metrics(info)
+        write_record(self._tb_logger, values, envstep, train_iter=train_iter)
+        self._logger.info(
+            'evaluation at envstep %d, train_iter %d: return %.2f +- %.2f over %d episodes%s (%.1f s)',
+            envstep,
+            train_iter,
+            values['eval/mean_reward'],
+            values['eval/std_reward'],
+            len(returns),
+            f', {cut} of them cut' if cut else '',
+            seconds,
+        )
+
+    def _more_metrics(self, info: Mapping[str, Any]) -> dict[str, float]:
+        """Returns what else of an evaluation belongs into a record."""
+        return {}
+
+    def _draw(self, returns: list[float], envstep: int) -> None:
+        try:
+            from matplotlib.figure import Figure
+        except ImportError as error:
+            raise MissingDependencyError(
+                'pictures need matplotlib',
+                where='policy.eval.evaluator.figure_path',
+                remedy='pip install matplotlib',
+            ) from error
+        figure = Figure(figsize=(6, 3), layout='tight')
+        axes = figure.add_subplot(
+            xlabel='episode', ylabel='return', title=f'evaluation at env step {envstep}'
+        )
+        axes.bar(range(len(returns)), returns)
+        axes.axhline(
+            float(np.mean(returns)), color='black', linestyle='--', label=f'mean {np.mean(returns):.1f}'
+        )
+        axes.legend()
+        folder = Path(self._cfg.figure_path)
+        folder.mkdir(parents=True, exist_ok=True)
+        figure.savefig(folder / f'eval_{envstep:09d}.png')
+
+    def close(self) -> None:
+        if self._env is not None:
+            self._env.close()

@@ -1,0 +1,226 @@
+"""Collectors for games of several players: the same two rules for when a call has enough, with a policy for each player."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from rlframe.data.batch import Batch
+from rlframe.data.timestep import Array
+from rlframe.data.trajectory import TrajectoryRecorder
+from rlframe.errors import ConfigError
+from rlframe.registry import SERIAL_COLLECTOR_REGISTRY
+from rlframe.utils.field import Field
+from rlframe.worker.collector.base_serial_collector import SerialCollector
+from rlframe.worker.collector.episode_serial_collector import EpisodeSerialCollector
+from rlframe.worker.collector.rollout import Step
+from rlframe.worker.collector.serial_collector import SampleSerialCollector
+from rlframe.worker.players.joint_policy import JointPolicy, check_flags
+from rlframe.worker.players.player_recorder import PlayerRecorder
+
+Infos = list[list[dict[str, Any]]]
+
+
+class PlayerCollector(SerialCollector):
+    """What a collector of several players adds to one: a policy and a recorder of their own for each."""
+
+    _recorder: Any  # a PlayerRecorder
+
+    config = dict(
+        record=Field(
+            None, type=list, doc='for each player, whether its moves are returned; None: of all players'
+        ),
+    )
+
+    def reset_policy(self, _policy: Any = None) -> None:
+        """Takes over other policies, one for each player, a single one for all or a joint one, or resets the present ones."""
+        if _policy is not None:
+            _policy = _policy if isinstance(_policy, JointPolicy) else JointPolicy(_policy)
+            if self._env is not None:
+                _policy.sit(self._env.spec, self._env.env_num)
+        super().reset_policy(_policy)
+
+    def reset(self, _policy: Any = None, _env: Any = None) -> None:
+        if _policy is not None and _env is not None:
+            self._policy = self._rollout = None  # they need not fit the new envs
+        super().reset(_policy, _env)
+
+    def _begin(self) -> None:
+        if self._env is not None and self._policy is not None:
+            self._policy.sit(self._env.spec, self._env.env_num)
+        super()._begin()
+
+    def _make_recorder(self, env_num: int) -> Any:
+        player_num = self._policy.player_num
+        recorded = check_flags(self._cfg.record, player_num)
+        return PlayerRecorder(env_num, player_num, recorded, self._make_rows, self._mark_episodes)
+
+    def _make_rows(self, player: int, env_num: int) -> TrajectoryRecorder:
+        """Makes what keeps the rows of one player."""
+        with self._facts_of(player):
+            return super()._make_recorder(env_num)
+
+    @contextmanager
+    def _facts_of(self, player: int) -> Iterator[None]:
+        """Asks a player's own policy for facts, not the first one."""
+        joint = self._policy
+        self._policy = joint.policy_of(player)
+        try:
+            yield
+        finally:
+            self._policy = joint
+
+    def _append(
+        self, step: Step, stamp: Array, level_seeds: Array | None, episode_step: Array | None, reserve: int
+    ) -> None:
+        self._recorder.append(self._policy, step, stamp, reserve)
+
+    def _more_metrics(self) -> dict[str, float]:
+        metrics: dict[str, float] = self._recorder.log.metrics()
+        return metrics
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), 'players': self._policy.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._policy.load_state_dict(state.get('players', {}))
+        super().load_state_dict(state)
+
+    def training_data(self, collected: Any) -> Any:
+        """Returns the samples, or episodes, of all recorded players together."""
+        data = [own for own in collected[0] if len(own)]
+        if all(isinstance(own, Batch) for own in data):
+            return Batch.cat(data)
+        return [episode for own in data for episode in own]
+
+
+@SERIAL_COLLECTOR_REGISTRY.register('sample_1v1')
+class BattleSampleSerialCollector(PlayerCollector, SampleSerialCollector):
+    """Collects until there are ``n_sample`` training samples of every recorded player.
+
+    ``policy`` is a list with one collect face for each player, or a single one that plays with itself; with a
+    ``past_selves.snapshot_freq`` in a training run one that also plays against what it was before, see ``PastSelves``. A
+    training sample is a move, from the player's turn to its next one. What is collected beyond ``n_sample``, and moves whose
+    outcome is not known yet, are carried over to the next call.
+    """
+
+    config = dict(
+        past_selves=dict(
+            snapshot_freq=Field(
+                None,
+                type=int,
+                range='[1, inf)',
+                unit='train iterations',
+                doc='between two snapshots of the policy that it plays against; None: it plays with itself only',
+            ),
+            keep=Field(
+                10,
+                range='[1, inf)',
+                unit='snapshots',
+                doc='that are kept, the newest; each is a network in memory',
+            ),
+            newest_share=Field(
+                0.5, range='[0, 1]', doc='share of games in which it plays with itself as it is'
+            ),
+        )
+    )
+
+    def collect(  # type: ignore[override]  # the signature that DI-engine's users know
+        self,
+        n_sample: int | None = None,
+        train_iter: int = 0,
+        drop_extra: bool = True,
+        policy_kwargs: Mapping[str, Any] | None = None,
+        *,
+        random_collect: bool = False,
+        record_random_collect: bool = True,
+    ) -> tuple[list[Any], Infos]:
+        """Collects training samples.
+
+        Args:
+            n_sample: How many of each recorded player; the first policy's ``n_sample`` where not given.
+            train_iter: Train iterations so far; it becomes the column ``collect_iter``.
+            drop_extra: Whether to return exactly ``n_sample`` of each and carry the surplus over, instead of returning all.
+            policy_kwargs: Arguments of the policies' ``forward``, such as ``eps``.
+            random_collect: Whether this call collects at random, before training.
+            record_random_collect: Whether episodes of a random call count in the metrics.
+
+        Returns:
+            For each player its samples, a ``Batch`` [n_sample] in the order in which they were completed (an empty list
+            where it is not recorded), and for each player what is told of each episode that ended: its
+            ``eval_episode_return``, ``eval_episode_len`` and ``result``, which is ``win``, ``draw`` or ``loss``.
+
+        Raises:
+            EpisodeTooLongError: If an env does not end its episode.
+            ValueError: If no number of samples is known, or it is less than 1.
+            ConfigError: If the policies learn on-policy.
+        """
+        if self._policy is not None:
+            self._policy.begin_round(train_iter)
+        samples: Any = super().collect(
+            n_sample, train_iter, drop_extra, random_collect, record_random_collect, policy_kwargs
+        )
+        return samples, self._recorder.take_infos()
+
+    def _collect_block(
+        self, target: int, settings: Mapping[str, Any], stamp: Array, levels: Array | None
+    ) -> Batch:
+        raise ConfigError(
+            'players of a game of turns make different numbers of moves, so that there is no block of equal rows of each env',
+            where='policy.collect.collector.type',
+            got='sample_1v1',
+            expected="'episode_1v1' for a policy that learns on-policy",
+            remedy='Set policy.collect.collector.get_train_sample=True as well, and policy.collect.n_episode.',
+        )
+
+
+@SERIAL_COLLECTOR_REGISTRY.register('episode_1v1')
+class BattleEpisodeSerialCollector(PlayerCollector, EpisodeSerialCollector):
+    """Collects ``n_episode`` whole episodes, an equal share from each env, and returns each player's moves of them.
+
+    ``policy`` is a list with one collect face for each player, or a single one that plays with itself.
+    """
+
+    def collect(  # type: ignore[override]  # episodes of each player
+        self,
+        n_episode: int | None = None,
+        train_iter: int = 0,
+        policy_kwargs: Mapping[str, Any] | None = None,
+        *,
+        random_collect: bool = False,
+        record_random_collect: bool = True,
+    ) -> tuple[list[Any], Infos]:
+        """Collects whole episodes.
+
+        Args:
+            n_episode: How many; the first policy's ``n_episode`` where not given.
+            train_iter: Train iterations so far; it becomes the column ``collect_iter``.
+            policy_kwargs: Arguments of the policies' ``forward``, such as ``eps``.
+            random_collect: Whether this call collects at random, before training.
+            record_random_collect: Whether episodes of a random call count in the metrics.
+
+        Returns:
+            For each player its part of the episodes in the order in which they ended, each with columns [T, ...] whose last
+            row alone is done, or one ``Batch`` of training samples with ``get_train_sample`` (an empty list where it is not
+            recorded), and for each player what is told of each episode, as by ``BattleSampleSerialCollector``.
+
+        Raises:
+            EpisodeTooLongError: If an env does not end its episode.
+            ValueError: If no number of episodes is known, or it is less than 1.
+        """
+        episodes: Any = super().collect(
+            n_episode,
+            train_iter,
+            policy_kwargs,
+            random_collect=random_collect,
+            record_random_collect=record_random_collect,
+        )
+        return episodes, self._recorder.take_infos()
+
+    def _shaped(self, episodes: Any) -> list[Any]:
+        shaped = []
+        for player, own in enumerate(episodes):
+            with self._facts_of(player):
+                shaped.append(super()._shaped(own) if own else [])
+        return shaped

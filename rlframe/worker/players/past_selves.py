@@ -1,0 +1,107 @@
+"""PastSelves: self-play in which some games are played against what the learner was before."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from rlframe.data.timestep import EnvSpec, IntArray
+from rlframe.utils.bit_state import checked_bits
+from rlframe.worker.players.joint_policy import JointPolicy
+
+LEARNER = 0
+"""Who acts in a seat: the learner, or k for snapshot k - 1."""
+
+
+class PastSelves(JointPolicy):
+    """A learner that plays with itself, and in some games against snapshots of itself.
+
+    When a game begins it is drawn who plays: the learner in all seats, or the learner in one, which is drawn, and in each
+    other seat a snapshot, drawn among those there are. Snapshots do not explore, and their moves are in no row. Until the
+    first one is taken, the learner plays with itself. A game under way against a snapshot that a newer one replaces goes on
+    against the newer one.
+
+    Args:
+        learner: Collect face of what is trained.
+        make_opponent: Returns the eval face of another policy of the same kind, to be given weights.
+        snapshot_freq: Train iterations between two snapshots.
+        keep: How many of them are kept, the newest.
+        newest_share: Share of games in which the learner plays with itself.
+        rng: Generator of who plays.
+    """
+
+    def __init__(
+        self,
+        learner: Any,
+        make_opponent: Callable[[], Any],
+        *,
+        snapshot_freq: int,
+        keep: int,
+        newest_share: float,
+        rng: np.random.Generator,
+    ) -> None:
+        super().__init__(learner)
+        self._make_opponent, self._rng = make_opponent, rng
+        self._snapshot_freq, self._keep, self._newest_share = snapshot_freq, keep, newest_share
+        self._taken, self._last_iter = 0, 0  # snapshots so far, and when the last one was taken
+
+    @property
+    def snapshots(self) -> list[Any]:
+        """Eval faces of the snapshots; where there are more than are kept, the oldest one's place is the next one's."""
+        return self._distinct[1:]
+
+    def sit(self, spec: EnvSpec, env_num: int) -> None:
+        super().sit(spec, env_num)
+        self._index = np.arange(1 + self._keep)
+        self.seating = np.full_like(self.seating, LEARNER)
+
+    def given_for(self, player: int) -> int:
+        return LEARNER
+
+    def begin_round(self, train_iter: int) -> None:
+        if train_iter - self._last_iter < self._snapshot_freq:
+            return
+        place = self._taken % self._keep
+        if place == len(self.snapshots):
+            self._distinct.append(self._opponent())
+        self.snapshots[place].load_state_dict(self._distinct[LEARNER].state_dict())
+        self._taken, self._last_iter = self._taken + 1, train_iter
+
+    def _opponent(self) -> Any:
+        """Makes a face that does not look at how the learner is told to explore."""
+        face = self._make_opponent()
+        return face._replace(forward=lambda obs, env_id, **settings: face.forward(obs, env_id))
+
+    def reset(self, env_id: IntArray | None) -> None:
+        super().reset(env_id)
+        if self._env_num:
+            self._draw(np.arange(self._env_num) if env_id is None else env_id)
+
+    def _draw(self, env_id: IntArray) -> None:
+        """Draws who plays the games that begin in these envs, [n]."""
+        count, player_num = len(env_id), self.player_num
+        has_past = (self._rng.random(count) >= self._newest_share) & (self._taken > 0)
+        seat = self._rng.integers(player_num, size=count)
+        players = 1 + self._rng.integers(max(len(self.snapshots), 1), size=(count, player_num))
+        players[np.arange(count), seat] = LEARNER
+        self.seating[env_id] = np.where(has_past[:, None], players, LEARNER)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            'rng': copy.deepcopy(self._rng.bit_generator.state),
+            'seating': self.seating.copy(),
+            'taken': self._taken,
+            'last_iter': self._last_iter,
+            'snapshots': [copy.deepcopy(face.state_dict()) for face in self.snapshots],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._rng.bit_generator.state = copy.deepcopy(checked_bits(state['rng']))
+        self.seating = state['seating'].copy()
+        self._taken, self._last_iter = state['taken'], state['last_iter']
+        self._distinct[1:] = [self._opponent() for _ in state['snapshots']]
+        for face, saved in zip(self.snapshots, state['snapshots'], strict=True):
+            face.load_state_dict(saved)
