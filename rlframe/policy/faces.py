@@ -73,9 +73,19 @@ class CommandMode(NamedTuple):
     get_setting_eval: Callable[[Mapping[str, Any]], dict[str, Any]]
 
 
-def by_env(forward: Forward, spec: EnvSpec) -> Callable[..., Any]:
+class ForwardByEnv(partial[Any]):
+    """A ``forward`` that also takes a dict of observations; see ``forward_by_env``."""
+
+    @property
+    def on_rows(self) -> Forward:
+        """The function that acts on rows, for callers that have rows at every step."""
+        forward: Forward = self.args[0]
+        return forward
+
+
+def by_env(forward: Forward, spec: EnvSpec) -> ForwardByEnv:
     """Returns a ``forward`` that also takes a dict of observations; see ``forward_by_env``."""
-    return partial(forward_by_env, forward, spec)
+    return ForwardByEnv(forward_by_env, forward, spec)
 
 
 def forward_by_env(
