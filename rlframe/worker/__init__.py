@@ -24,7 +24,7 @@ from rlframe.worker.collector import (
     get_serial_collector_cls,
     to_tensor_transitions,
 )
-from rlframe.worker.coordinator import BaseSerialCommander
+from rlframe.worker.coordinator import BaseSerialCommander, create_commander
 from rlframe.worker.learner import (
     BaseLearner,
     LearnerHook,
@@ -71,6 +71,7 @@ __all__ = [
     'add_learner_hook',
     'build_learner_hook_by_cfg',
     'create_buffer',
+    'create_commander',
     'create_learner',
     'create_serial_collector',
     'create_serial_evaluator',
