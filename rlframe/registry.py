@@ -293,6 +293,8 @@ BUFFER_REGISTRY = Registry(
     ),
 )
 """Keeps transitions and hands out random ones."""
+COMMANDER_REGISTRY = Registry('commander', _in('worker.coordinator', base='base_serial_commander'))
+"""Sets what a round of training does."""
 
 REGISTRIES = {
     'env': ENV_REGISTRY,
@@ -304,5 +306,6 @@ REGISTRIES = {
     'learner': LEARNER_REGISTRY,
     'learner_hook': LEARNER_HOOK_REGISTRY,
     'replay_buffer': BUFFER_REGISTRY,
+    'commander': COMMANDER_REGISTRY,
 }
 """All of the above, under the names that a config's ``create_config`` uses."""

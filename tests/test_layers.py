@@ -136,14 +136,14 @@ def test_modules_that_moved_are_found_by_their_old_names() -> None:
     code = (
         'import warnings; warnings.simplefilter("always")\n'
         'with warnings.catch_warnings(record=True) as told:\n'
-        '    from rlframe.utils.checkpoint import load_checkpoint\n'
-        '    import rlframe.utils.checkpoint\n'
+        '    from rlframe.checkpoint import load_checkpoint\n'
+        '    import rlframe.checkpoint\n'
         'import rlframe.checkpoint\n'
         'assert rlframe.checkpoint.load_checkpoint is load_checkpoint\n'
         'print([str(one.message) for one in told], {one.category.__name__ for one in told})'
     )
     done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, cwd=ROOT.parent)
-    told = 'rlframe.utils.checkpoint moved to rlframe.checkpoint: import it from there'
+    told = 'rlframe.checkpoint moved to rlframe.checkpoint: import it from there'
     assert done.stdout == f"[{told!r}] {{'FutureWarning'}}\n", done.stdout + done.stderr
 
 

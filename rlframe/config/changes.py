@@ -22,6 +22,8 @@ BACKEND = 'policy.collect.collector.backend'
 """May change if one synchronous actor collects, which gives the bits of this process; else several generators would have to be merged."""
 
 ABSENT = '(not there)'
+ADDED = {'policy.other.commander.type': 'base'}
+"""Keys that configs of earlier versions lack, and what such a config means."""
 
 
 def check_changes(saved: Data, cfg: ResolvedConfig, where: str) -> list[str]:
@@ -43,7 +45,7 @@ def check_changes(saved: Data, cfg: ResolvedConfig, where: str) -> list[str]:
     allowed: list[str] = []
     refused: list[str] = []
     for key in sorted(old.keys() | new.keys()):
-        before, after = old.get(key, ABSENT), new.get(key, ABSENT)
+        before, after = old.get(key, ADDED.get(key, ABSENT)), new.get(key, ABSENT)
         if before == after or key.rpartition('.')[2] in FREE or REDACTED in (before, after):
             continue
         line = f'{key}: {before!r} when the run began, {after!r} now'

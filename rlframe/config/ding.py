@@ -32,13 +32,19 @@ def is_ding(create_config: Mapping[str, Any]) -> bool:
         return False
     sections = [value for _, value in raw_items(create_config) if isinstance(value, Mapping)]
     names = [name for section in [create_config, *sections] for name in _import_names(section)]
-    is_parallel = any(isinstance(create_config.get(name), Mapping) for name in ding_table.PARALLEL)
-    if is_parallel or any(map(_is_dings, names)):
+    if _is_parallel(create_config) or any(map(_is_dings, names)):
         return True
     env = create_config.get('env')
     kind = env.get('type') if isinstance(env, Mapping) else None
     is_dizoos = isinstance(kind, str) and kind in ding_table.ENVS and kind not in ENV_REGISTRY.names()
     return is_dizoos and not names
+
+
+def _is_parallel(create_config: Mapping[str, Any]) -> bool:
+    """Whether a config has a section of DI-engine's parallel mode."""
+    commander, *others = (create_config.get(name) for name in ding_table.PARALLEL)
+    is_dings = isinstance(commander, Mapping) and commander.get('type') in ding_table.COMMANDERS
+    return is_dings or any(isinstance(other, Mapping) for other in others)
 
 
 def from_ding(

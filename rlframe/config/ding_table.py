@@ -48,7 +48,9 @@ TYPES: dict[str, dict[str, str]] = {
 """Types with another name in rlframe, by section of ``create_config``."""
 
 PARALLEL = ('commander', 'comm_learner', 'comm_collector')
-"""Sections of ``create_config`` that only the parallel mode has."""
+"""Sections of ``create_config`` that the parallel mode adds."""
+COMMANDERS = ('naive', 'solo', 'one_vs_one')
+"""Types of its commanders; a commander of another type is one of rlframe."""
 REWARD_MODELS = ('reward_model', 'world_model')
 """Sections without a counterpart here that change how a policy learns."""
 
@@ -87,6 +89,7 @@ _SPACES = 'read from the spaces of the env'
 _PROCESSES = 'one process learns; collector.backend=ray collects in several'
 _MANAGER = 'env_manager.on_error and max_restarts decide how failing envs are handled'
 _FIXED = 'no counterpart'
+_COORDINATOR = 'there is no coordinator; evaluator.eval_freq sets when to evaluate'
 _HEADS = 'heads are one linear layer; policy.model.encoder_hidden_size_list lists all hidden layers'
 _DONE = 'episodes cut by a time limit are always bootstrapped, terminated ones never'
 _RESUME = '--resume RUN continues a run'
@@ -127,7 +130,9 @@ UNUSED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ('policy.collect.collector.update_policy_second', 'actors get weights with every request', ()),
     ('policy.collect.collector.print_freq', 'collector.collect_print_freq', ()),
     ('policy.collect.collector.compressor', _FIXED, ()),
-    ('policy.other.commander', 'there is no coordinator; evaluator.eval_freq sets when to evaluate', ()),
+    ('policy.other.commander.eval_interval', _COORDINATOR, ()),
+    ('policy.other.commander.collector_task_space', _COORDINATOR, ()),
+    ('policy.other.commander.learner_task_space', _COORDINATOR, ()),
     ('policy.other.replay_buffer.multi_gpu', _PROCESSES, ()),
     ('policy.other.replay_buffer', 'an on-policy policy has no replay buffer', ON_POLICY),
     ('policy.other.eps', 'the policy samples its actions', (*ON_POLICY, *SAC)),

@@ -42,6 +42,7 @@ COMPONENTS = (
     Component('learner', ('policy', 'learn', 'learner'), 'base'),
     Component('collector', ('policy', 'collect', 'collector'), 'sample'),
     Component('evaluator', ('policy', 'eval', 'evaluator'), 'interaction'),
+    Component('commander', ('policy', 'other', 'commander'), 'base'),
     Component('replay_buffer', ('policy', 'other', 'replay_buffer'), 'advanced'),
 )
 """Every section of ``create_config``, outer ones before those inside them."""

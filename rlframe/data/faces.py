@@ -16,6 +16,9 @@ Metrics = dict[str, Any]
 """Names to floats or 0-d tensors; tensors are read only when they are shown, so that no update waits for a device."""
 Forward = Callable[..., Batch]
 """Acts on observations [n, ...] in the envs [n]."""
+Learn = Callable[..., Metrics | Iterable[Callable[[], Metrics]]]
+ProcessTransition = Callable[[Array, Batch, TimeStep], dict[str, Array]]
+GetTrainSample = Callable[[Batch], Batch]
 Reset = Callable[[IntArray | None], None]
 GetAttribute = Callable[[str], Any]
 SetAttribute = Callable[[str, Any], None]
@@ -26,7 +29,7 @@ LoadStateDict = Callable[[Mapping[str, Any]], None]
 class LearnMode(NamedTuple):
     """Interface of a policy for a learner."""
 
-    forward: Callable[..., Metrics | Iterable[Callable[[], Metrics]]]
+    forward: Learn
     reset: Reset
     info: Callable[[], str]
     monitor_vars: Callable[[], list[str]]
@@ -41,8 +44,8 @@ class CollectMode(NamedTuple):
 
     forward: Callable[..., Any]
     """See ``forward_by_env``."""
-    process_transition: Callable[[Array, Batch, TimeStep], dict[str, Array]]
-    get_train_sample: Callable[[Batch], Batch]
+    process_transition: ProcessTransition
+    get_train_sample: GetTrainSample
     reset: Reset
     get_attribute: GetAttribute
     set_attribute: SetAttribute
@@ -70,9 +73,19 @@ class CommandMode(NamedTuple):
     get_setting_eval: Callable[[Mapping[str, Any]], dict[str, Any]]
 
 
-def by_env(forward: Forward, spec: EnvSpec) -> Callable[..., Any]:
+class ForwardByEnv(partial[Any]):
+    """A ``forward`` that also takes a dict of observations; see ``forward_by_env``."""
+
+    @property
+    def on_rows(self) -> Forward:
+        """The function that acts on rows, for callers that have rows at every step."""
+        forward: Forward = self.args[0]
+        return forward
+
+
+def by_env(forward: Forward, spec: EnvSpec) -> ForwardByEnv:
     """Returns a ``forward`` that also takes a dict of observations; see ``forward_by_env``."""
-    return partial(forward_by_env, forward, spec)
+    return ForwardByEnv(forward_by_env, forward, spec)
 
 
 def forward_by_env(

@@ -25,6 +25,7 @@ COMPONENTS = (
     'learner',
     'learner_hook',
     'replay_buffer',
+    'commander',
 )
 
 

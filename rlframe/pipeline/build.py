@@ -375,10 +375,10 @@ def with_opponents(cfg: ResolvedConfig, mode: EvalMode, spec: EnvSpec, seed: int
 
 def make_commander(cfg: ResolvedConfig, pipeline: SerialPipeline) -> BaseSerialCommander:
     """Makes the commander."""
-    from rlframe.worker import BaseSerialCommander
+    from rlframe.worker import create_commander
 
     workers = (pipeline.learner, pipeline.collector, pipeline.evaluator, pipeline.replay_buffer)
-    return BaseSerialCommander({}, *workers, policy=pipeline.policy.command_mode)
+    return create_commander(cfg.policy.other.commander, *workers, policy=pipeline.policy.command_mode)
 
 
 def fill_at_random(pipeline: SerialPipeline) -> None:

@@ -41,6 +41,7 @@ STATE: schema.Schema = {
     },
     'held?': schema.list_of(POLICY_ONLY),
     'replay_buffer?': schema.maybe(schema.DICT),
+    'commander?': schema.DICT,
 }
 """Schema of a pipeline's checkpoint; each worker has the schema of its own part."""
 
@@ -198,6 +199,7 @@ class Checkpoints:
 
     def _state(self) -> dict[str, Any]:
         pipeline = self._pipeline
+        commander = pipeline.commander.state_dict()
         return {
             'progress': pipeline.progress.state_dict(),
             'policy': pipeline.policy.learn_mode.state_dict(),
@@ -207,6 +209,7 @@ class Checkpoints:
             'rng': global_rng_state(),
             'round': pipeline.round_state(),
             **({'held': self._held} if self._held else {}),
+            **({'commander': commander} if commander else {}),
         }
 
     def load(self, path: Path) -> None:
@@ -253,6 +256,8 @@ class Checkpoints:
             self._load('evaluator', pipeline.evaluator.load_state_dict, state)
             self._load('rng', set_global_rng_state, state)
             self._load('round', pipeline.load_round_state, state)
+            if 'commander' in state:
+                self._load('commander', pipeline.commander.load_state_dict, state)
         pipeline.learner.ckpt_name = path.name
         self._held = list(state.get('held', ()))
         if 'config' in manifest:

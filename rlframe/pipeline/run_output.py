@@ -5,13 +5,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from rlframe import checkpoint, config
 from rlframe.pipeline.resume import begin_again
 from rlframe.run import run_folder
-from rlframe.run.metrics import MetricWriter, copy_records
+from rlframe.run.metrics import MetricWriter, copy_records, write_record
+from rlframe.run.progress import Progress
 from rlframe.safety.secrets import Secrets
 from rlframe.utils.resolved_config import ResolvedConfig
+
+if TYPE_CHECKING:
+    from rlframe.worker import IBuffer
 
 
 class RunOutput:
@@ -96,3 +101,23 @@ class RunOutput:
         closers, self._closers = self._closers, []
         for close in reversed(closers):
             close()
+
+
+def write_counts(
+    writer: MetricWriter, progress: Progress, replay_buffer: IBuffer | None, settings: Mapping[str, Any]
+) -> None:
+    """Writes the metrics that no single worker knows.
+
+    Args:
+        writer: The metrics of the run.
+        progress: Counters of the run.
+        replay_buffer: The replay buffer, if there is one.
+        settings: Arguments of the collector's policy, such as ``eps``.
+    """
+    seconds = max(progress.wall_time, 1e-9)
+    values: dict[str, Any] = {'time/elapsed': seconds, 'time/fps': progress.envstep / seconds}
+    if replay_buffer is not None:
+        values['buffer/count'] = replay_buffer.count()
+    if 'eps' in settings:
+        values['rollout/exploration_rate'] = settings['eps']
+    write_record(writer, values, progress.envstep, train_iter=progress.train_iter)

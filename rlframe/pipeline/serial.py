@@ -17,14 +17,14 @@ from rlframe.pipeline import build
 from rlframe.pipeline.checkpoints import Checkpoints, check_fits
 from rlframe.pipeline.ending import nothing_left, spent_budgets, unused
 from rlframe.pipeline.resume import resume
-from rlframe.pipeline.run_output import RunOutput
+from rlframe.pipeline.run_output import RunOutput, write_counts
 from rlframe.run.exit_guard import ended_from_inside, guarded
-from rlframe.run.metrics import write_record
 from rlframe.run.progress import Progress
 from rlframe.run.stall import StallDetector
 from rlframe.safety.secrets import Secrets
 from rlframe.utils.field import ResolvedConfig
 from rlframe.utils.seed import set_seed
+from rlframe.worker.coordinator.base_serial_commander import asked
 
 logger = logging.getLogger('rlframe.pipeline')
 
@@ -159,8 +159,12 @@ class SerialPipeline:
         self._given_up = False
         self._evaluate()
         if not (self.stopped or self._given_up):
-            settings = self.commander.step()
-            collected = self.collector.collect(train_iter=self.progress.train_iter, policy_kwargs=settings)
+            self.commander.begin_round()
+            collected = self.collector.collect(
+                asked(self.commander.collect_target, least=1),
+                train_iter=self.progress.train_iter,
+                policy_kwargs=self.commander.step(),
+            )
             data = self.collector.training_data(collected)
             learn_settings = self.commander.learn_settings()
             for batch in self._batches(data):
@@ -181,8 +185,11 @@ class SerialPipeline:
         learn = self.cfg.policy.learn
         if self.replay_buffer.count() >= learn.batch_size:
             self._idle_rounds = 0
+            count = asked(self.commander.update_per_collect, least=0)
             return self.replay_buffer.batches(
-                learn.update_per_collect, learn.batch_size, self.progress.train_iter
+                learn.update_per_collect if count is None else count,
+                learn.batch_size,
+                self.progress.train_iter,
             )
         self._idle_rounds += 1
         if self._idle_rounds > MAX_IDLE_ROUNDS:
@@ -205,7 +212,7 @@ class SerialPipeline:
                 self.evaluator.last_eval_iter, self._evaluated_at = before
                 self._given_up = True
                 return
-            self._report()
+            write_counts(self.writer, self.progress, self.replay_buffer, self.commander.step())
         self._take_evaluations()
 
     def _submit(self) -> None:
@@ -231,17 +238,6 @@ class SerialPipeline:
         except _EvaluationGivenUp:
             self._given_up = True
         self._take_evaluations()
-
-    def _report(self) -> None:
-        """Writes what no single worker knows."""
-        seconds = max(self.progress.wall_time, 1e-9)
-        values = {'time/elapsed': seconds, 'time/fps': self.progress.envstep / seconds}
-        if self.replay_buffer is not None:
-            values['buffer/count'] = self.replay_buffer.count()
-        settings = self.commander.step()
-        if 'eps' in settings:
-            values['rollout/exploration_rate'] = settings['eps']
-        write_record(self.writer, values, self.progress.envstep, train_iter=self.progress.train_iter)
 
     def run(
         self,

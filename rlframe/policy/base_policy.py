@@ -198,7 +198,15 @@ class Policy(Configurable, ActingState):
         """Makes copies of the network equal to it, after it was given other weights."""
 
     def _reset(self, env_id: IntArray | None = None) -> None:
-        """Forgets what was remembered of these envs' episodes, or of all."""
+        """Forgets what was remembered of these envs' episodes, or of all, wherever they were played."""
+
+    def _reset_collect(self, env_id: IntArray | None = None) -> None:
+        """Forgets what collection remembered of these envs' episodes, or of all; extend it with ``super()``."""
+        self._reset(env_id)
+
+    def _reset_eval(self, env_id: IntArray | None = None) -> None:
+        """Forgets what evaluation remembered of these envs' episodes, or of all; extend it with ``super()``."""
+        self._reset(env_id)
 
     def get_setting_learn(self, info: Mapping[str, Any]) -> dict[str, Any]:
         """Returns arguments for the learner's ``forward``."""
@@ -240,8 +248,8 @@ class Policy(Configurable, ActingState):
     @property
     def learn_mode(self) -> LearnMode:
         """The functions that update the policy."""
-        mode = LearnMode(
-            self._forward_learn,
+        return LearnMode(
+            self._normalizer.learning(self._forward_learn),
             self._reset,
             self.__repr__,
             self._monitor_vars,
@@ -250,37 +258,33 @@ class Policy(Configurable, ActingState):
             self._state_dict_learn,
             self._load_state_dict_learn,
         )
-        return self._normalizer.learn_mode(mode)
 
     @property
     def collect_mode(self) -> CollectMode:
         """The functions that act to explore, and make training samples."""
-        mode = CollectMode(
-            self._forward_collect,
-            self._process_transition,
-            self._get_train_sample,
-            self._reset,
+        normalizer = self._normalizer
+        return CollectMode(
+            by_env(normalizer.acting(self._forward_collect), self._spec),
+            normalizer.recording(self._process_transition),
+            normalizer.sampling(self._get_train_sample),
+            normalizer.forgetting(self._reset_collect),
             self.get_attribute,
             self.set_attribute,
             self._state_dict_model,
             self._load_model,
         )
-        mode = self._normalizer.collect_mode(mode)
-        return mode._replace(forward=by_env(mode.forward, self._spec))
 
     @property
     def eval_mode(self) -> EvalMode:
         """The functions that act as well as the policy can."""
-        mode = EvalMode(
-            self._forward_eval,
-            self._reset,
+        return EvalMode(
+            by_env(self._normalizer.acting(self._forward_eval), self._spec),
+            self._reset_eval,
             self.get_attribute,
             self.set_attribute,
             self._state_dict_model,
             self._load_model,
         )
-        mode = self._normalizer.eval_mode(mode)
-        return mode._replace(forward=by_env(mode.forward, self._spec))
 
     @property
     def command_mode(self) -> CommandMode:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from easydict import EasyDict
 
 from rlframe.data.batch import Batch
-from rlframe.data.faces import CollectMode, Metrics
+from rlframe.data.faces import Metrics
 from rlframe.data.timestep import Array, EnvSpec, IntArray, TimeStep
 from rlframe.policy.acting.bounds import ActionBounds
 from rlframe.policy.acting.noise import ExplorationNoise
@@ -215,12 +215,8 @@ class QACPolicy(TDPolicy):
         action = self._bounds.to_unit(output['action'])  # drawn at random, by someone else
         return rows | {'action': action.reshape(len(action), -1)}
 
-    @property
-    def collect_mode(self) -> CollectMode:
-        return super().collect_mode._replace(reset=self._reset_noise)
-
-    def _reset_noise(self, env_id: IntArray | None = None) -> None:
-        self._reset(env_id)
+    def _reset_collect(self, env_id: IntArray | None = None) -> None:
+        super()._reset_collect(env_id)
         if self._noise is not None:
             self._noise.reset(env_id)
 

@@ -9,7 +9,7 @@ import numpy as np
 from easydict import EasyDict
 
 from rlframe.data.batch import Batch
-from rlframe.data.faces import CollectMode, EvalMode, Metrics
+from rlframe.data.faces import Metrics
 from rlframe.data.timestep import Array, FloatArray, IntArray, TimeStep
 from rlframe.policy.acting.episode_states import EpisodeStates
 from rlframe.policy.acting.masks import mask_of, masked
@@ -87,13 +87,13 @@ class R2D2Policy(DQNPolicy):
         """Rewards are summed over the sequence, when it is learned from: the collector is to leave them as they are."""
         return 1
 
-    @property
-    def collect_mode(self) -> CollectMode:
-        return super().collect_mode._replace(reset=self._collect_states.reset)
+    def _reset_collect(self, env_id: IntArray | None = None) -> None:
+        super()._reset_collect(env_id)
+        self._collect_states.reset(env_id)
 
-    @property
-    def eval_mode(self) -> EvalMode:
-        return super().eval_mode._replace(reset=self._eval_states.reset)
+    def _reset_eval(self, env_id: IntArray | None = None) -> None:
+        super()._reset_eval(env_id)
+        self._eval_states.reset(env_id)
 
     def _forward_collect(self, obs: Array, env_id: IntArray, eps: float = 0.0, **settings: Any) -> Batch:
         before = self._act_in(self._collect_states, env_id)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     )
     from rlframe.worker.collector.serial_collector import SampleSerialCollector
     from rlframe.worker.collector.tensor_transitions import to_tensor_transitions
-    from rlframe.worker.coordinator import BaseSerialCommander
+    from rlframe.worker.coordinator import BaseSerialCommander, create_commander
     from rlframe.worker.evaluator.base_serial_evaluator import ISerialEvaluator, VectorEvalMonitor
     from rlframe.worker.evaluator.metric import IMetric
     from rlframe.worker.evaluator.metric_evaluator import MetricSerialEvaluator
@@ -73,6 +73,7 @@ __all__ = [
     'add_learner_hook',
     'build_learner_hook_by_cfg',
     'create_buffer',
+    'create_commander',
     'create_learner',
     'create_serial_collector',
     'create_serial_evaluator',
@@ -94,6 +95,7 @@ __getattr__ = lazy_exports(
         'SampleSerialCollector': 'rlframe.worker.collector.serial_collector',
         'to_tensor_transitions': 'rlframe.worker.collector.tensor_transitions',
         'BaseSerialCommander': 'rlframe.worker.coordinator',
+        'create_commander': 'rlframe.worker.coordinator',
         'ISerialEvaluator': 'rlframe.worker.evaluator.base_serial_evaluator',
         'VectorEvalMonitor': 'rlframe.worker.evaluator.base_serial_evaluator',
         'IMetric': 'rlframe.worker.evaluator.metric',

@@ -116,6 +116,10 @@ class ToyBuffer(Configurable):
     config = dict(replay_buffer_size=Field(10000, range='[1, inf)', unit='transitions'))
 
 
+class ToyCommander(Configurable):
+    config: dict[str, Any] = {}
+
+
 class OpenModel:
     """Declares nothing, so it takes what the user writes."""
 
@@ -138,6 +142,7 @@ def toys() -> Iterator[None]:
         evaluator=dict(interaction=ToyEvaluator, metric=ToyScore),
         replay_buffer=dict(naive=ToyBuffer, advanced=ToyBuffer, sequence=ToyBuffer, episode=ToyBuffer),
         model=dict(open_model=OpenModel, strict_model=StrictModel),
+        commander=dict(base=ToyCommander),
     )
     for kind, named in classes.items():
         REGISTRIES[kind]._classes.update(named)

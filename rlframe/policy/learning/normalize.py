@@ -6,23 +6,21 @@ normalised. The statistics belong to the policy's state.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from rlframe.checkpoint import compare_states
 from rlframe.data.batch import Batch
+from rlframe.data.faces import Forward, GetTrainSample, Learn, ProcessTransition, Reset
 from rlframe.data.timestep import Array, BoolArray, EnvSpec, FloatArray, IntArray, TimeStep
 from rlframe.errors import CheckpointMismatchError, IncompatibleError
 from rlframe.policy.learning.moments import RunningMoments
 from rlframe.utils.field import Field
 from rlframe.utils.schema import array, check_state, dict_of
 from rlframe.utils.struct_array import struct_dtype
-
-if TYPE_CHECKING:
-    from rlframe.data.faces import CollectMode, EvalMode, LearnMode
 
 NORMALIZE_OBS = Field(
     False, doc='whether networks see observations minus their mean, over their standard deviation'
@@ -231,29 +229,32 @@ class Normalizer:
         """What normalises observations; None where nothing does."""
         return self._obs
 
-    def learn_mode(self, mode: LearnMode) -> LearnMode:
-        """Returns a face that learns from normalised data."""
-        return mode._replace(forward=partial(self._learn, mode.forward)) if self._is_on else mode
+    def learning(self, forward: Learn) -> Learn:
+        """Returns the ``forward`` of a learn face: it learns from normalised data."""
+        return partial(self._learn, forward) if self._is_on else forward
 
-    def collect_mode(self, mode: CollectMode) -> CollectMode:
-        """Returns a face that acts on normalised observations and gathers statistics."""
-        if not self._is_on:
-            return mode
-        acting = mode._replace(
-            forward=partial(self._act, mode.forward), reset=partial(self._reset, mode.reset)
-        )
-        if self._on_policy:
-            return acting._replace(get_train_sample=partial(self._train_sample, mode.get_train_sample))
-        return acting._replace(process_transition=partial(self._transition, mode.process_transition))
+    def acting(self, forward: Forward) -> Forward:
+        """Returns the ``forward`` of a collect or eval face: it acts on normalised observations."""
+        return partial(self._act, forward) if self._is_on else forward
 
-    def eval_mode(self, mode: EvalMode) -> EvalMode:
-        """Returns a face that acts on normalised observations."""
-        return mode._replace(forward=partial(self._act, mode.forward)) if self._is_on else mode
+    def recording(self, process_transition: ProcessTransition) -> ProcessTransition:
+        """Returns the ``process_transition`` of a face, which gathers the statistics of an off-policy policy."""
+        gathers = self._is_on and not self._on_policy
+        return partial(self._transition, process_transition) if gathers else process_transition
 
-    def _act(self, forward: Callable[..., Batch], obs: Any, env_id: IntArray, **settings: Any) -> Batch:
+    def sampling(self, get_train_sample: GetTrainSample) -> GetTrainSample:
+        """Returns the ``get_train_sample`` of a face, which gathers the statistics of an on-policy policy."""
+        gathers = self._is_on and self._on_policy
+        return partial(self._train_sample, get_train_sample) if gathers else get_train_sample
+
+    def forgetting(self, reset: Reset) -> Reset:
+        """Returns the ``reset`` of a collect face: it also forgets the running returns of the envs."""
+        return partial(self._reset, reset) if self._is_on else reset
+
+    def _act(self, forward: Forward, obs: Any, env_id: IntArray, **settings: Any) -> Batch:
         return forward(obs if self._obs is None else self._obs(np.asarray(obs)), env_id, **settings)
 
-    def _learn(self, forward: Callable[..., Any], data: Batch, **settings: Any) -> Any:
+    def _learn(self, forward: Learn, data: Batch, **settings: Any) -> Any:
         if not self._on_policy:
             data = self._columns(data)
         elif self._obs is not None:
@@ -261,7 +262,7 @@ class Normalizer:
         return forward(data, **settings)
 
     def _transition(
-        self, process: Callable[..., dict[str, Array]], obs: Array, output: Batch, timestep: TimeStep
+        self, process: ProcessTransition, obs: Array, output: Batch, timestep: TimeStep
     ) -> dict[str, Array]:
         if self._obs is not None:
             self._obs.gather(obs)
@@ -270,7 +271,7 @@ class Normalizer:
             self._reward.gather(timestep.reward, timestep.done, timestep.env_id)
         return process(obs, output, timestep)
 
-    def _train_sample(self, get_train_sample: Callable[[Batch], Batch], block: Batch) -> Batch:
+    def _train_sample(self, get_train_sample: GetTrainSample, block: Batch) -> Batch:
         self._gather_rewards(block)
         if self._obs is None:
             return get_train_sample(self._columns(block))
@@ -283,7 +284,7 @@ class Normalizer:
             self._obs.gather(rows)
         return samples
 
-    def _reset(self, reset: Callable[[IntArray | None], None], env_id: IntArray | None) -> None:
+    def _reset(self, reset: Reset, env_id: IntArray | None) -> None:
         """Forgets what was remembered of envs; an on-policy policy's rows of them may still be to come."""
         if self._reward is not None and (env_id is None or not self._on_policy):
             self._reward.forget(env_id)

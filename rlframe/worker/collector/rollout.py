@@ -95,10 +95,19 @@ class Rollout:
         self._env, self._episode_seed, self._limit = env, episode_seed, limit
         self._whole: IntArray | None = None  # last ids that were seen to name all envs in order
         self.policy = policy
-        """Who chooses the actions; another may take over at any time."""
         self._slots: dict[
             str, Array
         ] = {}  # obs and output that each busy env was last acted on with, [N, ...]
+
+    @property
+    def policy(self) -> Actor:
+        """The policy that chooses the actions; another may take over at any time."""
+        return self._policy
+
+    @policy.setter
+    def policy(self, policy: Actor) -> None:
+        self._policy = policy
+        self._on_rows = getattr(policy.forward, 'on_rows', None)  # a call less at every step
 
     def step(self, env_id: IntArray | None = None, **settings: Any) -> Step:
         """Acts once in every ready env, or in those given, and returns the envs that are through with a step.
@@ -115,7 +124,8 @@ class Rollout:
         env = self._env
         acting = env.ready if env_id is None else env_id
         obs = env.obs if acting is self._whole or self._is_whole(acting) else env.obs[acting]
-        output = self.policy.forward(obs, acting, **settings) if len(acting) else NO_OUTPUT
+        forward = self._on_rows or self._policy.forward
+        output = forward(obs, acting, **settings) if len(acting) else NO_OUTPUT
         _check_finite(output, acting)
         timestep = env.step(output['action'], acting)
         if timestep.env_id is not acting:
@@ -132,7 +142,7 @@ class Rollout:
             restarting = np.setdiff1d(restarting, self._limit.cut)
         if len(restarting):
             env.reset(restarting, self._episode_seed(restarting) if self._episode_seed else None)
-            self.policy.reset(restarting)
+            self._policy.reset(restarting)
         return step
 
     def _is_whole(self, acting: IntArray) -> bool:

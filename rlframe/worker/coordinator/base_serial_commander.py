@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, cast
 
+import numpy as np
 from easydict import EasyDict
 
+from rlframe.errors import ConfigError
+from rlframe.registry import COMMANDER_REGISTRY
 from rlframe.utils.field import Configurable
 
 
+@COMMANDER_REGISTRY.register('base')
 class BaseSerialCommander(Configurable):
-    """Asks the policy for the settings of the next round.
+    """Asks the policy for the settings of each round and leaves the size of a round to the config.
+
+    A subclass overrides what it decides itself. What it remembers changes in ``begin_round`` only: the other methods may be
+    called any number of times in a round.
 
     Args:
-        cfg: Options; there are none.
+        cfg: Options of the commander.
         learner: Its ``learn_info`` is part of what the policy is told.
-        collector: Its ``envstep`` is.
-        evaluator: Unused; part of the interface.
-        replay_buffer: Unused; part of the interface.
+        collector: Its ``envstep`` is part of it, too.
+        evaluator: The evaluator, for subclasses.
+        replay_buffer: The replay buffer, for subclasses; None for an on-policy policy.
         policy: Command face of the policy.
     """
 
@@ -35,16 +42,77 @@ class BaseSerialCommander(Configurable):
     ) -> None:
         self._cfg = self.resolve_config(cfg)
         self._learner, self._collector = learner, collector
+        self._evaluator, self._replay_buffer = evaluator, replay_buffer
         self.policy = policy
         """Command face of the policy."""
 
     def _info(self) -> dict[str, Any]:
+        """Returns what the policy is told: ``learn_info`` of the learner, and ``envstep``."""
         return {**self._learner.learn_info, 'envstep': self._collector.envstep}
+
+    def begin_round(self) -> None:
+        """Is called once before each round of collection and training, and after an evaluation that is due before it."""
 
     def step(self) -> dict[str, Any]:
         """Returns the arguments of the collector's policy for the next round, such as ``eps``."""
         return dict(self.policy.get_setting_collect(self._info()))
 
+    def collect_target(self) -> int | None:
+        """Returns how much the next round collects, at least 1, in the unit that the collector counts.
+
+        That is training samples (``n_sample``) or episodes (``n_episode``). None means what the config says.
+        """
+        return None
+
     def learn_settings(self) -> dict[str, Any]:
         """Returns the arguments of the learner's policy for the next round."""
         return dict(self.policy.get_setting_learn(self._info()))
+
+    def update_per_collect(self) -> int | None:
+        """Returns the number of updates in the next round, at least 0; None means what the config says.
+
+        It is asked after collection and counts for policies with a replay buffer; an on-policy policy learns from each
+        round as its own options say.
+        """
+        return None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns what a subclass remembers from round to round, for checkpoints; empty if there is nothing."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from ``state_dict()``; not called if that was empty."""
+
+
+def asked(question: Callable[[], Any], least: int) -> int | None:
+    """Returns a commander's answer to a question for a number, such as ``commander.collect_target``.
+
+    Args:
+        question: The method to call.
+        least: The smallest valid number.
+
+    Raises:
+        ConfigError: If the answer is neither a valid number nor None.
+    """
+    answer = question()
+    if answer is None or (isinstance(answer, int | np.integer) and answer >= least):
+        return cast('int | None', answer)
+    raise ConfigError(
+        f'{getattr(question, "__qualname__", question)} returns the size of a round',
+        where='policy.other.commander',
+        got=answer,
+        expected=f'None or an int >= {least}',
+    )
+
+
+def create_commander(cfg: Mapping[str, Any], *args: Any, **kwargs: Any) -> BaseSerialCommander:
+    """Builds the commander named by ``cfg.type``; further arguments go to its constructor.
+
+    Raises:
+        RegistryError: If no commander has that name; the closest one is named.
+    """
+    return cast(BaseSerialCommander, COMMANDER_REGISTRY.build(_with_type(cfg), cfg, *args, **kwargs))
+
+
+def _with_type(cfg: Mapping[str, Any]) -> Mapping[str, Any]:
+    return cfg if 'type' in cfg else {'type': 'base', 'import_names': cfg.get('import_names')}

@@ -208,6 +208,23 @@ def test_statistics_are_part_of_the_state_and_belong_to_what_is_normalised(name:
         policy.collect_mode.load_state_dict({'model': policy._model.state_dict()})
 
 
+@pytest.mark.parametrize('name', ['dqn', 'r2d2', 'ddpg', 'sac'])
+def test_an_env_that_begins_anew_before_its_episode_ended_forgets_its_running_return(name: str) -> None:
+    torch.manual_seed(0)
+    action_space = SPEC.action_space if name in ('dqn', 'r2d2') else gymnasium.spaces.Box(-1, 1, (1,))
+    cfg = {'type': name, 'device': 'cpu', 'normalize_reward': True, 'discount_factor': 0.5}
+    policy = create_policy(cfg, EnvSpec(BOX, action_space, name='Toy'))
+    face, obs, on = policy.collect_mode, np.zeros((2, 3), np.float32), np.zeros(2, bool)
+    for _ in range(2):
+        output = face.forward(obs, np.arange(2))
+        face.process_transition(
+            obs, output, TimeStep(obs, np.ones(2, np.float32), on, on, ({}, {}), np.arange(2))
+        )
+    policy.eval_mode.reset(np.array([1]))
+    face.reset(np.array([0]))
+    assert policy.learn_mode.state_dict()['normalizer']['running'].tolist() == [0, 1.5]
+
+
 def test_without_options_faces_call_the_policy_s_own_functions() -> None:
     policy = make('ppo', normalize_obs=False, normalize_reward=False)
     assert policy.collect_mode.forward.args[0] == policy._forward_collect
