@@ -28,6 +28,7 @@ EXTRAS = {
         'pytest',
         'pytest-cov',
         'pytest-timeout',
+        'pytest-xdist',
         'hypothesis',
         'ruff',
         'mypy',

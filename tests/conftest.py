@@ -29,6 +29,16 @@ LONG = (
     r'test_stall\.py',
 )
 """Tests that start many processes or train for seconds, by their names; each has quicker sisters, which are not slow."""
+MOST_WORKERS = 8
+"""Processes that share the tests, at most: each needs up to 1 GB, and some of their tests start processes of their own."""
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Returns how many processes share the tests: one for each core, but none beside this one for tests named by ``::``."""
+    if any('::' in argument for argument in config.args):
+        return 0
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
+    return min(cores or 1, MOST_WORKERS)
 
 
 @pytest.fixture(scope='session')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -274,5 +275,21 @@ def leftovers() -> dict[str, Any]:
         'children': children(),
         'threads': {thread.ident for thread in threading.enumerate()},
         'fds': len(os.listdir('/proc/self/fd')),
-        'shm': set(os.listdir('/dev/shm')),
+        'shm': shared_memory(),
     }
+
+
+def shared_memory() -> set[str]:
+    """Returns the names of shared memory, without what processes hold that are no descendants of this one."""
+    places = {entry: str(Path('/dev/shm') / entry) for entry in os.listdir('/dev/shm')}
+    if not places:
+        return set()
+    known = processes()
+    ours, new = set(), {os.getpid()}
+    while new := {pid for pid, (_, parent, _) in known.items() if parent in new or pid in new} - ours:
+        ours |= new
+    held = ''
+    for pid in known.keys() - ours:
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            held += Path(f'/proc/{pid}/maps').read_text()
+    return {entry for entry, place in places.items() if place not in held}
