@@ -1,4 +1,4 @@
-"""Measures what the shipped configs reach, and writes ``docs/results.md``, its pictures and the first line of each config.
+"""Measures the shipped configs, and writes ``docs/results.md``, its pictures and the first line of each config.
 
 usage: python docs/make_results.py                                    # from docs/results.json
        python docs/make_results.py configs/x.py --seeds 0 1 2         # train and score first
@@ -28,20 +28,20 @@ CONFIGS = HERE.parent / 'configs'
 RECORDS, PAGE, PICTURES = HERE / 'results.json', HERE / 'results.md', HERE / 'curves'
 HEAD = """# Results
 
-What the shipped configs reach. Each row is one run of `python -m rlframe.entry -c CONFIG --seed SEED`; `return` is what
-`python -m rlframe.entry eval RUN_FOLDER` says: mean and standard deviation over 100 episodes that training never saw (1,000 where
-a note says so), with the best checkpoint of the run. Wall seconds are of the whole process, imports and evaluations included, with one torch
-thread; a machine that does other work at the same time makes them longer. Other versions of torch and numpy give other numbers
-for the same seed. `python docs/make_results.py` makes this page from `docs/results.json`, and measures anew when it is given
-a config and seeds.
+This page shows the results of the shipped configs. Each row is one run of `python -m rlframe.entry -c CONFIG --seed SEED`. `return` is
+the output of `python -m rlframe.entry eval RUN_FOLDER`: mean and standard deviation of the best checkpoint over 100 episodes that
+training never saw, unless a note gives another number. Wall seconds cover the whole process, imports and evaluations included, with
+one torch thread; other work on the machine makes them longer. With other versions of torch and numpy, the same seed gives other
+numbers. `python docs/make_results.py` generates this page from `docs/results.json`, and trains and scores again if you pass a config
+and seeds.
 
-`published` are figures of others for the same env and algorithm, mostly single runs.
+`published` lists published results for the same env and algorithm, mostly of single runs.
 """
 Run = Mapping[str, Any]
 
 
 def main() -> None:
-    """Measures, if told what, and writes the page, the pictures and the first lines."""
+    """Measures the given config, if any, and writes the page, the pictures and the first lines."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -49,10 +49,8 @@ def main() -> None:
     parser.add_argument('--seeds', nargs='+', type=int, default=[0, 1, 2])
     parser.add_argument('--jobs', type=int, default=1, help='how many seeds are trained at a time')
     parser.add_argument('--episodes', type=int, default=100, help='to score the best checkpoint by')
-    parser.add_argument('--note', default='', help='what readers must know of these runs')
-    parser.add_argument(
-        '--minutes', type=float, help='after which a run is stopped and scored as far as it came'
-    )
+    parser.add_argument('--note', default='', help='a remark on these runs for the page')
+    parser.add_argument('--minutes', type=float, help='time limit of a run, which is then stopped and scored')
     args = parser.parse_args()
     if args.config:
         with ThreadPoolExecutor(args.jobs) as pool:
@@ -63,7 +61,7 @@ def main() -> None:
 
 
 def measure(config: Path, seed: int, episodes: int = 100, minutes: float | None = None) -> dict[str, Any]:
-    """Trains a config with a seed, for some minutes at most, and scores its best checkpoint."""
+    """Trains a config with a seed, for a limited time, and scores its best checkpoint."""
     with tempfile.TemporaryDirectory() as folder:
         words = ['-c', str(config), '--seed', str(seed), '--exp-name', 'run']
         began = time.monotonic()
@@ -90,7 +88,7 @@ def measure(config: Path, seed: int, episodes: int = 100, minutes: float | None 
 
 
 def _train(folder: str, words: Sequence[str], minutes: float | None) -> bool:
-    """Trains, and returns whether that was stopped because the time was up."""
+    """Trains, and returns whether the time limit stopped it."""
     with subprocess.Popen(
         [sys.executable, '-m', 'rlframe.entry', *words], cwd=folder, stdout=subprocess.DEVNULL
     ) as run:
@@ -122,7 +120,7 @@ def _cpu() -> str:
 
 
 def record(run: Run) -> None:
-    """Puts a run in the place of an earlier one of the same config and seed."""
+    """Records a run, replacing an earlier one of the same config and seed."""
     records = json.loads(RECORDS.read_text(encoding='utf-8'))
     key = run['config'], run['seed']
     runs = [old for old in records['runs'] if (old['config'], old['seed']) != key] + [run]
@@ -151,7 +149,7 @@ def by_config(records: Mapping[str, Any]) -> dict[str, list[Run]]:
 
 
 def by_env(records: Mapping[str, Any]) -> dict[str, list[Run]]:
-    """Groups the runs by what the first line of their config names behind 'on'."""
+    """Groups the runs by env, as named in the first line of their config."""
     return _grouped(records['runs'], lambda run: title(run['config'])[1])
 
 
@@ -163,14 +161,14 @@ def _grouped(runs: Iterable[Run], key: Any) -> dict[str, list[Run]]:
 
 
 def title(config: str) -> tuple[str, str]:
-    """Returns algorithm and env that the first line of a config names."""
+    """Returns the algorithm and the env in the first line of a config."""
     first = (CONFIGS / f'{config}.py').read_text(encoding='utf-8').split(':')[0]
     algorithm, env = first.strip('"').split(' on ')
     return algorithm, env
 
 
 def first_line(old: str, runs: Sequence[Run]) -> str:
-    """Returns the first line of a config, with what was measured behind the colon."""
+    """Returns the first line of a config, with the results after the colon."""
     seeds, means = [run['seed'] for run in runs], [run['mean'] for run in runs]
     steps, seconds = median(run['env_steps'] for run in runs), median(run['seconds'] for run in runs)
     note = f'; {runs[0]["note"]}' if 'note' in runs[0] else ''
@@ -181,7 +179,7 @@ def first_line(old: str, runs: Sequence[Run]) -> str:
 
 
 def _number(value: float, like: float | None = None) -> str:
-    """Writes a number with the digits that suit it, or another one that it stands beside."""
+    """Formats a number with digits that suit its size, or the size of another number."""
     return f'{value:.3f}' if abs(value if like is None else like) < 2 else f'{value:.1f}'
 
 

@@ -1,12 +1,11 @@
-"""Acting with an exported policy, which needs neither its config nor its checkpoint."""
+"""Acts with an exported policy, without its config and checkpoint."""
 
 import gymnasium
 
 import rlframe
 
-policy = rlframe.load(
-    'cartpole_dqn_seed0'
-)  # where `python -m rlframe.entry export cartpole_dqn_seed0` put it
+# a run folder after `python -m rlframe.entry export cartpole_dqn_seed0`
+policy = rlframe.load('cartpole_dqn_seed0')
 env = gymnasium.make('CartPole-v1')
 
 obs, _ = env.reset(seed=0)

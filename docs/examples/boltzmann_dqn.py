@@ -1,4 +1,4 @@
-"""A policy of your own: DQN that explores by sampling ``softmax(Q / temperature)``."""
+"""A custom policy: DQN that explores by sampling ``softmax(Q / temperature)``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DQN on CartPole-v1 with a policy, a hook and a replay buffer of one's own, in the files beside this one."""
+"""DQN on CartPole-v1 with the custom policy, hook and replay buffer from this folder."""
 
 from easydict import EasyDict
 

@@ -1,4 +1,4 @@
-"""Training from Python instead of from the command line."""
+"""Trains from Python instead of from the command line."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""A replay buffer of your own: the plain one with a sampler that prefers fresh data."""
+"""A custom replay buffer: the plain one, with a sampler that prefers fresh data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A learner hook of your own: it ends training when the loss grows out of bounds."""
+"""A custom learner hook: it stops training when the loss diverges."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from rlframe.worker import BaseLearner, LearnerHook, register_learner_hook
 
 @register_learner_hook('stop_on_divergence')
 class StopOnDivergenceHook(LearnerHook):
-    """Fails where the loss exceeds ``limit``, instead of training on garbage."""
+    """Raises an error when the loss exceeds ``limit``."""
 
     position, priority = 'after_iter', 10  # lower runs earlier
     limit = 1e6  # an option: dict(type='stop_on_divergence', limit=100.0)
