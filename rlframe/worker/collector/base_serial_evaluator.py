@@ -15,7 +15,6 @@ from rlframe.utils.checkpoint.schema import INT, NUMBER, Kind, check_state
 from rlframe.utils.field import Configurable, Field
 from rlframe.utils.metrics import ScalarWriter
 from rlframe.utils.seed import EVALUATE
-from rlframe.worker.collector.ray_options import EVALUATOR_OPTIONS
 from rlframe.worker.collector.resettable import Resettable
 
 SaveCheckpoint = Callable[[str], Any]
@@ -80,7 +79,6 @@ class ISerialEvaluator(Configurable, Resettable):
             'mean that ends training; set by env.stop_value',
             may_change=True,
         ),
-        **EVALUATOR_OPTIONS,
     )
 
     worst: Any = -np.inf

@@ -20,6 +20,7 @@ from rlframe.utils.seed import component_rng, incarnation_seed, set_seed
 from rlframe.worker.collector.ray_actor import Parts, reseed
 from rlframe.worker.collector.ray_compat import within_bounds
 from rlframe.worker.collector.ray_lists import per_actor
+from rlframe.worker.collector.ray_options import without_ray_options
 from rlframe.worker.collector.ray_weights import on_cpu
 
 torch = LazyModule('torch')
@@ -291,8 +292,9 @@ class MakeFromPython:
         seed = incarnation_seed(self._seed, rank, incarnation)
         set_seed(seed)
         torch.set_num_threads(1)
-        section = {**_own(self._collector, rank), 'backend': 'local', 'collect_print_freq': 2**62}
-        own = rank if section.get('sync', True) else rank + 1
+        given = _own(self._collector, rank)
+        section = {**without_ray_options(given), 'collect_print_freq': 2**62}
+        own = rank if given.get('sync', True) else rank + 1
         face, progress = self.face(self._policy(seed, own, rank)), Progress()
         if isinstance(face, PlainFace):
             reseed(face, seed, own)

@@ -22,7 +22,7 @@ from rlframe.worker.collector.ray_checks import check_policy, checked_total_fram
 from rlframe.worker.collector.ray_compat import env_makers, exploration_of, without_devices
 from rlframe.worker.collector.ray_facts import ActorFacts
 from rlframe.worker.collector.ray_lists import per_actor
-from rlframe.worker.collector.ray_options import RAY_OPTIONS, staleness_error
+from rlframe.worker.collector.ray_options import RAY_OPTIONS, staleness_error, with_ray_options
 from rlframe.worker.collector.ray_pool import ActorPool
 from rlframe.worker.collector.ray_serial_collector import RaySerialCollector
 
@@ -142,7 +142,6 @@ class RayCollector(ActorFacts, RaySerialCollector):
             raise ConfigError(f'{next(iter(options))} is not a known argument', where=next(iter(options)))
         backend = {
             **own,
-            'backend': 'ray',
             'num_collectors': count,
             'sync': sync,
             'update_after_each_batch': update_after_each_batch,
@@ -154,8 +153,8 @@ class RayCollector(ActorFacts, RaySerialCollector):
         collectors = [{**given, **each} for each in collector_options]
         kind: Any = SERIAL_COLLECTOR_REGISTRY.get(collector_class)
         for section in collectors:
-            kind.resolve_config(section)
-        cfg = kind.resolve_config({**collectors[0], **backend})
+            with_ray_options(kind, section)
+        cfg = with_ray_options(kind, {**collectors[0], **backend})
         if update_after_each_batch and (unreachable := staleness_error(cfg, 1)) is not None:
             raise unreachable
         self._devices = device, storing, env_device, policy_devices

@@ -19,6 +19,7 @@ from rlframe.utils.resolved_config import ResolvedConfig
 from rlframe.utils.seed import EVALUATE
 from rlframe.worker.collector.base_serial_evaluator import EvalResult, ISerialEvaluator, SaveCheckpoint
 from rlframe.worker.collector.ray_actor import Failure, RemoteActor
+from rlframe.worker.collector.ray_options import EVALUATOR_OPTIONS, with_ray_options
 from rlframe.worker.collector.ray_pool import ActorPool
 from rlframe.worker.collector.ray_weights import flatten, unflatten
 
@@ -200,7 +201,7 @@ class RaySerialEvaluator(ISerialEvaluator):
         self._next_look = 0.0
         self.repeated = 0
         """Evaluations that were begun again because their actor was lost."""
-        options = kind.resolve_config(cfg)
+        options = with_ray_options(kind, cfg, EVALUATOR_OPTIONS)
         _mark_read(options)
         weakref.finalize(self, env.close).atexit = False  # at exit Ray ends its actors by itself
         super().__init__(options, env, policy, tb_logger, exp_name, instance_name, seed=seed, purpose=purpose)

@@ -9,7 +9,6 @@ from typing import Any, Self
 
 from easydict import EasyDict
 
-from rlframe.data.timestep import FloatArray
 from rlframe.errors import CheckpointMismatchError, ConfigError
 from rlframe.registry import SERIAL_COLLECTOR_REGISTRY
 from rlframe.worker.collector.backend_state import from_zero, in_actor, untold
@@ -19,6 +18,7 @@ from rlframe.worker.collector.player_recorder import PlayerLog
 from rlframe.worker.collector.ray_actor import Header, Request, acting_of
 from rlframe.worker.collector.ray_calls import Answer, Call
 from rlframe.worker.collector.ray_checks import check_steps_envs
+from rlframe.worker.collector.ray_options import with_ray_options
 from rlframe.worker.collector.ray_pool import ActorPool
 from rlframe.worker.collector.ray_publisher import Publisher
 from rlframe.worker.collector.ray_shares import Ready, ReadyQueue, first_number, merged, shares, writable
@@ -57,7 +57,7 @@ class RaySerialCollector(SerialCollector):
         """
         self = cls.__new__(cls)
         kind: Any = SERIAL_COLLECTOR_REGISTRY.get_cls(cfg)
-        self._set_up(kind, kind.resolve_config(cfg), env, policy, **common)
+        self._set_up(kind, with_ray_options(kind, cfg), env, policy, **common)
         return self
 
     def _set_up(
@@ -337,9 +337,6 @@ class RaySerialCollector(SerialCollector):
             'ray/in_flight': float(self.in_flight),
             'ray/actor_restarts': float(self._pool.restarts),
         }
-
-    def take_episodes(self) -> FloatArray:
-        return self._log.take_recent()
 
     def settle(self) -> None:
         self._drain()
