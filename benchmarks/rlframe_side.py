@@ -24,7 +24,13 @@ import torch
 from rlframe.config import compile_config
 from rlframe.data import Batch, EnvSpec
 from rlframe.pipeline import SerialPipeline
-from rlframe.pipeline.build import make_collector, make_collector_env, make_env, make_factory, make_policy
+from rlframe.pipeline.build import (
+    collector_backend,
+    make_collector,
+    make_env,
+    make_factory,
+    make_policy,
+)
 from rlframe.policy import create_policy
 from rlframe.registry import BUFFER_REGISTRY, ENV_MANAGER_REGISTRY
 
@@ -186,8 +192,8 @@ def w5(actors: int = 1, microseconds: int = 0, env_steps: int = 40_000) -> dict:
     create = {'env': {'type': 'gym'}, 'policy': {'type': 'dqn'}, 'collector': {'type': 'sample', **backend}}
     cfg = compile_config(main, create, seed=0)
     factory = make_factory(cfg)
-    env = make_collector_env(cfg, factory)
-    collector = make_collector(cfg, env, make_policy(cfg, factory.spec))
+    place = collector_backend(cfg, factory)
+    collector = make_collector(cfg, place, make_policy(cfg, factory.spec))
     count, train_iter = 0, 0
 
     def collect() -> int:

@@ -8,8 +8,10 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from pathlib import Path
+from typing import Any
 
 from rlframe.config import FORWARDED
+from rlframe.config.backends import BACKENDS, ROLES
 from rlframe.config.schema import TOP
 from rlframe.config.tree import ALIASES, COMPONENTS
 from rlframe.entry.listing import flat_fields, told
@@ -47,6 +49,9 @@ def reference() -> str:
         parts.append(f'## {part.name}: `{part.key}`\n')
         for name, cls in _builtin(part.name):
             parts += [_title(name, cls), _table(flat_fields(cls.config_fields(), f'{part.key}.'))]
+    parts += ['## backend: `backend` of a collector or an evaluator\n', _table(_chosen())]
+    for name, cls in _builtin('backend'):
+        parts += [_title(name, cls), *(_table(rows) for role in ROLES if (rows := _backend_rows(cls, role)))]
     parts.append(
         '## model: `policy.model`\n\nThe options of the built-in networks are declared by the policies above.\n'
     )
@@ -56,6 +61,14 @@ def reference() -> str:
         f'## Copied options\n\n{_forwarded()}',
     ]
     return '\n'.join(parts)
+
+
+def _chosen() -> list[tuple[str, Field]]:
+    return [(f'{".".join(path)}.backend', BACKENDS[role]) for role, path in ROLES.items()]
+
+
+def _backend_rows(cls: Any, role: str) -> list[tuple[str, Field]]:
+    return flat_fields(cls.options_of(role), f'{".".join(ROLES[role])}.')
 
 
 def _builtin(kind: str) -> list[tuple[str, type]]:

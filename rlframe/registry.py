@@ -268,6 +268,8 @@ SERIAL_EVALUATOR_REGISTRY = Registry(
     ),
 )
 """Measures a policy."""
+BACKEND_REGISTRY = Registry('backend', _in('backend', local='local', ray='ray.backend'))
+"""Where collectors and evaluators run."""
 LEARNER_REGISTRY = Registry('learner', _in('worker.learner', base='base_learner'))
 """Updates a policy and runs the hooks around each update."""
 LEARNER_HOOK_REGISTRY = Registry(
@@ -303,9 +305,10 @@ REGISTRIES = {
     'model': MODEL_REGISTRY,
     'collector': SERIAL_COLLECTOR_REGISTRY,
     'evaluator': SERIAL_EVALUATOR_REGISTRY,
+    'backend': BACKEND_REGISTRY,
     'learner': LEARNER_REGISTRY,
     'learner_hook': LEARNER_HOOK_REGISTRY,
     'replay_buffer': BUFFER_REGISTRY,
     'commander': COMMANDER_REGISTRY,
 }
-"""All of the above, under the names that a config's ``create_config`` uses."""
+"""All of the above, under the names that a config's ``create_config`` uses; backends are named by the option ``backend``."""

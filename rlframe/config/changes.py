@@ -7,11 +7,13 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from rlframe.config.backends import LOCAL, ROLES, backend_defaults, is_interchangeable, options_of
 from rlframe.config.compile import FORWARDED, split_config
 from rlframe.config.tree import Tree, section_at, user_tree
 from rlframe.config.trust import Data
 from rlframe.config.writer import config_data
 from rlframe.errors import ConfigError
+from rlframe.registry import BACKEND_REGISTRY
 from rlframe.safety.secrets import REDACTED
 from rlframe.utils.resolved_config import ResolvedConfig
 
@@ -19,7 +21,7 @@ FREE = ('exp_name', 'import_names')
 """Last parts of keys that say nothing about how training goes."""
 
 BACKEND = 'policy.collect.collector.backend'
-"""May change if one synchronous actor collects, which gives the bits of this process; else several generators would have to be merged."""
+"""May change between backends that give the same bits; else the generators of several actors would have to be merged."""
 
 ABSENT = '(not there)'
 ADDED = {'policy.other.commander.type': 'base'}
@@ -40,16 +42,18 @@ def check_changes(saved: Data, cfg: ResolvedConfig, where: str) -> list[str]:
     Raises:
         ConfigError: If there are differences that a resumed run cannot have; they are listed with both values.
     """
-    now = config_data(*split_config(cfg))
-    old, new = (_leaves(_merged(data), cfg._may_change) for data in (saved, now))
+    now, elsewhere = config_data(*split_config(cfg)), backend_defaults()
+    known = {**{key: field.may_change for key, field in elsewhere.items()}, **cfg._may_change}
+    old, new = (_leaves(_merged(data), known) for data in (saved, now))
     allowed: list[str] = []
     refused: list[str] = []
     for key in sorted(old.keys() | new.keys()):
-        before, after = old.get(key, ADDED.get(key, ABSENT)), new.get(key, ABSENT)
+        default = elsewhere[key].default if key in elsewhere else ABSENT
+        before, after = old.get(key, ADDED.get(key, default)), new.get(key, default)
         if before == after or key.rpartition('.')[2] in FREE or REDACTED in (before, after):
             continue
         line = f'{key}: {before!r} when the run began, {after!r} now'
-        may_change = cfg._may_change.get(key) and (key != BACKEND or _is_one_actor(cfg))
+        may_change = known.get(key) and (key != BACKEND or all(map(_may_move, (old, new))))
         (allowed if may_change else refused).append(line)
     if refused:
         raise ConfigError(
@@ -60,9 +64,11 @@ def check_changes(saved: Data, cfg: ResolvedConfig, where: str) -> list[str]:
     return allowed
 
 
-def _is_one_actor(cfg: ResolvedConfig) -> bool:
-    section = cfg.policy.collect.collector
-    return bool(section.num_collectors == 1 and section.sync and section.update_after_each_batch)
+def _may_move(leaves: Mapping[str, Any]) -> bool:
+    """Whether the collector of a config can be resumed with another backend."""
+    start = BACKEND.removesuffix('backend')
+    section = {key.removeprefix(start): value for key, value in leaves.items() if key.startswith(start)}
+    return is_interchangeable(section.get('backend', LOCAL), section)
 
 
 def changeable(cfg: ResolvedConfig) -> Mapping[str, bool]:
@@ -91,20 +97,15 @@ def _leaves(tree: Mapping[str, Any], keys: Mapping[str, bool], prefix: str = '')
     return found
 
 
-RAY = ('backend', 'ray_init_config', 'remote_config', 'remote_configs')
 FILES = ('enable_track_used_data',)
 UNPLAYED: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
     ('learn', 'learner'): {'base': ('hook',)},
     ('collect', 'collector'): {
-        'sample': RAY,
-        'episode': RAY,
-        'sample_1v1': RAY,
-        'episode_1v1': RAY,
-        'dataset': (*RAY, 'data'),
+        'dataset': ('data',),
     },
     ('eval', 'evaluator'): {
-        'interaction': (*RAY, 'render'),
-        'battle_interaction': (*RAY, 'render'),
+        'interaction': ('render',),
+        'battle_interaction': ('render',),
         'metric': ('data',),
     },
     ('other', 'replay_buffer'): {
@@ -128,9 +129,23 @@ def as_played(data: Data) -> dict[str, Any]:
             for section in (which, how):
                 if isinstance(section, dict):
                     section.pop(name, None)
+    for role, path in ROLES.items():
+        _play_here(role, section_at(create, (role,)), section_at(main, path))
     if isinstance(policy := main.get('policy'), dict):
         policy.pop('init_from', None)
     return played
+
+
+def _play_here(role: str, *sections: Mapping[str, Any]) -> None:
+    """Takes the backend and its options out of the sections of a role, unless a module has to bring it."""
+    name = next((section['backend'] for section in sections if 'backend' in section), LOCAL)
+    if not (isinstance(name, str) and BACKEND_REGISTRY.is_builtin(name)):
+        return
+    options = {'backend', *(option for each in BACKEND_REGISTRY.names() for option in options_of(each, role))}
+    for section in sections:
+        for option in options & section.keys():
+            assert isinstance(section, dict)
+            del section[option]
 
 
 MODULE = re.compile(r'[A-Za-z_][\w.]*(?=:[A-Za-z_])')

@@ -15,6 +15,7 @@ from typing import Any
 
 from easydict import EasyDict
 
+from rlframe.config.backends import drop_elsewhere, refuse_elsewhere
 from rlframe.config.ding import from_ding, is_ding, summary
 from rlframe.config.rules import cross_errors, cross_warnings
 from rlframe.config.schema import drop_replaced_defaults, find_schema
@@ -71,11 +72,14 @@ def compile_config(  # noqa: PLR0913  # the last three are what DI-engine's user
     given = dict(seed=seed, exp_name=exp_name, max_env_step=max_env_step, max_train_iter=max_train_iter)
     tree, errors = user_tree(main_config, create_config, overrides, given)
     errors += [_withheld(key) for key in redacted_keys(tree)]
-    if overrides and not errors:
-        drop_replaced_defaults(tree, user_tree(main_config, create_config)[0])
+    before = user_tree(main_config, create_config)[0] if overrides and not errors else None
+    if before is not None:
+        drop_replaced_defaults(tree, before)
     classes, options = find_schema(tree, errors)
+    errors += refuse_elsewhere(tree, options, before)
     _forward_up(tree, options, errors)
     values, found = check_values(tree, options)
+    drop_elsewhere(values, options)
     _forward_down(values, options)
     errors += found
     bad = [error.where for error in errors if error.where]

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from rlframe.config.backends import ROLES
 from rlframe.config.tree import COMPONENTS, section_at
 from rlframe.config.writer import is_importable
 from rlframe.errors import ConfigWarning, RegistryError
@@ -40,11 +41,13 @@ def own_parts(cfg: ResolvedConfig, model: Any = None) -> list[str]:
             f'{key} is {getattr(value, "__qualname__", repr(value))}, which no module defines under that name, so eval,'
             f" export and --resume cannot find it. Move it to a module and name it 'module:Name'{again}"
         )
-    for part in COMPONENTS:
-        name = dict(raw_items(section_at(cfg, part.path))).get('type')
-        if isinstance(name, str) and _module_of(part.name, name) == '__main__':
+    chosen = [(part.name, part.path, 'type') for part in COMPONENTS]
+    chosen += [('backend', path, 'backend') for path in ROLES.values()]
+    for kind, path, option in chosen:
+        name = dict(raw_items(section_at(cfg, path))).get(option)
+        if isinstance(name, str) and _module_of(kind, name) == '__main__':
             found.append(
-                f'{part.key}.type={name!r} is registered by the main script, so eval, export and --resume cannot'
+                f'{".".join(path)}.{option}={name!r} is registered by the main script, so eval, export and --resume cannot'
                 ' find it. Move it to a module and list the module in import_names'
             )
     return found

@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from rlframe.config.backends import backend_errors, collector_num
 from rlframe.errors import ConfigError
 
 Known = Mapping[str, Any]
@@ -19,8 +20,8 @@ SAMPLES, EPISODES = ('sample', 'sample_1v1'), ('episode', 'episode_1v1')
 ROWS = ('naive', 'advanced', 'elastic')
 """Replay buffers that sample single transitions."""
 
-COLLECTOR, EVALUATOR = 'policy.collect.collector', 'policy.eval.evaluator'
-"""Sections of the collector and of the evaluator."""
+COLLECTOR = 'policy.collect.collector'
+"""Section of the collector."""
 
 
 def cross_errors(known: Known) -> list[ConfigError]:
@@ -36,15 +37,10 @@ def cross_errors(known: Known) -> list[ConfigError]:
         _learns_from_players(known),
         _plays_past_selves(known),
         _divisible_n_sample(known),
-        _fresh_from_actors(known),
-        _stays_here(
-            known, f'{COLLECTOR}.backend', known.get(f'{COLLECTOR}.past_selves.snapshot_freq') is not None
-        ),
-        _stays_here(known, f'{EVALUATOR}.backend', known.get(f'{EVALUATOR}.type') == 'metric'),
         _fits_buffer(known, 'policy.learn.batch_size', 'a batch'),
         _fits_buffer(known, 'policy.random_collect_size', 'a random start'),
     )
-    return [error for error in found if error]
+    return [error for error in found if error] + backend_errors(known)
 
 
 def cross_warnings(known: Known) -> list[str]:
@@ -236,46 +232,20 @@ def _plays_past_selves(known: Known) -> ConfigError | None:
 
 def _divisible_n_sample(known: Known) -> ConfigError | None:
     n_sample, env_num = _numbers(known, 'policy.collect.n_sample', 'env.collector_env_num')
-    actors = known.get(f'{COLLECTOR}.num_collectors') if known.get(f'{COLLECTOR}.backend') == 'ray' else 1
-    unit = env_num * actors if env_num and isinstance(actors, int) else env_num
+    collectors = collector_num(known)
+    unit = env_num * collectors if env_num else env_num
     if not known.get('policy.on_policy') or n_sample is None or n_sample % unit == 0:
         return None
     below = n_sample // unit * unit
     valid = [number for number in (below, below + unit) if number]
-    of_actors = '' if unit == env_num else f' of each of {actors} actors ({COLLECTOR}.num_collectors)'
+    of_each = '' if unit == env_num else f' of each of {collectors} collectors ({COLLECTOR})'
     return ConfigError(
         f'an on-policy policy takes the same number of steps from each of the {env_num} envs '
-        f'(env.collector_env_num){of_actors}, and {n_sample} is not divisible by {unit}',
+        f'(env.collector_env_num){of_each}, and {n_sample} is not divisible by {unit}',
         where='policy.collect.n_sample',
         got=n_sample,
         expected=' or '.join(str(number) for number in valid),
     )
-
-
-def _fresh_from_actors(known: Known) -> ConfigError | None:
-    key = f'{COLLECTOR}.sync'
-    if (
-        not known.get('policy.on_policy')
-        or known.get(f'{COLLECTOR}.backend') != 'ray'
-        or known.get(key) is not False
-    ):
-        return None
-    return ConfigError(
-        'without sync, actors collect while the weights change, and an on-policy policy learns from fresh data only',
-        where=key,
-        got=False,
-        expected='True',
-    )
-
-
-def _stays_here(known: Known, key: str, is_needed_here: bool) -> ConfigError | None:
-    """Refuses actors for what has to see the policy that is trained: its past selves, records that are read once."""
-    if not is_needed_here or known.get(key) != 'ray':
-        return None
-    what = (
-        'past selves are snapshots of the policy here' if 'collect' in key else 'recorded data are read here'
-    )
-    return ConfigError(f'{what}, not in actors', where=key, got='ray', expected="'local'")
 
 
 def _fits_buffer(known: Known, key: str, what: str) -> ConfigError | None:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rlframe.config.backends import with_backend
 from rlframe.config.tree import COMPONENTS, SECTIONS, Component, Tree, plain_type, section_at, set_path
 from rlframe.errors import ConfigError, RegistryError
 from rlframe.registry import MODEL_REGISTRY, POLICY_REGISTRY, REGISTRIES, import_modules, is_list_of_names
@@ -95,6 +96,7 @@ def find_schema(tree: Tree, errors: list[ConfigError]) -> tuple[dict[str, Any], 
             _keep_only_components(tree, part)
         classes[part.name] = cls
         own = merge_fields(_fields_of(cls, section_at(tree, part.path), part.path), dict(declared))
+        own = with_backend(tree, part, own, errors)
         set_path(options, part.path, {**own, 'type': Field(name, type=str), 'import_names': _import_names()})
         if part.name == 'policy':
             _prepare_policy(tree, options['policy'], errors)

@@ -6,11 +6,12 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from rlframe.config.backends import ROLES
 from rlframe.config.ding import from_ding, is_ding
 from rlframe.config.schema import find_schema
 from rlframe.config.tree import COMPONENTS, Tree, plain_type, section_at, user_tree
 from rlframe.errors import CheckpointMismatchError, ConfigError, ConfigErrors, UnsafeCheckpointError
-from rlframe.registry import MODEL_REGISTRY, REGISTRIES, Registry, is_list_of_names
+from rlframe.registry import BACKEND_REGISTRY, MODEL_REGISTRY, REGISTRIES, Registry, is_list_of_names
 from rlframe.utils.field import Field, Options
 from rlframe.utils.resolved_config import copied, raw_items, to_plain
 
@@ -170,6 +171,10 @@ def _named_code(tree: Tree) -> list[Reaching]:
         name = section_at(tree, path).get('type')
         if foreign_type(name, registry):
             found.append(Reaching('.'.join((*path, 'type')), name, 'code'))
+    for path in ROLES.values():
+        name = section_at(tree, path).get('backend')
+        if foreign_type(name, BACKEND_REGISTRY):
+            found.append(Reaching('.'.join((*path, 'backend')), name, 'code'))
     return found
 
 

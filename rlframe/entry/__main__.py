@@ -22,6 +22,7 @@ COMPONENTS = (
     'model',
     'collector',
     'evaluator',
+    'backend',
     'learner',
     'learner_hook',
     'replay_buffer',

@@ -154,8 +154,9 @@ def _play(
     build.set_threads(cfg)
     factory = build.make_factory(cfg)
     with ExitStack() as closers:
-        env = build.make_evaluator_env(cfg, factory, min(cfg.env.evaluator_env_num, episodes))
-        closers.callback(env.close)
+        cfg.env.evaluator_env_num = min(cfg.env.evaluator_env_num, episodes)
+        backend = build.evaluator_backend(cfg, factory)
+        closers.callback(backend.close)
         if video is not None and factory.spec.player_num > 1:
             raise ConfigError(
                 f'{factory.spec.name} has {factory.spec.player_num} players; films are of one player',
@@ -168,7 +169,7 @@ def _play(
         build.load_network(policy, state, manifest, cfg, str(path))
         if video is not None:
             _film(cfg, factory, policy, Path(video), seed)
-        evaluator = build.make_evaluator(cfg, env, policy, factory.spec, seed=seed, purpose=SCORE)
+        evaluator = build.make_evaluator(cfg, backend, policy, factory.spec, seed=seed, purpose=SCORE)
         closers.callback(evaluator.close)
         if on_step is not None:
             on_step.status, evaluator.on_step = evaluator.status, on_step
@@ -195,7 +196,7 @@ def _film(cfg: ResolvedConfig, factory: EnvFactory, policy: Policy, folder: Path
     from gymnasium.utils.save_video import save_video
 
     os.environ.setdefault('SDL_VIDEODRIVER', 'dummy')  # pygame draws into memory; no window is looked for
-    with closing(build.make_evaluator_env(cfg, factory, 1, 'rgb_array')) as env:
+    with closing(build.make_eval_env(cfg, factory, 1, 'rgb_array')) as env:
         env.launch()
         env.reset(seed=[env_seed(seed, 0, 0, SCORE)])
         mode = policy.eval_mode

@@ -142,15 +142,9 @@ def _launch_line(pipeline: SerialPipeline) -> str:
     from rlframe.checkpoint import describe_cost
     from rlframe.pipeline import build
 
-    cfg, spec = pipeline.cfg, pipeline.factory.spec
-    size = build.buffer_nbytes(cfg, spec)
+    cfg = pipeline.cfg
+    size = build.buffer_nbytes(cfg, pipeline.factory.spec)
     memory = f'replay buffer {size / 2**20:.1f} MiB' if size else 'no replay buffer'
-    envs = f'{cfg.env.collector_env_num} envs of {spec.name} ({cfg.env.manager.type})'
-    section = cfg.policy.collect.collector
-    if section.get('backend') == 'ray':
-        envs = f'{section.num_collectors} Ray actor(s) with {envs} each'
-    if section.get('data') is not None:
-        envs = f'recorded data of {spec.name}'
     saved = describe_cost(size, cfg.checkpoint)
     device = pipeline.policy.get_attribute('device')
     verb = 'averages' if pipeline.evaluator.scores_returns else 'reaches'
@@ -159,7 +153,7 @@ def _launch_line(pipeline: SerialPipeline) -> str:
     if pipeline.past_goal:
         until = f'until a budget is spent (the goal of {goal} was reached)'
     return (
-        f'{cfg.policy.type} on {envs}; {memory}; {saved}; device {device}, {cfg.num_threads} torch thread(s);'
+        f'{cfg.policy.type} on {pipeline.collection.summary(cfg)}; {memory}; {saved}; device {device}, {cfg.num_threads} torch thread(s);'
         f' seed {cfg.seed}; {until}'
     )
 

@@ -4,37 +4,34 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from rlframe.backend.ray.actors.session import check_installed
 from rlframe.checkpoint import compare_configs, load_checkpoint
-from rlframe.data.dataset import COLLECTOR_DATA, check_source
 from rlframe.data.observation import obs_dtype
 from rlframe.data.timestep import EnvSpec
 from rlframe.errors import CheckpointMismatchError, ResourceError, named_during
 from rlframe.registry import (
+    BACKEND_REGISTRY,
     BUFFER_REGISTRY,
     ENV_MANAGER_REGISTRY,
     ENV_REGISTRY,
     POLICY_REGISTRY,
-    SERIAL_COLLECTOR_REGISTRY,
-    SERIAL_EVALUATOR_REGISTRY,
 )
 from rlframe.utils import schema
 from rlframe.utils.field import ResolvedConfig
 from rlframe.utils.seed import component_rng
-from rlframe.utils.serialize import to_bytes
 
 if TYPE_CHECKING:
+    from rlframe.backend import Backend
     from rlframe.envs import EnvFactory, IEnvManager
     from rlframe.pipeline.serial import SerialPipeline
     from rlframe.policy import CollectMode, EvalMode, Policy
-    from rlframe.worker import BaseLearner, BaseSerialCommander, IBuffer
+    from rlframe.worker import BaseLearner, BaseSerialCommander, IBuffer, ISerialCollector, ISerialEvaluator
 
 
 def set_threads(cfg: ResolvedConfig) -> None:
@@ -57,54 +54,42 @@ def make_env(
     return kind.from_factory(factory, env_num, cfg.env.manager, render_mode)
 
 
-def make_collector_env(cfg: ResolvedConfig, factory: EnvFactory) -> Any:
-    """Makes what training samples come from: envs, actors that have envs, or the data of a collector that steps none."""
-    section = cfg.policy.collect.collector
-    if section.get('backend') == 'ray':
-        check_installed('policy.collect.collector.backend')
-        from rlframe.backend.ray.actors.pool import ActorPool
-        from rlframe.pipeline.remote import MakeCollector
-
-        return ActorPool(section, make=_portable(MakeCollector(cfg, factory)))
-    kind: Any = SERIAL_COLLECTOR_REGISTRY.get_cls(section)
-    data = kind.open_data(section) if hasattr(kind, 'open_data') else None
-    if data is None:
-        return make_env(cfg, factory, cfg.env.collector_env_num)
-    check_source(data, factory.spec, COLLECTOR_DATA)
-    return data
+def collector_backend(cfg: ResolvedConfig, factory: EnvFactory) -> Backend:
+    """Returns the backend of the collector, which holds what it collects from; whoever asks has to close it."""
+    return _opened(cfg.policy.collect.collector, factory, lambda backend: backend.open_collector(cfg))
 
 
-def _portable(make: Any) -> Any:
-    """Returns a factory of the parts in actors; fails before Ray starts and a run folder is created if it cannot be pickled.
-
-    Raises:
-        SerializationError: With the path to the part that cannot be handed over.
-    """
-    to_bytes(make, 'make')
-    return make
+def evaluator_backend(cfg: ResolvedConfig, factory: EnvFactory) -> Backend:
+    """Returns the backend of the evaluator, which holds what it evaluates on; whoever asks has to close it."""
+    return _opened(cfg.policy.eval.evaluator, factory, lambda backend: backend.open_evaluator(cfg))
 
 
-def make_evaluator_env(
+def _opened(section: ResolvedConfig, factory: EnvFactory, open_: Callable[[Backend], None]) -> Backend:
+    backend: Backend = get_backend_cls(section)(factory)
+    try:
+        open_(backend)
+    except BaseException:
+        backend.close()
+        raise
+    return backend
+
+
+def get_backend_cls(section: Mapping[str, Any]) -> type[Backend]:
+    """Returns the backend that a collector's or evaluator's section names."""
+    kind: Any = BACKEND_REGISTRY.get_cls(
+        {'type': section.get('backend', 'local'), 'import_names': section.get('import_names')}
+    )
+    return cast('type[Backend]', kind)
+
+
+def make_eval_env(
     cfg: ResolvedConfig, factory: EnvFactory, env_num: int, render_mode: str | None = None
-) -> Any:
-    """Makes envs to evaluate in, an actor that has envs, or opens the data of an evaluator that plays no episodes.
+) -> IEnvManager:
+    """Makes ``env_num`` envs to evaluate in.
 
-    Where others would be given up, a new one takes their place, so that each does its share. A batch of more envs than there
+    Envs that the config's manager would drop are restarted, so that each does its share. A batch of more envs than there
     are here is all of them.
     """
-    section = cfg.policy.eval.evaluator
-    if section.get('backend') == 'ray':
-        check_installed('policy.eval.evaluator.backend')
-        from rlframe.backend.ray.actors.options import pool_options
-        from rlframe.backend.ray.actors.pool import ActorPool
-        from rlframe.backend.ray.evaluator import EvaluatorActor
-        from rlframe.pipeline.remote import MakeEvaluator
-
-        make = _portable(MakeEvaluator(cfg, factory))
-        return ActorPool(pool_options(section), EvaluatorActor, 'policy.eval.evaluator', make)
-    kind: Any = SERIAL_EVALUATOR_REGISTRY.get_cls(section)
-    if hasattr(kind, 'open_data'):
-        return kind.open_data(section, factory.spec)
     own: dict[str, Any] = {}
     if cfg.env.manager.get('on_error') == 'drop':
         own['on_error'] = 'restart'
@@ -303,18 +288,9 @@ def make_learner(cfg: ResolvedConfig, policy: Policy, **common: Any) -> BaseLear
     return create_learner(cfg.policy.learn.learner, policy=policy.learn_mode, **common)
 
 
-def make_collector(cfg: ResolvedConfig, env: Any, policy: Policy, **common: Any) -> Any:
-    """Makes the collector."""
-    from rlframe.worker import create_serial_collector
-
-    section = cfg.policy.collect.collector
-    if section.get('backend') == 'ray':
-        from rlframe.backend.ray.actors.weights import on_cpu
-
-        env.make.model = on_cpu(policy.get_attribute('given_model'))
-    return create_serial_collector(
-        section, env=env, policy=collecting_policy(cfg, policy), seed=cfg.seed, **common
-    )
+def make_collector(cfg: ResolvedConfig, backend: Backend, policy: Policy, **common: Any) -> ISerialCollector:
+    """Makes the collector, in a backend that ``collector_backend`` returned."""
+    return backend.make_collector(cfg, policy, **common)
 
 
 def collector_state(cfg: ResolvedConfig, state: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -323,9 +299,7 @@ def collector_state(cfg: ResolvedConfig, state: Mapping[str, Any]) -> Mapping[st
     Raises:
         CheckpointMismatchError: If several actors saved it and this process is to continue.
     """
-    from rlframe.backend.ray.state import in_process
-
-    return state if cfg.policy.collect.collector.get('backend') == 'ray' else in_process(state)
+    return get_backend_cls(cfg.policy.collect.collector).collector_state(state)
 
 
 def collecting_policy(cfg: ResolvedConfig, policy: Policy) -> Any:
@@ -344,21 +318,14 @@ def collecting_policy(cfg: ResolvedConfig, policy: Policy) -> Any:
     return PastSelves(policy.collect_mode, make_opponent, rng=rng, **options)
 
 
-def make_evaluator(cfg: ResolvedConfig, env: Any, policy: Policy, spec: EnvSpec, **common: Any) -> Any:
-    """Makes the evaluator; one that scores returns takes the env's reward threshold where the config has no stop value."""
-    from rlframe.worker import create_serial_evaluator
+def make_evaluator(
+    cfg: ResolvedConfig, backend: Backend, policy: Policy, spec: EnvSpec, **common: Any
+) -> ISerialEvaluator:
+    """Makes the evaluator, in a backend that ``evaluator_backend`` returned.
 
-    section = cfg.policy.eval.evaluator
-    given = {'env': env, 'seed': cfg.seed, **common}
-    given['policy'] = with_opponents(cfg, policy.eval_mode, spec, given['seed'])
-    if section.get('backend') == 'ray':
-        from rlframe.backend.ray.actors.weights import on_cpu
-
-        env.make.given = {name: given[name] for name in ('seed', 'purpose') if name in given}
-        env.make.model = on_cpu(policy.get_attribute('given_model'))
-        env.start()
-        given['policy'] = policy.eval_mode
-    evaluator = create_serial_evaluator(section, **given)
+    One that scores returns takes the env's reward threshold if the config has no stop value.
+    """
+    evaluator = backend.make_evaluator(cfg, policy, **common)
     if evaluator.stop_value is None and evaluator.scores_returns:
         evaluator.stop_value = spec.reward_threshold
     return evaluator

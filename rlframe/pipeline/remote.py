@@ -6,6 +6,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
+from rlframe.backend.local import LocalBackend
 from rlframe.backend.ray.actors.actor import Parts
 from rlframe.backend.ray.actors.options import remote_config_of
 from rlframe.backend.ray.evaluator import EvaluatorParts, Recorder
@@ -37,7 +38,7 @@ class MakeCollector:
         section, factory = cfg.policy.collect.collector, self._factory
         own = rank if section.sync else rank + 1  # else the policy that is trained draws the same numbers
         prepare(cfg)
-        env, progress = build.make_collector_env(cfg, factory), Progress()
+        env, progress = build.make_env(cfg, factory, cfg.env.collector_env_num), Progress()
         policy = build.make_policy(cfg, factory.spec, self.model, ('collect',), own)
         collector = create_serial_collector(
             section, env=env, policy=policy.collect_mode, seed=cfg.seed, rank=rank, progress=progress
@@ -71,12 +72,10 @@ class MakeEvaluator:
         prepare(cfg)
         factory = self._factory
         policy = build.make_policy(cfg, factory.spec, self.model, ('eval',), rank)
-        env = build.make_evaluator_env(
-            cfg, factory, cfg.env.evaluator_env_num, 'rgb_array' if build.films(cfg) else None
-        )
-        recorder = Recorder()
-        evaluator = build.make_evaluator(cfg, env, policy, factory.spec, tb_logger=recorder, **self.given)
-        return EvaluatorParts(evaluator, env, policy.eval_mode, recorder)
+        backend, recorder = LocalBackend(factory), Recorder()
+        backend.open_evaluator(cfg)
+        evaluator = build.make_evaluator(cfg, backend, policy, factory.spec, tb_logger=recorder, **self.given)
+        return EvaluatorParts(evaluator, backend.source, policy.eval_mode, recorder)
 
 
 def actor_config(cfg: ResolvedConfig, rank: int, incarnation: int) -> ResolvedConfig:

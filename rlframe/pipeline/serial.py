@@ -85,15 +85,15 @@ class SerialPipeline:
         set_seed(cfg.seed)
         build.set_threads(cfg)
         self.factory = build.make_factory(cfg)
-        collector_env = build.make_collector_env(cfg, self.factory)
-        self._closers.append(collector_env.close)
+        self.collection = build.collector_backend(cfg, self.factory)
+        """Backend of the collector."""
+        self._closers.append(self.collection.close)
         check_fits(saved, cfg, self.factory.spec, resume, self._model)
         self.policy = build.make_policy(cfg, self.factory.spec, self._model)
         """What is trained."""
-        evaluator_env = build.make_evaluator_env(
-            cfg, self.factory, cfg.env.evaluator_env_num, 'rgb_array' if build.films(cfg) else None
-        )
-        self._closers.append(evaluator_env.close)
+        self.evaluation = build.evaluator_backend(cfg, self.factory)
+        """Backend of the evaluator."""
+        self._closers.append(self.evaluation.close)
         build.check_memory(cfg, self.factory.spec)
         self._output.open(saved[1].get('logs') if saved is not None else None)
         self.folder, self.writer = self._output.folder, self._output.writer
@@ -105,10 +105,10 @@ class SerialPipeline:
         self.checkpoints = Checkpoints(self)
         """Saves and restores all of this."""
         self.learner.checkpoint_fn = self.checkpoints.request
-        self.collector = build.make_collector(
-            cfg, collector_env, self.policy, progress=self.progress, **common
+        self.collector: Any = build.make_collector(
+            cfg, self.collection, self.policy, progress=self.progress, **common
         )
-        self.evaluator = build.make_evaluator(cfg, evaluator_env, self.policy, self.factory.spec, **common)
+        self.evaluator = build.make_evaluator(cfg, self.evaluation, self.policy, self.factory.spec, **common)
         self.commander = build.make_commander(cfg, self)
         self.stopped = False
         """Whether an evaluation reached the stop value and thereby ended training."""

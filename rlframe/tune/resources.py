@@ -7,9 +7,8 @@ from typing import Any
 
 from ray.tune import Callback
 
-from rlframe.backend.ray.actors.options import pool_options, remote_config_of
-from rlframe.backend.ray.actors.session import actor_resources
 from rlframe.errors import ResourceError
+from rlframe.pipeline.build import get_backend_cls
 from rlframe.utils.lazy import LazyModule
 from rlframe.utils.resolved_config import ResolvedConfig
 
@@ -26,11 +25,8 @@ def bundles_of(cfg: ResolvedConfig, learner: Mapping[str, float] | None = None) 
     own = {'CPU': 1.0, **({'GPU': 1.0} if _on_cuda(cfg) else {}), **(learner or {})}
     bundles = [{name: float(size) for name, size in own.items()}]
     collector, evaluator = cfg.policy.collect.collector, cfg.policy.eval.evaluator
-    if collector.get('backend') == 'ray':
-        ranks = range(collector.num_collectors)
-        bundles += [actor_resources(remote_config_of(collector, rank)) for rank in ranks]
-    if evaluator.get('backend') == 'ray':
-        bundles.append(actor_resources(remote_config_of(pool_options(evaluator), 0)))
+    bundles += get_backend_cls(collector).collector_resources(collector)
+    bundles += get_backend_cls(evaluator).evaluator_resources(evaluator)
     return [bundle for i, bundle in enumerate(bundles) if bundle or i == 0]
 
 

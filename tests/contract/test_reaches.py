@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from rlframe import config
+from rlframe.config.backends import BACKENDS, ROLES
 from rlframe.config.schema import TOP
 from rlframe.config.tree import COMPONENTS
 from rlframe.errors import UnsafeCheckpointError
@@ -69,6 +70,7 @@ BAIT: tuple[Any, ...] = (
 )
 PATHS = {part.name: part.path for part in COMPONENTS} | {'model': ('policy', 'model')}
 COMPONENT_NAMES = [(kind, name) for kind in PATHS for name in REGISTRIES[kind].names()]
+BACKEND_NAMES = [(name, role) for name in REGISTRIES['backend'].names() for role in ROLES]
 
 
 def leaves(options: Options, prefix: str = '') -> Iterator[tuple[str, Field]]:
@@ -89,7 +91,14 @@ def all_fields() -> list[tuple[str, str, Field]]:
     found = [('the run', key, field) for key, field in leaves(TOP)]
     for kind, name in COMPONENT_NAMES:
         found += [(f'{kind} {name}', key, field) for key, field in leaves(fields_of(kind, name))]
+    for name, role in BACKEND_NAMES:
+        found += [(f'backend {name}', key, field) for key, field in leaves(backend_fields(name, role))]
     return found
+
+
+def backend_fields(name: str, role: str) -> Options:
+    cls: Any = REGISTRIES['backend'].get(name)
+    return {'backend': BACKENDS[role], **cls.options_of(role)}
 
 
 def pair(kind: str, name: str) -> dict[str, Any]:
@@ -133,6 +142,31 @@ def test_foreign_value_of_every_option_that_reaches_something_is_refused(kind: s
         for key in keys:
             put(data, key.split('.'), bait)
         assert keys <= refused_keys(data), bait
+
+
+@pytest.mark.parametrize(('name', 'role'), BACKEND_NAMES)
+@pytest.mark.parametrize('is_chosen', [True, False])
+def test_foreign_value_of_every_option_of_a_backend_is_refused_even_if_another_one_is_chosen(
+    name: str, role: str, is_chosen: bool
+) -> None:
+    marked = [key for key, field in leaves(backend_fields(name, role)) if field.reaches]
+    for bait in BAIT:
+        data = pair('', '')
+        keys = {'.'.join((*ROLES[role], key)) for key in marked if key != 'backend'}
+        for key in keys:
+            put(data, key.split('.'), bait)
+        if is_chosen and name != 'local':
+            put(data, [*ROLES[role], 'backend'], name)
+            keys.add('.'.join((*ROLES[role], 'backend')))
+        assert not keys or keys <= refused_keys(data), bait
+
+
+@pytest.mark.parametrize('role', ROLES)
+def test_backend_that_does_not_come_with_rlframe_is_code(role: str) -> None:
+    for name in ('payload', ['payload'], {'payload': 1}):
+        data = pair('', '')
+        put(data, [*ROLES[role], 'backend'], name)
+        assert '.'.join((*ROLES[role], 'backend')) in refused_keys(data)
 
 
 def test_components_that_start_programs_say_so() -> None:

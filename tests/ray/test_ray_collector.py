@@ -50,12 +50,12 @@ def collecting_by(cfg: Any) -> Iterator[tuple[Any, Any]]:
     """Does the same by a compiled config."""
     set_seed(cfg.seed)
     factory = build.make_factory(cfg)
-    pool = build.make_collector_env(cfg, factory)
+    backend = build.collector_backend(cfg, factory)
     try:
         policy = build.make_policy(cfg, factory.spec)
-        yield build.make_collector(cfg, pool, policy, progress=Progress()), policy
+        yield build.make_collector(cfg, backend, policy, progress=Progress()), policy
     finally:
-        pool.close()
+        backend.close()
 
 
 def telling(folder: Path | str = '', seconds: float = 0.0) -> dict[str, Any]:

@@ -16,6 +16,8 @@ from easydict import EasyDict
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rlframe.backend import LocalBackend
+from rlframe.backend.ray.backend import RayBackend
 from rlframe.config import compile_config, read_config, split_config, unread_user_keys, write_total_config
 from rlframe.config.rules import cross_errors
 from rlframe.errors import ConfigError, ConfigErrors, ConfigWarning, RegistryError
@@ -140,6 +142,7 @@ def toys() -> Iterator[None]:
         learner=dict(base=ToyLearner),
         collector=dict(sample=ToyCollector, episode=ToyCollector),
         evaluator=dict(interaction=ToyEvaluator, metric=ToyScore),
+        backend=dict(local=LocalBackend, ray=RayBackend),
         replay_buffer=dict(naive=ToyBuffer, advanced=ToyBuffer, sequence=ToyBuffer, episode=ToyBuffer),
         model=dict(open_model=OpenModel, strict_model=StrictModel),
         commander=dict(base=ToyCommander),

@@ -108,8 +108,8 @@ def test_it_stops_at_its_own_stop_value_and_not_at_the_threshold_of_the_env(kind
         spec = pipeline.factory.spec
     cfg = config.compile_config(*pair(kind))
     solved = EnvSpec(spec.observation_space, spec.action_space, reward_threshold=0.1, name='Solved')
-    data = build.make_evaluator_env(cfg, pipeline.factory, 2)
-    assert build.make_evaluator(cfg, data, pipeline.policy, solved).stop_value is None
+    backend = build.evaluator_backend(cfg, pipeline.factory)
+    assert build.make_evaluator(cfg, backend, pipeline.policy, solved).stop_value is None
 
 
 @pytest.mark.parametrize('kind', ENVS)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import ray
 
 from rlframe.backend.ray.actors.actor import Failure, RemoteActor
+from rlframe.backend.ray.actors.options import EVALUATOR_OPTIONS, with_ray_options
 from rlframe.backend.ray.actors.pool import ActorPool
 from rlframe.backend.ray.actors.weights import flatten, unflatten
 from rlframe.registry import SERIAL_EVALUATOR_REGISTRY
@@ -200,7 +201,7 @@ class RaySerialEvaluator(ISerialEvaluator):
         self._next_look = 0.0
         self.repeated = 0
         """Evaluations that were begun again because their actor was lost."""
-        options = kind.resolve_config(cfg)
+        options = with_ray_options(kind, cfg, EVALUATOR_OPTIONS)
         _mark_read(options)
         weakref.finalize(self, env.close).atexit = False  # at exit Ray ends its actors by itself
         super().__init__(options, env, policy, tb_logger, exp_name, instance_name, seed=seed, purpose=purpose)

@@ -11,13 +11,13 @@ from easydict import EasyDict
 
 from rlframe.backend.ray.actors.actor import Header, Request, acting_of
 from rlframe.backend.ray.actors.calls import Answer, Call
+from rlframe.backend.ray.actors.options import with_ray_options
 from rlframe.backend.ray.actors.pool import ActorPool
 from rlframe.backend.ray.constructor.checks import check_steps_envs
 from rlframe.backend.ray.publisher import Publisher
 from rlframe.backend.ray.shares import Ready, ReadyQueue, first_number, merged, shares, writable
 from rlframe.backend.ray.staleness import Staleness
 from rlframe.backend.ray.state import from_zero, in_actor, untold
-from rlframe.data.timestep import FloatArray
 from rlframe.errors import CheckpointMismatchError, ConfigError
 from rlframe.registry import SERIAL_COLLECTOR_REGISTRY
 from rlframe.worker.collector.base_serial_collector import ISerialCollector, SerialCollector, Stopwatch
@@ -57,7 +57,7 @@ class RaySerialCollector(SerialCollector):
         """
         self = cls.__new__(cls)
         kind: Any = SERIAL_COLLECTOR_REGISTRY.get_cls(cfg)
-        self._set_up(kind, kind.resolve_config(cfg), env, policy, **common)
+        self._set_up(kind, with_ray_options(kind, cfg), env, policy, **common)
         return self
 
     def _set_up(
@@ -337,9 +337,6 @@ class RaySerialCollector(SerialCollector):
             'ray/in_flight': float(self.in_flight),
             'ray/actor_restarts': float(self._pool.restarts),
         }
-
-    def take_episodes(self) -> FloatArray:
-        return self._log.take_recent()
 
     def settle(self) -> None:
         self._drain()

@@ -11,10 +11,8 @@ from typing import Any
 import numpy as np
 from easydict import EasyDict
 
-from rlframe.backend.ray.actors.options import RAY_OPTIONS, check_ray_options
 from rlframe.data.timestep import Array, FloatArray, IntArray
 from rlframe.data.trajectory import TrajectoryRecorder
-from rlframe.errors import ConfigError
 from rlframe.run.metrics import ScalarWriter, write_record
 from rlframe.run.progress import Progress
 from rlframe.utils.field import Configurable, Field
@@ -104,7 +102,6 @@ class SerialCollector(ISerialCollector):
             False,
             doc="add the columns env_id and episode_step, by which a replay buffer 'sequence' finds the steps of an episode",
         ),
-        **RAY_OPTIONS,
     )
 
     def __init__(  # noqa: PLR0913  # six are the public signature
@@ -141,19 +138,8 @@ class SerialCollector(ISerialCollector):
         if policy is not None:
             self.reset_policy(policy)
 
-    @classmethod
-    def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
-        return super().check_config(cfg) + check_ray_options(cfg)
-
     def reset_env(self, _env: Any = None) -> None:
         if _env is not None:
-            if self._cfg.backend != 'local':
-                raise ConfigError(
-                    f'{type(self).__name__} steps envs in this process; create_serial_collector makes one whose actors do',
-                    where='policy.collect.collector.backend',
-                    got=self._cfg.backend,
-                    expected="'local'",
-                )
             self._env = _env
             self._env.launch()
             seeds = [env_seed(self._seed, self._rank, i, COLLECT) for i in range(self._env.env_num)]

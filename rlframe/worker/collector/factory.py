@@ -1,4 +1,4 @@
-"""From a section of a config to a collector or an evaluator: in this process, or in Ray actors."""
+"""From a section of a config to a collector or an evaluator in this process; ``rlframe.backend`` has those elsewhere."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from typing import Any
 
 from easydict import EasyDict
 
+from rlframe.errors import ConfigError
 from rlframe.registry import SERIAL_COLLECTOR_REGISTRY, SERIAL_EVALUATOR_REGISTRY
+from rlframe.utils.resolved_config import ResolvedConfig
 from rlframe.worker.collector.base_serial_collector import ISerialCollector
 from rlframe.worker.evaluator.base_serial_evaluator import ISerialEvaluator
 
@@ -14,13 +16,12 @@ from rlframe.worker.evaluator.base_serial_evaluator import ISerialEvaluator
 def create_serial_collector(cfg: EasyDict, **kwargs: Any) -> ISerialCollector:
     """Builds the collector named by ``cfg.type``. Raises ``RegistryError`` naming the closest registered type.
 
-    With ``cfg.backend='ray'`` it runs in actors: see ``RayCollector.from_config``.
-    """
-    if cfg.get('backend') == 'ray':
-        from rlframe.backend.ray.constructor.collector import RayCollector
+    It collects in this process. Other backends are for ``rlframe.pipeline`` and, from Python, ``RayCollector``.
 
-        return RayCollector.from_config(cfg, **kwargs)
-    return SERIAL_COLLECTOR_REGISTRY.build(cfg, cfg=cfg, **kwargs)
+    Raises:
+        ConfigError: If the config names another backend than ``'local'``.
+    """
+    return SERIAL_COLLECTOR_REGISTRY.build(cfg, cfg=_local(cfg, 'policy.collect.collector'), **kwargs)
 
 
 def get_serial_collector_cls(cfg: EasyDict) -> type[ISerialCollector]:
@@ -29,13 +30,25 @@ def get_serial_collector_cls(cfg: EasyDict) -> type[ISerialCollector]:
 
 
 def create_serial_evaluator(cfg: EasyDict, **kwargs: Any) -> ISerialEvaluator:
-    """Builds the evaluator named by ``cfg.type``, ``interaction`` where there is none.
+    """Builds the evaluator named by ``cfg.type``, ``interaction`` if there is none; it evaluates in this process.
 
-    With ``cfg.backend='ray'`` it runs in an actor, and ``env`` is that: see ``RaySerialEvaluator``.
+    Raises:
+        ConfigError: If the config names another backend than ``'local'``.
     """
-    if cfg.get('backend') == 'ray':
-        from rlframe.backend.ray.evaluator import RaySerialEvaluator
-
-        return RaySerialEvaluator(cfg, **kwargs)
     named = {'type': 'interaction', **{name: cfg[name] for name in ('type', 'import_names') if name in cfg}}
-    return SERIAL_EVALUATOR_REGISTRY.build(named, cfg=cfg, **kwargs)
+    return SERIAL_EVALUATOR_REGISTRY.build(named, cfg=_local(cfg, 'policy.eval.evaluator'), **kwargs)
+
+
+def _local(cfg: EasyDict, section: str) -> Any:
+    """Returns a section without the choice of a backend, which is no option of a collector or an evaluator."""
+    backend = cfg.get('backend', 'local')
+    if backend != 'local':
+        raise ConfigError(
+            'this function creates what runs in this process',
+            where=f'{section}.backend',
+            got=backend,
+            expected="'local'",
+            remedy='serial_pipeline(config) uses the backend that the config names.',
+        )
+    is_compiled = isinstance(cfg, ResolvedConfig)
+    return cfg if is_compiled else {name: value for name, value in cfg.items() if name != 'backend'}

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from easydict import EasyDict
 
-from rlframe.backend.ray.actors.options import EVALUATOR_OPTIONS
 from rlframe.data.timestep import Array, IntArray
 from rlframe.run.metrics import ScalarWriter
 from rlframe.utils.field import Configurable, Field
@@ -80,7 +79,6 @@ class ISerialEvaluator(Configurable, Resettable):
             doc='mean that ends training; set by env.stop_value',
             may_change=True,
         ),
-        **EVALUATOR_OPTIONS,
     )
 
     worst: Any = -np.inf

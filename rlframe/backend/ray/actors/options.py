@@ -1,4 +1,4 @@
-"""Options of collection in Ray actors, which every collector that steps envs has."""
+"""Options of collection and evaluation in Ray actors."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from rlframe.backend.ray.actors.keys import (
     is_plain_init,
     unknown_key,
 )
-from rlframe.errors import ConfigError
-from rlframe.utils.field import Field, Options
+from rlframe.errors import ConfigError, ConfigErrors
+from rlframe.utils.field import Field, Options, check_values
+from rlframe.utils.resolved_config import ResolvedConfig
 
 ONLY_OURS = ('max_restarts', 'max_task_retries', 'max_concurrency', 'name', 'lifetime', 'num_returns')
 """Options of Ray's actors that would break what is promised here."""
@@ -101,13 +102,6 @@ def _check_actor(config: Mapping[str, Any]) -> str:
 
 
 RAY_OPTIONS: Options = dict(
-    backend=Field(
-        'local',
-        doc="where envs are stepped: 'local' is this process, 'ray' are actors, each with envs and a policy of its own",
-        choices=('local', 'ray'),
-        may_change=True,
-        reaches='process',
-    ),
     num_collectors=Field(
         1, range='[1, inf)', unit='actors', doc='that collect, each in env.collector_env_num envs'
     ),
@@ -183,12 +177,6 @@ RAY_OPTIONS: Options = dict(
 """Options under ``policy.collect.collector``."""
 
 EVALUATOR_OPTIONS: Options = dict(
-    backend=Field(
-        'local',
-        doc="where the policy is evaluated: 'local' is this process, and training waits; 'ray' is an actor, beside training",
-        choices=('local', 'ray'),
-        reaches='process',
-    ),
     max_pending=Field(
         2,
         range='[1, inf)',
@@ -217,6 +205,32 @@ EVALUATOR_OPTIONS: Options = dict(
     ),
 )
 """Options under ``policy.eval.evaluator``."""
+
+
+def with_ray_options(kind: Any, cfg: Mapping[str, Any], declared: Options = RAY_OPTIONS) -> ResolvedConfig:
+    """Completes the options of a collector or an evaluator and those of the actors that it runs in.
+
+    Args:
+        kind: The class that runs in the actors.
+        cfg: Options of both; a config that was compiled already is passed through.
+        declared: The options of Ray.
+
+    Raises:
+        ConfigError: If an option is unknown or invalid. All mistakes among the options of Ray are reported together.
+    """
+    if isinstance(cfg, ResolvedConfig):
+        return cfg
+    values, errors = check_values({name: cfg[name] for name in cfg if name in declared}, declared)
+    if not errors and declared is RAY_OPTIONS:
+        errors = check_ray_options(values)
+    if errors:
+        raise errors[0] if len(errors) == 1 else ConfigErrors(errors, where=kind.__name__)
+    return ResolvedConfig({**kind.resolve_config(without_ray_options(cfg, declared)), **values})
+
+
+def without_ray_options(cfg: Mapping[str, Any], declared: Options = RAY_OPTIONS) -> dict[str, Any]:
+    """Returns the options of a collector or an evaluator alone."""
+    return {name: value for name, value in cfg.items() if name != 'backend' and name not in declared}
 
 
 def pool_options(evaluator: Mapping[str, Any]) -> dict[str, Any]:

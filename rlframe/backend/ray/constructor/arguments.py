@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlframe.backend.ray.actors.actor import Parts, reseed
+from rlframe.backend.ray.actors.options import without_ray_options
 from rlframe.backend.ray.actors.weights import on_cpu
 from rlframe.backend.ray.constructor.compat import within_bounds
 from rlframe.backend.ray.constructor.lists import per_actor
@@ -291,8 +292,9 @@ class MakeFromPython:
         seed = incarnation_seed(self._seed, rank, incarnation)
         set_seed(seed)
         torch.set_num_threads(1)
-        section = {**_own(self._collector, rank), 'backend': 'local', 'collect_print_freq': None}
-        own = rank if section.get('sync', True) else rank + 1
+        given = _own(self._collector, rank)
+        section = {**without_ray_options(given), 'collect_print_freq': None}
+        own = rank if given.get('sync', True) else rank + 1
         face, progress = self.face(self._policy(seed, own, rank)), Progress()
         if isinstance(face, PlainFace):
             reseed(face, seed, own)

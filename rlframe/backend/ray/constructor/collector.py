@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rlframe.backend.ray.actors.actor import reseed
-from rlframe.backend.ray.actors.options import RAY_OPTIONS, staleness_error
+from rlframe.backend.ray.actors.options import RAY_OPTIONS, staleness_error, with_ray_options
 from rlframe.backend.ray.actors.pool import ActorPool
 from rlframe.backend.ray.constructor.arguments import (
     MakeFromPython,
@@ -142,7 +142,6 @@ class RayCollector(ActorFacts, RaySerialCollector):
             raise ConfigError(f'{next(iter(options))} is not a known argument', where=next(iter(options)))
         backend = {
             **own,
-            'backend': 'ray',
             'num_collectors': count,
             'sync': sync,
             'update_after_each_batch': update_after_each_batch,
@@ -154,8 +153,8 @@ class RayCollector(ActorFacts, RaySerialCollector):
         collectors = [{**given, **each} for each in collector_options]
         kind: Any = SERIAL_COLLECTOR_REGISTRY.get(collector_class)
         for section in collectors:
-            kind.resolve_config(section)
-        cfg = kind.resolve_config({**collectors[0], **backend})
+            with_ray_options(kind, section)
+        cfg = with_ray_options(kind, {**collectors[0], **backend})
         if update_after_each_batch and (unreachable := staleness_error(cfg, 1)) is not None:
             raise unreachable
         self._devices = device, storing, env_device, policy_devices

@@ -1,0 +1,86 @@
+"""LocalBackend: collects and evaluates in the process that trains."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rlframe.backend.base import Backend
+from rlframe.data.dataset import COLLECTOR_DATA, check_source
+from rlframe.pipeline import build
+from rlframe.registry import BACKEND_REGISTRY, SERIAL_COLLECTOR_REGISTRY, SERIAL_EVALUATOR_REGISTRY
+from rlframe.utils.resolved_config import ResolvedConfig
+
+if TYPE_CHECKING:
+    from rlframe.policy import Policy
+    from rlframe.worker import ISerialCollector, ISerialEvaluator
+
+
+@BACKEND_REGISTRY.register('local')
+class LocalBackend(Backend):
+    """Collects and evaluates in this process: in envs, or from recorded data."""
+
+    source: Any = None
+    """What is collected from or evaluated on: an env manager, or recorded data."""
+
+    def open_collector(self, cfg: ResolvedConfig) -> None:
+        """Creates the envs, or opens the recorded data of a collector that steps none."""
+        section = cfg.policy.collect.collector
+        kind: Any = SERIAL_COLLECTOR_REGISTRY.get_cls(section)
+        data = kind.open_data(section) if hasattr(kind, 'open_data') else None
+        if data is None:
+            self.source = build.make_env(cfg, self.factory, cfg.env.collector_env_num)
+        else:
+            self.source = data
+            check_source(data, self.factory.spec, COLLECTOR_DATA)
+
+    def open_evaluator(self, cfg: ResolvedConfig) -> None:
+        """Creates the envs, or opens the recorded data of an evaluator that plays no episodes."""
+        section = cfg.policy.eval.evaluator
+        kind: Any = SERIAL_EVALUATOR_REGISTRY.get_cls(section)
+        if hasattr(kind, 'open_data'):
+            self.source = kind.open_data(section, self.factory.spec)
+        else:
+            render_mode = 'rgb_array' if build.films(cfg) else None
+            self.source = build.make_eval_env(cfg, self.factory, cfg.env.evaluator_env_num, render_mode)
+
+    def make_collector(self, cfg: ResolvedConfig, policy: Policy, **common: Any) -> ISerialCollector:
+        """Creates the collector that the config names."""
+        section = cfg.policy.collect.collector
+        given = {'policy': build.collecting_policy(cfg, policy), 'seed': cfg.seed, **common}
+        made: ISerialCollector = SERIAL_COLLECTOR_REGISTRY.build(
+            section, cfg=section, env=self.source, **given
+        )
+        return made
+
+    def make_evaluator(self, cfg: ResolvedConfig, policy: Policy, **common: Any) -> ISerialEvaluator:
+        """Creates the evaluator that the config names."""
+        section, seed = cfg.policy.eval.evaluator, common.get('seed', cfg.seed)
+        acting = build.with_opponents(cfg, policy.eval_mode, self.factory.spec, seed)
+        made: ISerialEvaluator = SERIAL_EVALUATOR_REGISTRY.build(
+            section, cfg=section, env=self.source, policy=acting, **{'seed': seed, **common}
+        )
+        return made
+
+    def close(self) -> None:
+        """Closes the envs or the data."""
+        if self.source is not None:
+            self.source.close()
+
+    def summary(self, cfg: ResolvedConfig) -> str:
+        """Says in a few words where training samples come from."""
+        if cfg.policy.collect.collector.get('data') is not None:
+            return f'recorded data of {self.factory.spec.name}'
+        return super().summary(cfg)
+
+    @classmethod
+    def is_interchangeable(cls, section: Mapping[str, Any]) -> bool:
+        """Whether a resumed run can collect elsewhere: always, as there is one generator of random numbers."""
+        return True
+
+    @classmethod
+    def collector_state(cls, state: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Converts the state of a collector whose envs a single Ray actor stepped."""
+        from rlframe.backend.ray.state import in_process
+
+        return in_process(state)

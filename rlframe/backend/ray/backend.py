@@ -1,0 +1,164 @@
+"""RayBackend: collects and evaluates in Ray actors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rlframe.backend.base import Backend
+from rlframe.backend.ray.actors.options import (
+    EVALUATOR_OPTIONS,
+    RAY_OPTIONS,
+    check_ray_options,
+    pool_options,
+    remote_config_of,
+)
+from rlframe.backend.ray.actors.session import actor_resources, check_installed
+from rlframe.errors import ConfigError
+from rlframe.registry import BACKEND_REGISTRY, SERIAL_COLLECTOR_REGISTRY
+from rlframe.utils.resolved_config import ResolvedConfig
+from rlframe.utils.serialize import to_bytes
+
+if TYPE_CHECKING:
+    from rlframe.policy import Policy
+    from rlframe.worker import ISerialCollector, ISerialEvaluator
+
+COLLECTOR, EVALUATOR = 'policy.collect.collector', 'policy.eval.evaluator'
+Known = Mapping[str, Any]
+
+
+@BACKEND_REGISTRY.register('ray')
+class RayBackend(Backend):
+    """Collects and evaluates in Ray actors, each with envs and a policy of its own."""
+
+    config = dict(collector=RAY_OPTIONS, evaluator=EVALUATOR_OPTIONS)
+    _actors: Any = None  # an ActorPool
+
+    def open_collector(self, cfg: ResolvedConfig) -> None:
+        """Connects to Ray and makes sure that it has room for the actors.
+
+        Raises:
+            MissingDependencyError: If Ray cannot be imported.
+            ResourceError: If the cluster lacks the resources.
+            SerializationError: If a part of the config cannot be sent to actors; with the path to it.
+        """
+        check_installed(f'{COLLECTOR}.backend')
+        from rlframe.backend.ray.actors.pool import ActorPool
+        from rlframe.backend.ray.constructor.checks import check_steps_envs
+        from rlframe.pipeline.remote import MakeCollector
+
+        section = cfg.policy.collect.collector
+        check_steps_envs(SERIAL_COLLECTOR_REGISTRY.get_cls(section))
+        self._actors = ActorPool(section, make=_portable(MakeCollector(cfg, self.factory)))
+
+    def open_evaluator(self, cfg: ResolvedConfig) -> None:
+        """Connects to Ray and makes sure that it has room for the actor.
+
+        Raises:
+            MissingDependencyError: If Ray cannot be imported.
+            ResourceError: If the cluster lacks the resources.
+            SerializationError: If a part of the config cannot be sent to the actor; with the path to it.
+        """
+        check_installed(f'{EVALUATOR}.backend')
+        from rlframe.backend.ray.actors.pool import ActorPool
+        from rlframe.backend.ray.evaluator import EvaluatorActor
+        from rlframe.pipeline.remote import MakeEvaluator
+
+        make = _portable(MakeEvaluator(cfg, self.factory))
+        options = pool_options(cfg.policy.eval.evaluator)
+        self._actors = ActorPool(options, EvaluatorActor, EVALUATOR, make)
+
+    def make_collector(self, cfg: ResolvedConfig, policy: Policy, **common: Any) -> ISerialCollector:
+        """Starts the actors and creates the collector that they collect for."""
+        from rlframe.backend.ray.actors.weights import on_cpu
+        from rlframe.backend.ray.constructor.collector import RayCollector
+
+        self._actors.make.model = on_cpu(policy.get_attribute('given_model'))
+        section = cfg.policy.collect.collector
+        return RayCollector.from_config(section, self._actors, policy.collect_mode, seed=cfg.seed, **common)
+
+    def make_evaluator(self, cfg: ResolvedConfig, policy: Policy, **common: Any) -> ISerialEvaluator:
+        """Starts the actor and creates the evaluator that asks it."""
+        from rlframe.backend.ray.actors.weights import on_cpu
+        from rlframe.backend.ray.evaluator import RaySerialEvaluator
+
+        given = {'seed': cfg.seed, **common}
+        self._actors.make.given = {name: given[name] for name in ('seed', 'purpose') if name in given}
+        self._actors.make.model = on_cpu(policy.get_attribute('given_model'))
+        self._actors.start()
+        return RaySerialEvaluator(cfg.policy.eval.evaluator, self._actors, policy.eval_mode, **given)
+
+    def close(self) -> None:
+        """Ends the actors, and Ray if it was started here."""
+        if self._actors is not None:
+            self._actors.close()
+
+    def summary(self, cfg: ResolvedConfig) -> str:
+        """Says in a few words where training samples come from."""
+        actors = cfg.policy.collect.collector.num_collectors
+        return f'{actors} Ray actor(s) with {super().summary(cfg)} each'
+
+    @classmethod
+    def collector_errors(cls, known: Known) -> list[ConfigError]:
+        """Returns the mistakes that no single option shows."""
+        given = {name: known[f'{COLLECTOR}.{name}'] for name in RAY_OPTIONS if f'{COLLECTOR}.{name}' in known}
+        errors = check_ray_options(given) if len(given) == len(RAY_OPTIONS) else []
+        for error in errors:
+            error.where = f'{COLLECTOR}.{error.where}'
+        if known.get(f'{COLLECTOR}.past_selves.snapshot_freq') is not None:
+            errors.append(_stays_here(COLLECTOR, 'past selves are snapshots of the policy here'))
+        if known.get(f'{COLLECTOR}.type') == 'dataset':
+            errors.append(_stays_here(COLLECTOR, 'recorded data are read here'))
+        if known.get('policy.on_policy') and given.get('sync') is False:
+            errors.append(
+                ConfigError(
+                    'without sync, actors collect while the weights change, and an on-policy policy learns from fresh'
+                    ' data only',
+                    where=f'{COLLECTOR}.sync',
+                    got=False,
+                    expected='True',
+                )
+            )
+        return errors
+
+    @classmethod
+    def evaluator_errors(cls, known: Known) -> list[ConfigError]:
+        """Returns the mistakes that no single option shows."""
+        is_data = known.get(f'{EVALUATOR}.type') == 'metric'
+        return [_stays_here(EVALUATOR, 'recorded data are read here')] if is_data else []
+
+    @classmethod
+    def collector_num(cls, section: Mapping[str, Any]) -> int:
+        """Returns the number of actors."""
+        number = section.get('num_collectors')
+        return number if isinstance(number, int) else 1
+
+    @classmethod
+    def collector_resources(cls, section: Mapping[str, Any]) -> list[dict[str, float]]:
+        """Returns what each actor takes."""
+        return [actor_resources(remote_config_of(section, rank)) for rank in range(section['num_collectors'])]
+
+    @classmethod
+    def evaluator_resources(cls, section: Mapping[str, Any]) -> list[dict[str, float]]:
+        """Returns what the actor takes."""
+        return [actor_resources(remote_config_of(pool_options(section), 0))]
+
+    @classmethod
+    def is_interchangeable(cls, section: Mapping[str, Any]) -> bool:
+        """Whether a single synchronous actor always has the newest weights; several generators could not be merged."""
+        return bool(section['num_collectors'] == 1 and section['sync'] and section['update_after_each_batch'])
+
+
+def _portable(make: Any) -> Any:
+    """Returns a factory of the parts in actors; fails before Ray starts and a run folder is created if it cannot be pickled.
+
+    Raises:
+        SerializationError: With the path to the part that cannot be handed over.
+    """
+    to_bytes(make, 'make')
+    return make
+
+
+def _stays_here(section: str, what: str) -> ConfigError:
+    """Returns the error for a collector or an evaluator that needs the policy, or data, of the process that trains."""
+    return ConfigError(f'{what}, not in actors', where=f'{section}.backend', got='ray', expected="'local'")

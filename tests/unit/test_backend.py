@@ -1,0 +1,122 @@
+"""Backends in a config: their names, their options beside those of collectors and evaluators, and what bad input gets."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes import config_pair
+
+from rlframe.backend.ray.actors.options import EVALUATOR_OPTIONS, RAY_OPTIONS
+from rlframe.config import as_played, check_changes, compile_config, config_data, split_config
+from rlframe.errors import ConfigError
+from rlframe.registry import REGISTRIES
+from rlframe.worker import create_serial_collector, create_serial_evaluator
+
+PACKAGE = Path(__file__).parents[2] / 'rlframe'
+COLLECTOR, EVALUATOR = 'policy.collect.collector', 'policy.eval.evaluator'
+
+
+def error_of(*overrides: str, **sections: Any) -> str:
+    with pytest.raises(ConfigError) as caught:
+        compile_config(*config_pair(**sections), overrides=overrides)
+    return str(caught.value)
+
+
+def test_the_name_ray_is_compared_nowhere_and_in_process_workers_have_no_option_of_ray() -> None:
+    compared = re.compile(r"""[!=]= ?['"]ray['"]|['"]ray['"] ?[!=]=""")
+    assert not [path for path in PACKAGE.rglob('*.py') if compared.search(path.read_text(encoding='utf-8'))]
+    for kind, options in (('collector', RAY_OPTIONS), ('evaluator', EVALUATOR_OPTIONS)):
+        for name in REGISTRIES[kind].names():
+            cls: Any = REGISTRIES[kind].get(name)
+            assert not {'backend', *options} & cls.config_fields().keys(), name
+
+
+@pytest.mark.parametrize(
+    ('sections', 'key'),
+    [
+        ({'collector': {'num_collectors': 2}}, f'{COLLECTOR}.num_collectors'),
+        ({'collector': {'backend': 'local', 'sync': False}}, f'{COLLECTOR}.sync'),
+        ({'evaluator': {'max_pending': 3}}, f'{EVALUATOR}.max_pending'),
+    ],
+)
+def test_an_option_of_another_backend_is_refused_with_what_to_set(sections: dict[str, Any], key: str) -> None:
+    text = error_of(**sections)
+    section = key.rpartition('.')[0]
+    assert text.startswith(f"{key}: an option of the backend 'ray'; this config has the backend 'local'. ")
+    assert f"set {section}.backend='ray'" in text
+
+
+def test_a_misspelt_option_of_another_backend_still_finds_the_right_word() -> None:
+    assert f'Did you mean {COLLECTOR}.num_collectors?' in error_of(collector={'num_colectors': 2})
+
+
+@pytest.mark.parametrize('role', ['collector', 'evaluator'])
+@pytest.mark.parametrize('name', ['rays', 'locl', 3, None])
+def test_an_unknown_backend_names_key_value_and_the_nearest_one(role: str, name: Any) -> None:
+    section = COLLECTOR if role == 'collector' else EVALUATOR
+    text = error_of(**{role: {'backend': name, 'start_timeout': 3.0}})
+    assert text.startswith(f'{section}.backend: ') and repr(name) in text and "'local', 'ray'" in text
+    assert not isinstance(name, str) or f"Did you mean '{'ray' if name == 'rays' else 'local'}'?" in text
+
+
+def test_defaults_of_another_backend_are_ignored_as_in_complete_configs_of_older_versions() -> None:
+    stated = {name: field.default for name, field in RAY_OPTIONS.items()} | {'collect_timeout': 600}
+    cfg = compile_config(*config_pair(collector=stated))
+    assert not RAY_OPTIONS.keys() & cfg.policy.collect.collector.keys()
+    assert cfg.policy.collect.collector.backend == 'local'
+    now = compile_config(*config_pair())
+    saved = config_data(*split_config(now))
+    saved['main_config']['policy']['collect']['collector'] |= stated
+    assert check_changes(saved, now, 'here') == []
+
+
+def test_an_override_of_the_backend_sets_aside_what_the_config_says_of_the_former_one() -> None:
+    there = {'backend': 'ray', 'num_collectors': 3, 'remote_configs': {'num_cpus': 0.5}}
+    cfg = compile_config(*config_pair(collector=there), overrides=['collector.backend=local'])
+    assert not RAY_OPTIONS.keys() & cfg.policy.collect.collector.keys()
+    given = ('collector.backend=local', 'collector.num_collectors=4')
+    assert error_of(*given, collector=there).startswith(f'{COLLECTOR}.num_collectors: an option of')
+
+
+@pytest.mark.parametrize(
+    ('there', 'may'),
+    [
+        ({}, True),
+        ({'remote_configs': {'num_cpus': 0.5}}, True),
+        ({'num_collectors': 2}, False),
+        ({'sync': False}, False),
+        ({'update_after_each_batch': False}, False),
+    ],
+)
+def test_a_resumed_run_changes_its_backend_only_if_one_synchronous_actor_collects(
+    there: dict[str, Any], may: bool
+) -> None:
+    ray = compile_config(*config_pair(collector={'backend': 'ray', **there}))
+    local = compile_config(*config_pair())
+    for before, now in ((ray, local), (local, ray)):
+        saved = config_data(*split_config(before))
+        if may:
+            assert any(f'{COLLECTOR}.backend: ' in line for line in check_changes(saved, now, 'here'))
+        else:
+            with pytest.raises(ConfigError, match=rf'{COLLECTOR}\.backend: '):
+                check_changes(saved, now, 'here')
+
+
+def test_playing_episodes_needs_no_option_of_a_backend() -> None:
+    create = {'backend': 'ray', 'num_collectors': 3, 'sync': False}
+    evaluator = {'backend': 'ray', 'max_pending': 5, 'remote_config': {'num_cpus': 2}}
+    cfg = compile_config(*config_pair(collector=create, evaluator=evaluator))
+    played = as_played(config_data(*split_config(cfg)))
+    again = compile_config(played['main_config'], played['create_config'])
+    assert again.policy.collect.collector.backend == again.policy.eval.evaluator.backend == 'local'
+
+
+@pytest.mark.parametrize('create', [create_serial_collector, create_serial_evaluator])
+def test_the_factories_create_what_runs_in_this_process(create: Any) -> None:
+    kind = 'sample' if create is create_serial_collector else 'interaction'
+    create({'type': kind, 'backend': 'local'})
+    with pytest.raises(ConfigError, match=r"backend: .* in this process; got 'ray'"):
+        create({'type': kind, 'backend': 'ray'})
