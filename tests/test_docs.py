@@ -81,7 +81,14 @@ def test_readme_shows_the_examples_as_they_are() -> None:
 
 @pytest.mark.parametrize(
     'document',
-    ['README.md', 'CONTRIBUTING.md', 'docs/architecture.md', 'docs/from_ding.md', 'docs/results.md'],
+    [
+        'README.md',
+        'CONTRIBUTING.md',
+        'docs/architecture.md',
+        'docs/backends.md',
+        'docs/from_ding.md',
+        'docs/results.md',
+    ],
 )
 def test_links_point_to_files(document: str) -> None:
     text = (ROOT / document).read_text(encoding='utf-8')

@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 import re
+import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fakes import config_pair
+from runs import differences, end_state
 
 from rlframe.backend.ray.actors.options import EVALUATOR_OPTIONS, RAY_OPTIONS
-from rlframe.config import as_played, check_changes, compile_config, config_data, split_config
-from rlframe.errors import ConfigError
-from rlframe.registry import REGISTRIES
+from rlframe.config import (
+    as_played,
+    check_changes,
+    check_trust,
+    compile_config,
+    config_data,
+    split_config,
+)
+from rlframe.entry.evaluate import score
+from rlframe.errors import ConfigError, UnsafeCheckpointError
+from rlframe.pipeline import SerialPipeline
+from rlframe.pipeline.resume import resume
+from rlframe.registry import BACKEND_REGISTRY, REGISTRIES
 from rlframe.worker import create_serial_collector, create_serial_evaluator
 
+DOCS = Path(__file__).parents[2] / 'docs' / 'backends.md'
 PACKAGE = Path(__file__).parents[2] / 'rlframe'
 COLLECTOR, EVALUATOR = 'policy.collect.collector', 'policy.eval.evaluator'
 
@@ -120,3 +135,59 @@ def test_the_factories_create_what_runs_in_this_process(create: Any) -> None:
     create({'type': kind, 'backend': 'local'})
     with pytest.raises(ConfigError, match=r"backend: .* in this process; got 'ray'"):
         create({'type': kind, 'backend': 'ray'})
+
+
+@pytest.fixture
+def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The backend that the documentation shows, as a module in an empty working directory."""
+    (code,) = re.findall(
+        r'^```python\n(.*?)^```$', DOCS.read_text(encoding='utf-8'), re.MULTILINE | re.DOTALL
+    )
+    name = 'thread_backend'
+    (tmp_path / f'{name}.py').write_text(code, encoding='utf-8')
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield name
+    BACKEND_REGISTRY._classes.pop('thread', None)
+    sys.modules.pop(name, None)
+
+
+def threaded(module: str, **options: Any) -> Any:
+    collector = {'backend': 'thread', 'import_names': [module], **options}
+    return config_pair(collector=collector, exp_name='threaded', learn={'update_per_collect': 2})
+
+
+def test_a_backend_of_ones_own_trains_in_a_thread_and_resumes_bit_for_bit(example: str) -> None:
+    pair = threaded(example, thread_timeout=30)
+    for name in ('whole', 'cut'):
+        Path(name).mkdir()
+    with SerialPipeline(compile_config(*pair, max_train_iter=40), Path('whole')) as pipeline:
+        assert type(pipeline.collector).__name__ == 'ThreadCollector'
+        pipeline.run()
+        assert (pipeline.progress.train_iter, pipeline.progress.envstep % 8) == (40, 0)
+        assert any('ThreadPoolExecutor' in thread.name for thread in threading.enumerate())
+        pipeline.checkpoints.save_latest()
+    with SerialPipeline(compile_config(*pair, max_train_iter=20), Path('cut')) as pipeline:
+        pipeline.run()
+        pipeline.checkpoints.save_latest()
+    found = resume(Path('cut'), overrides=['max_train_iter=40'])
+    assert found.cfg.policy.collect.collector.thread_timeout == 30.0
+    with SerialPipeline(found.cfg, found.folder, resume=found.checkpoint) as pipeline:
+        assert pipeline.exact
+        pipeline.run()
+        pipeline.checkpoints.save_latest()
+    assert not any('ThreadPoolExecutor' in thread.name for thread in threading.enumerate())
+    assert not differences(end_state(Path('whole')), end_state(Path('cut')))
+    assert len(score(Path('cut') / 'ckpt' / 'best', episodes=2)[0]) == 2
+
+
+def test_a_backend_of_ones_own_is_code_in_a_foreign_config_and_its_options_are_checked(example: str) -> None:
+    data = config_data(*split_config(compile_config(*threaded(example))))
+    with pytest.raises(UnsafeCheckpointError, match=r"collector\.backend='thread' \(code\)"):
+        check_trust(data, 'here', trust=False)
+    with pytest.raises(ConfigError, match=r'thread_timeout: .*expected float in \(0, inf\) \(seconds\)'):
+        compile_config(*threaded(example, thread_timeout=-1))
+    with pytest.raises(ConfigError, match=r"thread_timeout: an option of the backend 'thread'; .* 'ray'"):
+        compile_config(*config_pair(collector={'backend': 'ray', 'thread_timeout': 3}))
+    with pytest.raises(ConfigError, match=r"num_collectors: an option of the backend 'ray'; .* 'thread'"):
+        compile_config(*threaded(example, num_collectors=3))
