@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rlframe.worker.collector.base_serial_collector import ISerialCollector
 from rlframe.worker.collector.base_serial_evaluator import ISerialEvaluator, VectorEvalMonitor
 from rlframe.worker.collector.battle_collector import (
     BattleEpisodeSerialCollector,
     BattleSampleSerialCollector,
 )
 from rlframe.worker.collector.battle_evaluator import BattleInteractionSerialEvaluator
+from rlframe.worker.collector.collector_interface import ISerialCollector
 from rlframe.worker.collector.dataset_collector import DatasetSerialCollector
 from rlframe.worker.collector.episode_serial_collector import EpisodeSerialCollector
 from rlframe.worker.collector.factory import (

@@ -7,8 +7,8 @@ from typing import Any
 from easydict import EasyDict
 
 from rlframe.registry import SERIAL_COLLECTOR_REGISTRY, SERIAL_EVALUATOR_REGISTRY
-from rlframe.worker.collector.base_serial_collector import ISerialCollector
 from rlframe.worker.collector.base_serial_evaluator import ISerialEvaluator
+from rlframe.worker.collector.collector_interface import ISerialCollector
 
 
 def create_serial_collector(cfg: EasyDict, **kwargs: Any) -> ISerialCollector:
