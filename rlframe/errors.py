@@ -79,6 +79,10 @@ class RegistryError(ConfigError, KeyError):
     __str__ = ConfigError.__str__
 
 
+class InterfaceError(ConfigError, TypeError):
+    """A class of a component that lacks a method of its interface."""
+
+
 class MissingDependencyError(ConfigError, ImportError):
     """An optional package that this config needs is not installed."""
 

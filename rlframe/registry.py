@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, overload
 
-from rlframe.errors import ConfigError, RegistryError
+from rlframe.errors import ConfigError, InterfaceError, RegistryError
 
 T = TypeVar('T', bound=type)
 
@@ -55,10 +55,11 @@ class Registry:
     Args:
         kind: What the names stand for, in words; it appears in every error.
         builtin: Name to the module that registers it when imported.
+        interface: ``module:Class`` of the interface that its classes implement, if there is one.
     """
 
-    def __init__(self, kind: str, builtin: Mapping[str, str] | None = None) -> None:
-        self.kind = kind
+    def __init__(self, kind: str, builtin: Mapping[str, str] | None = None, interface: str = '') -> None:
+        self.kind, self.interface = kind, interface
         self._builtin = dict(builtin or {})
         self._classes: dict[str, type] = {}
 
@@ -165,6 +166,26 @@ class Registry:
             )
         return self._classes[name]
 
+    def check_interface(self, name: str) -> None:
+        """Checks that a class has all methods of its interface; built-in ones have, and are not looked at.
+
+        Raises:
+            InterfaceError: If methods are missing; class and methods are named.
+        """
+        if not self.interface or self.is_builtin(name):
+            return
+        module, _, interface_name = self.interface.partition(':')
+        interface, cls = getattr(importlib.import_module(module), interface_name), self.get(name)
+        missing = sorted(getattr(cls, '__abstractmethods__', ()))
+        if not issubclass(cls, interface):
+            defined = {name for base in cls.__mro__ for name in vars(base)}
+            missing = [name for name in _methods_of(interface) if name not in defined]
+        if missing:
+            raise InterfaceError(
+                f'{cls.__qualname__} ({_place(cls)}) lacks {", ".join(missing)} of the interface {interface_name}',
+                remedy=f'docs/interfaces.md and help({module}.{interface_name}) say what each has to do.',
+            )
+
     def get_cls(self, cfg: Mapping[str, Any]) -> type:
         """Returns the class named by ``cfg.type``, after importing ``cfg.import_names``."""
         import_modules(cfg.get('import_names') or [])
@@ -179,9 +200,30 @@ class Registry:
             cfg: The name of the class, or a config whose ``type`` is that name.
             args: Arguments of its constructor.
             kwargs: Keyword arguments of its constructor.
+
+        Raises:
+            InterfaceError: If the class lacks methods of its interface.
         """
         cls = self.get(cfg) if isinstance(cfg, str) else self.get_cls(cfg)
+        self.check_interface(cfg if isinstance(cfg, str) else cfg['type'])
         return cls(*args, **kwargs)
+
+
+def _methods_of(interface: type) -> list[str]:
+    """Returns the names of the abstract and of the public methods and properties of an interface."""
+    names = {
+        name: value
+        for base in reversed(interface.__mro__)
+        for name, value in vars(base).items()
+        if base.__module__.startswith('rlframe.worker')
+    }
+    kinds = (classmethod, property)
+    public = {
+        name
+        for name, value in names.items()
+        if not name.startswith('_') and (callable(value) or isinstance(value, kinds))
+    }
+    return sorted(public | getattr(interface, '__abstractmethods__', frozenset()))
 
 
 def _place(cls: type) -> str:
@@ -256,6 +298,7 @@ SERIAL_COLLECTOR_REGISTRY = Registry(
         sample_1v1='players.battle_collector',
         episode_1v1='players.battle_collector',
     ),
+    interface='rlframe.worker.collector.collector_interface:ISerialCollector',
 )
 """Turns env steps into training samples."""
 SERIAL_EVALUATOR_REGISTRY = Registry(
@@ -266,6 +309,7 @@ SERIAL_EVALUATOR_REGISTRY = Registry(
         battle_interaction='players.battle_evaluator',
         metric='evaluator.metric_evaluator',
     ),
+    interface='rlframe.worker.evaluator.base_serial_evaluator:ISerialEvaluator',
 )
 """Measures a policy."""
 BACKEND_REGISTRY = Registry('backend', _in('backend', local='local', ray='ray.backend'))
@@ -281,6 +325,7 @@ LEARNER_HOOK_REGISTRY = Registry(
         log_show='builtin_hooks',
         log_reduce='builtin_hooks',
     ),
+    interface='rlframe.worker.learner.learner_hook:LearnerHook',
 )
 """Code that runs before or after training or one iteration of it."""
 BUFFER_REGISTRY = Registry(
@@ -293,9 +338,14 @@ BUFFER_REGISTRY = Registry(
         episode='episode_buffer',
         elastic='elastic_buffer',
     ),
+    interface='rlframe.worker.replay_buffer.base_buffer:IBuffer',
 )
 """Keeps transitions and hands out random ones."""
-COMMANDER_REGISTRY = Registry('commander', _in('worker.coordinator', base='base_serial_commander'))
+COMMANDER_REGISTRY = Registry(
+    'commander',
+    _in('worker.coordinator', base='base_serial_commander'),
+    interface='rlframe.worker.coordinator.base_serial_commander:BaseSerialCommander',
+)
 """Sets what a round of training does."""
 
 REGISTRIES = {

@@ -9,7 +9,7 @@ from typing import Any
 
 from rlframe.config.backends import with_backend
 from rlframe.config.tree import COMPONENTS, SECTIONS, Component, Tree, plain_type, section_at, set_path
-from rlframe.errors import ConfigError, RegistryError
+from rlframe.errors import ConfigError, InterfaceError, RegistryError
 from rlframe.registry import MODEL_REGISTRY, POLICY_REGISTRY, REGISTRIES, import_modules, is_list_of_names
 from rlframe.run.stall import STALL_TIMEOUT
 from rlframe.utils.checkpoint_options import CHECKPOINT_FIELDS
@@ -168,7 +168,13 @@ def _find_class(
     if 'type' in section:
         set_path(tree, (*part.path, 'type'), name)
     try:
-        return name, registry.get(name)
+        cls = registry.get(name)
+        registry.check_interface(name)
+        return name, cls
+    except InterfaceError as error:
+        error.where = where
+        errors.append(error)
+        return name, None
     except RegistryError as error:
         error.where = where
         _add_unless_import_failed(error, errors)

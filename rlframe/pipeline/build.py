@@ -237,9 +237,9 @@ def row_nbytes(spec: EnvSpec) -> int:
 
 
 def buffer_nbytes(cfg: ResolvedConfig, spec: EnvSpec) -> int:
-    """Estimates the bytes that the replay buffer will take; 0 where there is none."""
+    """Estimates the bytes that the replay buffer will take; 0 if there is none, or its size is not an option."""
     section = cfg.policy.other.replay_buffer
-    return _buffer_row_nbytes(cfg, spec) * int(section.replay_buffer_size) if section is not None else 0
+    return _buffer_row_nbytes(cfg, spec) * int((section or {}).get('replay_buffer_size', 0))
 
 
 def _buffer_row_nbytes(cfg: ResolvedConfig, spec: EnvSpec) -> int:

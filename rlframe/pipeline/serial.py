@@ -165,6 +165,7 @@ class SerialPipeline:
                 train_iter=self.progress.train_iter,
                 policy_kwargs=self.commander.step(),
             )
+            self.progress.envstep = self.collector.envstep
             data = self.collector.training_data(collected)
             learn_settings = self.commander.learn_settings()
             for batch in self._batches(data):

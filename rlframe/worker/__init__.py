@@ -11,7 +11,7 @@ from rlframe.utils.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from rlframe.backend.ray.constructor import RayCollector
-    from rlframe.worker.collector.base_serial_collector import ISerialCollector
+    from rlframe.worker.collector.collector_interface import ISerialCollector
     from rlframe.worker.collector.episode_serial_collector import EpisodeSerialCollector
     from rlframe.worker.collector.factory import (
         create_serial_collector,
@@ -87,7 +87,7 @@ __getattr__ = lazy_exports(
     __name__,
     {
         'RayCollector': 'rlframe.backend.ray.constructor',
-        'ISerialCollector': 'rlframe.worker.collector.base_serial_collector',
+        'ISerialCollector': 'rlframe.worker.collector.collector_interface',
         'EpisodeSerialCollector': 'rlframe.worker.collector.episode_serial_collector',
         'create_serial_collector': 'rlframe.worker.collector.factory',
         'create_serial_evaluator': 'rlframe.worker.collector.factory',

@@ -132,9 +132,9 @@ class StrictModel(Configurable):
 
 @pytest.fixture(autouse=True, scope='module')
 def toys() -> Iterator[None]:
-    saved = {kind: (dict(r._builtin), dict(r._classes)) for kind, r in REGISTRIES.items()}
+    saved = {kind: (dict(r._builtin), dict(r._classes), r.interface) for kind, r in REGISTRIES.items()}
     for registry in REGISTRIES.values():
-        registry._builtin, registry._classes = {}, {}
+        registry._builtin, registry._classes, registry.interface = {}, {}, ''
     classes = dict(
         env=dict(gym=ToyEnv),
         env_manager=dict(base=ToyManager, subprocess=ToyManager),
@@ -150,8 +150,9 @@ def toys() -> Iterator[None]:
     for kind, named in classes.items():
         REGISTRIES[kind]._classes.update(named)
     yield
-    for kind, (builtin, known) in saved.items():
+    for kind, (builtin, known, interface) in saved.items():
         REGISTRIES[kind]._builtin, REGISTRIES[kind]._classes = builtin, known
+        REGISTRIES[kind].interface = interface
 
 
 def compile_(

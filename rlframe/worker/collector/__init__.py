@@ -12,7 +12,7 @@ from rlframe.utils.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from rlframe.backend.ray.constructor import RayCollector
-    from rlframe.worker.collector.base_serial_collector import ISerialCollector
+    from rlframe.worker.collector.collector_interface import ISerialCollector
     from rlframe.worker.collector.dataset_collector import DatasetSerialCollector
     from rlframe.worker.collector.episode_serial_collector import EpisodeSerialCollector
     from rlframe.worker.collector.factory import (
@@ -57,7 +57,7 @@ __getattr__ = lazy_exports(
     __name__,
     {
         'RayCollector': 'rlframe.backend.ray.constructor',
-        'ISerialCollector': 'rlframe.worker.collector.base_serial_collector',
+        'ISerialCollector': 'rlframe.worker.collector.collector_interface',
         'DatasetSerialCollector': 'rlframe.worker.collector.dataset_collector',
         'EpisodeSerialCollector': 'rlframe.worker.collector.episode_serial_collector',
         'create_serial_collector': 'rlframe.worker.collector.factory',

@@ -1,9 +1,8 @@
-"""Serial collectors: the contract, the body that they share, and their factories."""
+"""SerialCollector: the body that serial collectors share."""
 
 from __future__ import annotations
 
 import logging
-from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from time import perf_counter
 from typing import Any
@@ -15,11 +14,11 @@ from rlframe.data.timestep import Array, FloatArray, IntArray
 from rlframe.data.trajectory import TrajectoryRecorder
 from rlframe.run.metrics import ScalarWriter, write_record
 from rlframe.run.progress import Progress
-from rlframe.utils.field import Configurable, Field
+from rlframe.utils.field import Field
 from rlframe.utils.schema import COUNT, DICT, INT, check_state, part
 from rlframe.utils.seed import COLLECT, env_seed
+from rlframe.worker.collector.collector_interface import ISerialCollector as ISerialCollector
 from rlframe.worker.collector.episode_log import EpisodeLog, too_long
-from rlframe.worker.collector.resettable import Resettable
 from rlframe.worker.collector.rollout import Rollout, Step
 
 STATE = {
@@ -30,39 +29,6 @@ STATE = {
     'last_print_iter': INT,
     'discarded': COUNT,
 }
-
-
-class ISerialCollector(Configurable, Resettable):
-    """Turns env steps into training samples, one call at a time."""
-
-    config: dict[str, Any] = {}
-
-    @classmethod
-    def open_data(cls, cfg: Mapping[str, Any]) -> Any:
-        """Returns the data that its own config names, for a collector that steps no env; None where it steps envs."""
-        return None
-
-    @abstractmethod
-    def collect(self, per_collect_target: Any) -> Any:
-        """Collects and returns training samples or episodes."""
-
-    def training_data(self, collected: Any) -> Any:
-        """Returns what of an answer of ``collect`` a replay buffer or learner takes."""
-        return collected
-
-    @property
-    def why_inexact(self) -> str:
-        """Why two runs with the same seed may differ; empty if they cannot."""
-        return ''
-
-    def status(self) -> str:
-        """Returns what belongs into a line of progress beside counts and scores; nothing, as a rule."""
-        return ''
-
-    @property
-    @abstractmethod
-    def envstep(self) -> int:
-        """Env steps collected so far, over all envs."""
 
 
 class SerialCollector(ISerialCollector):

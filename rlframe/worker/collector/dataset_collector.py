@@ -18,7 +18,7 @@ from rlframe.utils.bit_state import checked_bits
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule
 from rlframe.utils.seed import component_rng, preserved_rng
-from rlframe.worker.collector.base_serial_collector import ISerialCollector
+from rlframe.worker.collector.collector_interface import ISerialCollector
 
 torch = LazyModule('torch')
 
@@ -131,17 +131,6 @@ class DatasetSerialCollector(ISerialCollector):
             self.on_step()
         stamped = batch.replace(collect_iter=np.full(len(batch), train_iter, np.int32))
         return self._policy.get_train_sample(stamped.map(lambda column: column[None]))
-
-    @property
-    def envstep(self) -> int:
-        return self._progress.envstep
-
-    def mean_return(self) -> float:
-        """Returns NaN: no episode is played."""
-        return float('nan')
-
-    def settle(self) -> None:
-        """Does nothing: there is no env whose state could be lost."""
 
     def close(self) -> None:
         """Closes the data; may be called twice."""

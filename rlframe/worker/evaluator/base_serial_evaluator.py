@@ -45,6 +45,8 @@ class EvalResult(NamedTuple):
 class ISerialEvaluator(Configurable, Resettable):
     """Measures a policy now and then, keeps the best score and says when it is good enough.
 
+    A subclass defines ``reset_env``, ``eval`` and ``close``; everything else has a default.
+
     ``submit`` and ``poll`` are ``eval`` in two halves, for evaluators that answer later; here the answer is there at once.
     One that answers later says so by ``answers_later``, and measures the policy as it was when it was asked.
 
@@ -144,7 +146,35 @@ class ISerialEvaluator(Configurable, Resettable):
         envstep: int = -1,
         n_episode: int | None = None,
     ) -> tuple[bool, dict[str, Any]]:
-        """Measures the policy and returns whether to stop, and what was measured."""
+        """Measures the policy, and passes its score on to ``judge``.
+
+        Args:
+            save_ckpt_fn: Saves the policy as the best; for ``judge``.
+            train_iter: Train iterations so far; -1 if it is not known.
+            envstep: Env steps so far; -1 if it is not known.
+            n_episode: Episodes to play; by default, those of the config.
+
+        Returns:
+            Whether to stop training, and what was measured: a list of one value per episode under each name.
+        """
+
+    def judge(self, score: float, save_ckpt_fn: SaveCheckpoint | None = None, train_iter: int = -1) -> bool:
+        """Keeps a score as the latest one and, if it is higher than all before, as the best one.
+
+        Args:
+            score: The mean return.
+            save_ckpt_fn: Called with ``'ckpt_best.pth.tar'`` when it is the best.
+            train_iter: Train iterations so far; before the first, training never stops.
+
+        Returns:
+            Whether to stop training.
+        """
+        self.latest = float(score)
+        if self.latest > self.best:
+            self.best = self.latest
+            if save_ckpt_fn is not None:
+                save_ckpt_fn('ckpt_best.pth.tar')
+        return self.reached(self.latest) and train_iter > 0
 
     def submit(
         self,

@@ -133,12 +133,7 @@ class InteractionSerialEvaluator(ISerialEvaluator):
             self._tb_logger.add_video('eval/video', played.monitor.get_video(), envstep)
         if self._cfg.figure_path:
             self._draw(returns, envstep)
-        self.latest = float(np.mean(returns))
-        if self.latest > self.best:
-            self.best = self.latest
-            if save_ckpt_fn is not None:
-                save_ckpt_fn('ckpt_best.pth.tar')
-        return self.reached(self.latest) and train_iter > 0, info
+        return self.judge(float(np.mean(returns)), save_ckpt_fn, train_iter), info
 
     def _play(self, episodes: int, render: bool, settings: dict[str, Any]) -> EvaluatedEpisodes:
         env = self._env

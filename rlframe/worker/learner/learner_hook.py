@@ -131,7 +131,7 @@ def build_learner_hook_by_cfg(cfg: Mapping[str, Any]) -> Hooks:
         if isinstance(value, Mapping):
             options = {name: v for name, v in value.items() if name not in ('type', 'import_names')}
             options.setdefault('name', key)
-            hook = LEARNER_HOOK_REGISTRY.get_cls(value)(**options)
+            hook = LEARNER_HOOK_REGISTRY.build(value, **options)
         elif key in SHORTHANDS:
             kind, position, priority, option = SHORTHANDS[key]
             options = {option: value} if option else {}
@@ -160,6 +160,7 @@ def hook_errors(cfg: Mapping[str, Any]) -> list[ConfigError]:
             continue
         try:
             kind: Any = LEARNER_HOOK_REGISTRY.get_cls(value)
+            LEARNER_HOOK_REGISTRY.check_interface(value['type'])
         except ConfigError as error:
             error.where = f'hook.{key}'
             errors.append(error)

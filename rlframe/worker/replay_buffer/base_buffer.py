@@ -11,9 +11,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Self, TypeVar, cast
 
+import numpy as np
+
 from rlframe.data import Batch
 from rlframe.errors import BufferUnderflowError
 from rlframe.registry import BUFFER_REGISTRY
+from rlframe.run.metrics import ScalarWriter
 from rlframe.utils.field import Configurable
 
 logger = logging.getLogger(__name__)
@@ -49,6 +52,13 @@ class IBuffer(Configurable, ABC):
 
     **Too little data.** ``sample``, for custom training loops, then logs a warning and returns ``None``.
     ``batches``, which the pipeline calls, raises ``BufferUnderflowError`` instead.
+
+    Args:
+        cfg: Options; missing ones take their defaults.
+        tb_logger: Gets statistics by ``add_scalar(tag, value, step)``; nothing is written if it is not given.
+        exp_name: Name of the experiment.
+        instance_name: Name of this buffer; it appears in messages.
+        seed: Seed of its random generator.
     """
 
     _lock: threading.RLock
@@ -58,6 +68,19 @@ class IBuffer(Configurable, ABC):
         buffer = super().__new__(cls)
         buffer._lock = threading.RLock()
         return buffer
+
+    def __init__(
+        self,
+        cfg: Mapping[str, Any] | None,
+        tb_logger: ScalarWriter | None = None,
+        exp_name: str = 'default_experiment',
+        instance_name: str = 'buffer',
+        *,
+        seed: int | np.random.SeedSequence | None = 0,
+    ) -> None:
+        self._cfg = self.resolve_config(cfg)
+        self._tb_logger, self._exp_name, self._instance_name = tb_logger, exp_name, instance_name
+        self._rng = np.random.default_rng(seed)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

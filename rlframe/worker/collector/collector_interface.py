@@ -1,0 +1,128 @@
+"""ISerialCollector: what every serial collector can do."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from easydict import EasyDict
+
+from rlframe.run.metrics import ScalarWriter
+from rlframe.run.progress import Progress
+from rlframe.utils.field import Configurable
+from rlframe.worker.collector.resettable import Resettable
+
+
+class ISerialCollector(Configurable, Resettable):
+    """Turns env steps into training samples, one call at a time.
+
+    A subclass defines ``reset_env``, ``collect``, ``state_dict`` and ``load_state_dict``; everything else has a default.
+
+    Args:
+        cfg: Options of the collector.
+        env: Env manager; may be given later by ``reset_env``.
+        policy: Collect face of a policy; may be given later by ``reset_policy``.
+        tb_logger: Where metrics go; nowhere if not given. It stays the caller's to close.
+        exp_name: Name of the experiment, for the log.
+        instance_name: Name of this collector, for the log.
+        seed: Seed of the experiment.
+        rank: Which of several collectors of the experiment this is.
+        progress: Counters shared with the other workers; its own if not given.
+    """
+
+    config: dict[str, Any] = {}
+    _env: Any = None
+    _progress: Progress
+    on_step: Callable[[], None] | None = None
+    """To be called after each step of the envs, if it is not None; what it raises ends the run."""
+    discarded: int = 0
+    """Env steps that were thrown away."""
+
+    def __init__(  # noqa: PLR0913  # six are the public signature
+        self,
+        cfg: EasyDict | Mapping[str, Any] | None,
+        env: Any = None,
+        policy: Any = None,
+        tb_logger: ScalarWriter | None = None,
+        exp_name: str = 'default_experiment',
+        instance_name: str = 'collector',
+        *,
+        seed: int = 0,
+        rank: int = 0,
+        progress: Progress | None = None,
+    ) -> None:
+        self._cfg = self.resolve_config(cfg)
+        self._tb_logger, self._exp_name, self._instance_name = tb_logger, exp_name, instance_name
+        self._seed, self._rank = seed, rank
+        self._progress = progress if progress is not None else Progress()
+        if env is not None:
+            self.reset_env(env)
+        if policy is not None:
+            self.reset_policy(policy)
+
+    @classmethod
+    def open_data(cls, cfg: Mapping[str, Any]) -> Any:
+        """Returns the data that its own config names, for a collector that steps no env; None where it steps envs."""
+        return None
+
+    @abstractmethod
+    def collect(self, per_collect_target: Any) -> Any:
+        """Collects and returns training samples or episodes.
+
+        A pipeline passes these arguments, so a subclass must accept them:
+
+        Args:
+            per_collect_target: Training samples or episodes; None: as many as the policy's attribute ``n_sample`` or
+                ``n_episode`` says.
+            train_iter: Train iterations so far.
+            policy_kwargs: Arguments of the policy's ``forward``, such as ``eps``.
+            random_collect: True if the policy acts at random, before training; only with ``policy.random_collect_size``.
+            record_random_collect: Whether episodes of such a call count in the metrics; with ``random_collect``.
+
+        Returns:
+            Rows as a ``Batch``, or whatever ``training_data`` makes of it.
+        """
+
+    def training_data(self, collected: Any) -> Any:
+        """Returns what of an answer of ``collect`` a replay buffer or learner takes."""
+        return collected
+
+    @property
+    def envstep(self) -> int:
+        """Env steps collected so far, over all envs; by default the shared counter, which ``collect`` then has to raise."""
+        return self._progress.envstep
+
+    def mean_return(self) -> float:
+        """Returns the mean return of the last episodes, NaN if it is not known."""
+        return float('nan')
+
+    def status(self) -> str:
+        """Returns what belongs into a line of progress beside counts and scores; nothing, as a rule."""
+        return ''
+
+    @property
+    def why_inexact(self) -> str:
+        """Why two runs with the same seed may differ; empty if they cannot."""
+        return ''
+
+    @property
+    def unsaved(self) -> Mapping[int, str]:
+        """Envs whose state could not be saved, or not be restored, and why."""
+        return {}
+
+    def settle(self) -> None:
+        """Prepares ``state_dict``: what cannot be saved begins anew, here and in the resumed run."""
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Any]:
+        """Returns everything that the next ``collect`` depends on, as nested dicts and lists of numbers, text and arrays."""
+
+    @abstractmethod
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from ``state_dict()``."""
+
+    def close(self) -> None:
+        """Closes the envs; may be called twice."""
+        if self._env is not None:
+            self._env.close()
