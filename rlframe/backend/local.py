@@ -81,6 +81,6 @@ class LocalBackend(Backend):
     @classmethod
     def collector_state(cls, state: Mapping[str, Any]) -> Mapping[str, Any]:
         """Converts the state of a collector whose envs a single Ray actor stepped."""
-        from rlframe.backend.ray.state import in_process
+        from rlframe.backend.state import in_process
 
         return in_process(state)

@@ -10,14 +10,9 @@ from typing import TYPE_CHECKING
 from rlframe.utils.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from rlframe.backend.ray.constructor import RayCollector
+    from rlframe.backend.ray import RayCollector
     from rlframe.worker.collector.collector_interface import ISerialCollector
     from rlframe.worker.collector.episode_serial_collector import EpisodeSerialCollector
-    from rlframe.worker.collector.factory import (
-        create_serial_collector,
-        create_serial_evaluator,
-        get_serial_collector_cls,
-    )
     from rlframe.worker.collector.serial_collector import SampleSerialCollector
     from rlframe.worker.collector.tensor_transitions import to_tensor_transitions
     from rlframe.worker.coordinator import BaseSerialCommander, create_commander
@@ -25,6 +20,11 @@ if TYPE_CHECKING:
     from rlframe.worker.evaluator.metric import IMetric
     from rlframe.worker.evaluator.metric_evaluator import MetricSerialEvaluator
     from rlframe.worker.evaluator.serial_evaluator import InteractionSerialEvaluator
+    from rlframe.worker.factory import (
+        create_serial_collector,
+        create_serial_evaluator,
+        get_serial_collector_cls,
+    )
     from rlframe.worker.learner import (
         BaseLearner,
         LearnerHook,
@@ -86,12 +86,12 @@ __all__ = [
 __getattr__ = lazy_exports(
     __name__,
     {
-        'RayCollector': 'rlframe.backend.ray.constructor',
+        'RayCollector': 'rlframe.backend.ray',
         'ISerialCollector': 'rlframe.worker.collector.collector_interface',
         'EpisodeSerialCollector': 'rlframe.worker.collector.episode_serial_collector',
-        'create_serial_collector': 'rlframe.worker.collector.factory',
-        'create_serial_evaluator': 'rlframe.worker.collector.factory',
-        'get_serial_collector_cls': 'rlframe.worker.collector.factory',
+        'create_serial_collector': 'rlframe.worker.factory',
+        'create_serial_evaluator': 'rlframe.worker.factory',
+        'get_serial_collector_cls': 'rlframe.worker.factory',
         'SampleSerialCollector': 'rlframe.worker.collector.serial_collector',
         'to_tensor_transitions': 'rlframe.worker.collector.tensor_transitions',
         'BaseSerialCommander': 'rlframe.worker.coordinator',

@@ -22,10 +22,10 @@ from runs import differences
 
 from rlframe.backend.ray.actors.actor import RemoteActor
 from rlframe.backend.ray.actors.pool import ActorPool
+from rlframe.backend.ray.remote import MakeCollector
 from rlframe.config import compile_config
 from rlframe.errors import ActorLostError, EnvCrashedError, ResourceError, SerializationError
 from rlframe.pipeline import SerialPipeline, build
-from rlframe.pipeline.remote import MakeCollector
 from rlframe.run.progress import Progress
 from rlframe.utils.seed import set_seed
 

@@ -14,7 +14,7 @@ from ray_envs import TellingEnv
 from ray_runs import columns
 from runs import differences
 
-from rlframe.backend.ray.constructor.collector import RayCollector
+from rlframe.backend.ray.collector import RayCollector
 from rlframe.data import Batch
 from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.errors import ConfigError, SerializationError

@@ -19,7 +19,7 @@ from fakes import config_pair
 from fault_envs import wait_until
 from ray_runs import descendants, is_alive
 
-from rlframe.backend.ray.constructor.collector import RayCollector
+from rlframe.backend.ray.collector import RayCollector
 from rlframe.config import compile_config
 from rlframe.errors import ActorFailedError, EnvCrashedError
 from rlframe.pipeline import SerialPipeline

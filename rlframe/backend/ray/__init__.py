@@ -1,1 +1,22 @@
-"""Collection and evaluation in Ray actors."""
+"""Collection and evaluation in Ray actors, chosen in a config by ``backend='ray'`` or from Python by ``RayCollector``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rlframe.backend.ray.collector import RayCollector
+
+__all__ = ['RayCollector']
+
+
+def __getattr__(name: str) -> Any:
+    """Imports Ray when ``RayCollector`` is first used."""
+    if name == 'RayCollector':
+        from rlframe.backend.ray.actors.session import check_installed
+
+        check_installed(name)
+        from rlframe.backend.ray.collector import RayCollector
+
+        return RayCollector
+    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')

@@ -44,8 +44,8 @@ class RayBackend(Backend):
         """
         check_installed(f'{COLLECTOR}.backend')
         from rlframe.backend.ray.actors.pool import ActorPool
-        from rlframe.backend.ray.constructor.checks import check_steps_envs
-        from rlframe.pipeline.remote import MakeCollector
+        from rlframe.backend.ray.checks import check_steps_envs
+        from rlframe.backend.ray.remote import MakeCollector
 
         section = cfg.policy.collect.collector
         check_steps_envs(SERIAL_COLLECTOR_REGISTRY.get_cls(section))
@@ -62,7 +62,7 @@ class RayBackend(Backend):
         check_installed(f'{EVALUATOR}.backend')
         from rlframe.backend.ray.actors.pool import ActorPool
         from rlframe.backend.ray.evaluator import EvaluatorActor
-        from rlframe.pipeline.remote import MakeEvaluator
+        from rlframe.backend.ray.remote import MakeEvaluator
 
         make = _portable(MakeEvaluator(cfg, self.factory))
         options = pool_options(cfg.policy.eval.evaluator)
@@ -71,7 +71,7 @@ class RayBackend(Backend):
     def make_collector(self, cfg: ResolvedConfig, policy: Policy, **common: Any) -> ISerialCollector:
         """Starts the actors and creates the collector that they collect for."""
         from rlframe.backend.ray.actors.weights import on_cpu
-        from rlframe.backend.ray.constructor.collector import RayCollector
+        from rlframe.backend.ray.collector import RayCollector
 
         self._actors.make.model = on_cpu(policy.get_attribute('given_model'))
         section = cfg.policy.collect.collector

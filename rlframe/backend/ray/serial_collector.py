@@ -13,11 +13,11 @@ from rlframe.backend.ray.actors.actor import Header, Request, acting_of
 from rlframe.backend.ray.actors.calls import Answer, Call
 from rlframe.backend.ray.actors.options import with_ray_options
 from rlframe.backend.ray.actors.pool import ActorPool
-from rlframe.backend.ray.constructor.checks import check_steps_envs
-from rlframe.backend.ray.publisher import Publisher
+from rlframe.backend.ray.actors.publisher import Publisher
+from rlframe.backend.ray.checks import check_steps_envs
 from rlframe.backend.ray.shares import Ready, ReadyQueue, first_number, merged, shares, writable
 from rlframe.backend.ray.staleness import Staleness
-from rlframe.backend.ray.state import from_zero, in_actor, untold
+from rlframe.backend.state import from_zero, in_actor, untold
 from rlframe.errors import CheckpointMismatchError, ConfigError
 from rlframe.registry import SERIAL_COLLECTOR_REGISTRY
 from rlframe.worker.collector.base_serial_collector import ISerialCollector, SerialCollector, Stopwatch

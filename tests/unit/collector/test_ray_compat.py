@@ -12,8 +12,8 @@ import pytest
 import torch
 from fake_ray import FakeRay, fake_ray
 
+from rlframe.backend.ray.collector import RayCollector
 from rlframe.backend.ray.constructor.arguments import MakeFromPython
-from rlframe.backend.ray.constructor.collector import RayCollector
 from rlframe.backend.ray.constructor.compat import env_makers, exploration_of, within_bounds
 from rlframe.errors import CheckpointMismatchError, ConfigError
 

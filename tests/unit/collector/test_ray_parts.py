@@ -16,7 +16,7 @@ from runs import differences
 
 from rlframe.backend.ray.actors.actor import Failure, RemoteActor, failure_of, raise_failure
 from rlframe.backend.ray.actors.weights import flatten, is_same, on_cpu, unflatten
-from rlframe.backend.ray.constructor.collector import RayCollector
+from rlframe.backend.ray.collector import RayCollector
 from rlframe.backend.ray.shares import Ready, merged, shares, writable
 from rlframe.checkpoint.tree import Encoder, decode, to_json
 from rlframe.config import compile_config

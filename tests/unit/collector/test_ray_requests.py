@@ -16,7 +16,7 @@ from ray.exceptions import GetTimeoutError
 
 from rlframe.backend.ray.actors.actor import failure_of
 from rlframe.backend.ray.actors.pool import ActorPool
-from rlframe.backend.ray.constructor.collector import RayCollector
+from rlframe.backend.ray.collector import RayCollector
 from rlframe.errors import ActorLostError, ConfigError, ResourceError
 from rlframe.policy.dqn import DQNPolicy
 

@@ -12,7 +12,7 @@ from fake_ray import FakeRay, fake_ray
 from fakes import config_pair
 
 from rlframe.backend.ray.actors.options import expected_staleness
-from rlframe.backend.ray.constructor.collector import RayCollector
+from rlframe.backend.ray.collector import RayCollector
 from rlframe.config import compile_config
 from rlframe.errors import ConfigError
 

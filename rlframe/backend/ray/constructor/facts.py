@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from rlframe.backend.ray.actors.pool import ActorPool
+from rlframe.backend.ray.actors.publisher import Publisher
 from rlframe.backend.ray.constructor.lists import per_actor
-from rlframe.backend.ray.publisher import Publisher
 
 
 class ActorState(NamedTuple):

@@ -8,6 +8,7 @@ from typing import Any
 from rlframe.backend.ray.actors.actor import reseed
 from rlframe.backend.ray.actors.options import RAY_OPTIONS, staleness_error, with_ray_options
 from rlframe.backend.ray.actors.pool import ActorPool
+from rlframe.backend.ray.checks import check_policy, checked_total_frames
 from rlframe.backend.ray.constructor.arguments import (
     MakeFromPython,
     Postproc,
@@ -17,7 +18,6 @@ from rlframe.backend.ray.constructor.arguments import (
     number_of_actors,
     trajectories,
 )
-from rlframe.backend.ray.constructor.checks import check_policy, checked_total_frames
 from rlframe.backend.ray.constructor.compat import env_makers, exploration_of, without_devices
 from rlframe.backend.ray.constructor.facts import ActorFacts
 from rlframe.backend.ray.constructor.lists import per_actor
