@@ -37,7 +37,7 @@ MAY_IMPORT = {
     'worker.evaluator': (*BASE, 'data', 'run', 'worker.collector'),
     'worker.players': (*BASE, 'data', 'run', 'worker.collector', 'worker.evaluator'),
     'worker.learner': (*BASE, 'data', 'run', 'checkpoint'),
-    'worker.replay_buffer': (*BASE, 'data', 'checkpoint'),
+    'worker.replay_buffer': (*BASE, 'data', 'run', 'checkpoint'),
     'worker': (*BASE, 'worker.collector', 'worker.evaluator'),
     'config': (*BASE, 'run', 'checkpoint'),
     'pipeline': (
@@ -53,7 +53,7 @@ MAY_IMPORT = {
     ),
     'export': (*BASE, 'data', 'run', 'checkpoint', 'config', 'model', 'policy', 'policy.learning', 'pipeline'),
     'tune': (*BASE, 'data', 'run', 'checkpoint', 'config', 'pipeline', 'export', 'backend.ray.actors'),
-    'entry': (*BASE, 'run', 'checkpoint', 'config', 'worker', 'pipeline', 'export', 'tune', 'backend.ray.actors'),
+    'entry': (*BASE, 'run', 'checkpoint', 'config', 'worker.collector', 'pipeline', 'export', 'tune', 'backend.ray.actors'),
     '': ('_version', 'moved', 'export'),
 }  # fmt: skip
 """Rooms, and those that each may import, inside functions too; none may import one that imports it."""

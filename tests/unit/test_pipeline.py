@@ -364,7 +364,7 @@ def test_reset_config_starts_over_in_a_folder_of_its_own() -> None:
 
 
 def test_too_little_data_for_an_update_ends_with_an_error(monkeypatch: Any) -> None:
-    monkeypatch.setattr('rlframe.pipeline.MAX_IDLE_ROUNDS', 3)
+    monkeypatch.setattr('rlframe.pipeline.serial.MAX_IDLE_ROUNDS', 3)
     with start() as pipeline, pytest.raises(BufferUnderflowError, match='still holds 0 of the 16'):
         pipeline.replay_buffer.count = lambda: 0
         for _ in range(5):
