@@ -28,6 +28,11 @@ LONG = (
     r'test_checkpoint_write\.py.*_killed_',
     r'test_toys\.py.*\[(sac|a2c)',
     r'test_stall\.py',
+    # half of the combinations in worker processes: every pair of values is in the other half
+    r"allows_nothing.*\[(info-Discrete-0|info-Multi\w+-3|obs-Discrete-3|obs-Multi\w+-0)-\('subprocess'",
+    r"whoever_acts.*\[(Discrete-obs|MultiDiscrete-info)-\('subprocess'",
+    r"every_kind_of_action.*\[\('subprocess', {}\)-(Discrete|MultiBinary)\]",
+    r"outside_the_space_is_refused_with.*\[\('subprocess', {}\)-Multi",
 )
 """Tests that start many processes or train for seconds, by their names; each has quicker sisters, which are not slow."""
 MOST_WORKERS = 8
