@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import one_ray
 import pytest
 import torch
 
@@ -27,6 +28,11 @@ LONG = (
     r'test_checkpoint_write\.py.*_killed_',
     r'test_toys\.py.*\[(sac|a2c)',
     r'test_stall\.py',
+    # half of the combinations in worker processes: every pair of values is in the other half
+    r"allows_nothing.*\[(info-Discrete-0|info-Multi\w+-3|obs-Discrete-3|obs-Multi\w+-0)-\('subprocess'",
+    r"whoever_acts.*\[(Discrete-obs|MultiDiscrete-info)-\('subprocess'",
+    r"every_kind_of_action.*\[\('subprocess', {}\)-(Discrete|MultiBinary)\]",
+    r"outside_the_space_is_refused_with.*\[\('subprocess', {}\)-Multi",
 )
 """Tests that start many processes or train for seconds, by their names; each has quicker sisters, which are not slow."""
 MOST_WORKERS = 8
@@ -55,17 +61,22 @@ def small_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def pytest_unconfigure() -> None:
-    """Deletes what stands for the user's configuration folder."""
+    """Ends the Ray that tests share, and deletes what stands for the user's configuration folder."""
+    one_ray.end()
     shutil.rmtree(CONFIG_HOME, ignore_errors=True)
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks the long ones slow, so that the README's test command stays short; what shares a Ray in this process comes last.
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Ends the Ray that tests share before one that does not: its processes are children of this one."""
+    if 'ray_of_tests' not in getattr(item, 'fixturenames', ()):
+        one_ray.end()
 
-    Ray's processes are children of this one, and other tests make sure that no child is left.
-    """
-    items.sort(key=lambda item: 'started_ray' in getattr(item, 'fixturenames', ()))
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks the long ones slow, so that the README's test command stays short; those that share a Ray come last, together."""
+    items.sort(key=lambda item: 'ray_of_tests' in getattr(item, 'fixturenames', ()))
     for item in items:
         if any(re.search(pattern, item.nodeid) for pattern in LONG):
             item.add_marker(pytest.mark.slow)

@@ -11,6 +11,13 @@ import pytest
 from runs import CASES, DQN, MANAGERS, assert_same_end, every, finish, killed_and_straight, records, train
 
 LENGTH = ('--train-iter', '400')
+WITH = {
+    'base': CASES,
+    'gym_vector': ('dqn advanced', 'ppo'),
+    'native': ('dqn naive', 'sac', 'ppo'),
+    'subprocess': ('td3', 'ppo', 'r2d2'),
+}
+"""Cases that are killed with each manager: every case with two or more, every manager with policies of both kinds."""
 
 
 @pytest.mark.parametrize(
@@ -19,8 +26,8 @@ LENGTH = ('--train-iter', '400')
         ('dqn naive', 'base'),
         *(
             pytest.param(case, manager, marks=pytest.mark.slow)
-            for case in CASES
             for manager in MANAGERS
+            for case in WITH[manager]
             if (case, manager) != ('dqn naive', 'base')
         ),
     ],

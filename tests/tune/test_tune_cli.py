@@ -93,7 +93,7 @@ def until_it_runs(
     process: subprocess.Popen[str], folder: Path, is_far_enough: Callable[[], bool] = lambda: True
 ) -> None:
     """Waits until both trials have checkpoints that a snapshot of the search knows of, and it is far enough."""
-    limit = time.monotonic() + 120
+    limit = time.monotonic() + 400
 
     def is_known() -> bool:
         snapshots = [path.stat().st_mtime for path in folder.glob('experiment_state-*.json')]

@@ -374,7 +374,9 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     [
         (['-c', 'missing.py'], 'missing.py'),
         (['-c', DQN, 'policy.learn.lerning_rate=1'], 'learning_rate?'),
-        (['-c', DQN, 'env.env_id=Pendulum-v1'], 'Box(-2.0, 2.0, (1,), float32)'),
+        pytest.param(
+            ['-c', DQN, 'env.env_id=Pendulum-v1'], 'Box(-2.0, 2.0, (1,), float32)', marks=pytest.mark.slow
+        ),
     ],
 )
 def test_a_process_ends_with_2_one_message_and_no_file(cwd: Path, words: list[str], told: str) -> None:
@@ -425,7 +427,9 @@ def wait_until_training(folder: Path, process: subprocess.Popen[str]) -> None:
     pytest.fail(f'no training: {process.communicate()}')
 
 
-@pytest.mark.parametrize(('number', 'code'), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ('number', 'code'), [pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow), (signal.SIGTERM, 143)]
+)
 def test_signal_saves_a_checkpoint_and_names_the_folder(cwd: Path, number: signal.Signals, code: int) -> None:
     process = start(*LONG, 'exp_name=stopped')
     wait_until_training(cwd / 'stopped_seed0', process)
@@ -485,7 +489,7 @@ class Terminal:
         return b''.join(self._parts).decode()
 
 
-@pytest.mark.parametrize('no_color', ['', '1'])
+@pytest.mark.parametrize('no_color', [pytest.param('', marks=pytest.mark.slow), '1'])
 def test_on_a_terminal_a_live_line_is_drawn_and_the_cursor_comes_back(cwd: Path, no_color: str) -> None:
     terminal = Terminal()
     environment = {'TERM': 'xterm-256color', 'NO_COLOR': no_color}
@@ -499,6 +503,7 @@ def test_on_a_terminal_a_live_line_is_drawn_and_the_cursor_comes_back(cwd: Path,
         assert not re.search(r'\x1b\[[0-9;]*3[0-9][0-9;]*m', shown)
 
 
+@pytest.mark.slow
 def test_a_dumb_terminal_gets_plain_lines(cwd: Path) -> None:
     terminal = Terminal()
     process = start(*SHORT, stdout=terminal.slave, stderr=terminal.slave, env={'TERM': 'dumb'})

@@ -56,6 +56,8 @@ CASES: dict[str, tuple[type[RLFrameError], dict[str, Any], tuple[str, ...]]] = {
         ('policy.collect.collector.max_episode_len', 'more than 100 env steps', 'TimeLimit'),
     ),
 }
+OFTEN = {'43 nan', '45 loss'}
+"""Cases of which every variation is tried every time."""
 
 
 @pytest.fixture(autouse=True)
@@ -86,8 +88,14 @@ def assert_nothing_bad_is_kept(folder: Path) -> None:
     assert (folder / 'log.txt').exists()
 
 
-@pytest.mark.parametrize('case', CASES)
-@pytest.mark.parametrize('policy', ['dqn', 'ppo'])
+@pytest.mark.parametrize(
+    ('policy', 'case'),
+    [
+        *(('ppo', case) for case in CASES),
+        # the test of the command line trains by DQN
+        *(pytest.param('dqn', case, marks=[] if case in OFTEN else pytest.mark.slow) for case in CASES),
+    ],
+)
 def test_python_raises_the_named_error(case: str, policy: str, cwd: Path) -> None:
     error, options, words = CASES[case]
     pair = config_pair(policy, evaluator=dict(eval_freq=10**6), learn=dict(batch_size=16))
@@ -114,7 +122,9 @@ def test_command_line_says_it_in_one_line_and_returns_1(
 
 
 @pytest.mark.parametrize('manager', ['subprocess', 'gym_vector'])
-@pytest.mark.parametrize('case', ['40 shape', '43 nan', '43 none', 'reset nan'])
+@pytest.mark.parametrize(
+    'case', [pytest.param('40 shape', marks=pytest.mark.slow), '43 nan', '43 none', 'reset nan']
+)
 def test_other_managers_say_the_same(manager: str, case: str, cwd: Path) -> None:
     error, options, words = CASES[case]
     pair = config_pair(manager=manager, evaluator=dict(eval_freq=10**6))

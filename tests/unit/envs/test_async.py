@@ -90,9 +90,9 @@ def assert_steps_of_base(parts: list[Any], env_fn: Any) -> None:
     [
         (1, {}),
         (5, {}),
-        (5, {'wait_num': 3}),
+        pytest.param(5, {'wait_num': 3}, marks=pytest.mark.slow),
         (5, {'wait_num': 4, 'wait_timeout': 0.001}),
-        (5, {'worker_num': 2}),
+        pytest.param(5, {'worker_num': 2}, marks=pytest.mark.slow),
         (5, {'worker_num': 3, 'wait_num': 99}),
     ],
 )
@@ -124,11 +124,11 @@ def test_a_step_that_does_not_end_holds_up_nobody(make: Any, tmp_path: Path) -> 
     manager.reset(seed=SEEDS[:4])
     gate.touch()
     rollout, seen = Rollout(manager, Choosing().collect_mode), []
-    for _ in range(60):
+    while min(map(seen.count, (1, 2, 3))) < 10:
         step = rollout.step()
         seen += step.timestep.env_id.tolist()
         assert 0 not in manager.ready
-    assert set(seen) == {1, 2, 3} and min(np.bincount(seen)[1:]) >= 5, 'they went on for episodes'
+    assert set(seen) == {1, 2, 3}, 'they went on for episodes'
     gate.unlink()
     while 0 not in (step := rollout.step()).timestep.env_id:
         pass
@@ -143,9 +143,9 @@ def test_a_reset_that_does_not_end_holds_up_nobody(make: Any, tmp_path: Path) ->
     manager.reset(seed=SEEDS[:4])
     gate.touch()
     rollout, seen = Rollout(manager, Choosing().collect_mode), []
-    for _ in range(60):
+    while min(map(seen.count, (1, 2, 3))) < 10 or seen.count(0) < 2:
         seen += rollout.step().timestep.env_id.tolist()
-    assert seen.count(0) == 2 and min(np.bincount(seen)[1:]) >= 5
+    assert seen.count(0) == 2
     gate.unlink()
     while 0 not in (step := rollout.step()).timestep.env_id:
         pass

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 import time
 from collections.abc import Iterator
@@ -96,6 +95,7 @@ ALL += [
     (kind, fault, place) for kind in ('subprocess', 'async') for fault in WORDS for place in ('step', 'reset')
 ]
 CASES = [pytest.param(*case, marks=[] if case in QUICK else pytest.mark.slow) for case in ALL]
+each_kind = pytest.mark.parametrize('kind', KINDS)
 each_process_kind = pytest.mark.parametrize('kind', ['subprocess', 'async'])
 each_case = pytest.mark.parametrize(('kind', 'fault', 'place'), CASES)
 
@@ -173,21 +173,21 @@ def test_a_fault_is_outlived_and_its_episode_leaves_no_trace(
         assert again is None or again[3] == first[3]
 
 
-def test_a_void_row_is_the_last_obs_without_reward_and_says_why(make: Any, tmp_path: Path) -> None:
-    for kind in KINDS:
-        manager = make(kind, failing('raise_own', once=tmp_path / kind), on_error='restart')
-        manager.reset(seed=SEEDS)
-        manager.step(np.zeros(4, np.int64), manager.ready)
-        last = manager.obs.copy()
-        for _ in range(2):  # as long as it was not reset
-            step = manager.step(np.zeros(4, np.int64), manager.ready)
-            np.testing.assert_array_equal(step.obs[1], last[1])
-            assert (step.reward[1], step.terminated[1], step.truncated[1]) == (0, False, False)
-            assert step.info[1]['abnormal'] and 'OwnError' in step.info[1]['env_error']
-            assert not any(step.info[env].get('abnormal') for env in (0, 2, 3))
-        assert step.obs[:, 2].tolist() == [3, 1, 3, 3], 'the others were stepped once each'
-        manager.reset(np.array([1]))
-        assert manager.step(np.zeros(4, np.int64), manager.ready).obs[:, 2].tolist() == [4, 1, 4, 4]
+@each_kind
+def test_a_void_row_is_the_last_obs_without_reward_and_says_why(make: Any, kind: str, tmp_path: Path) -> None:
+    manager = make(kind, failing('raise_own', once=tmp_path / kind), on_error='restart')
+    manager.reset(seed=SEEDS)
+    manager.step(np.zeros(4, np.int64), manager.ready)
+    last = manager.obs.copy()
+    for _ in range(2):  # as long as it was not reset
+        step = manager.step(np.zeros(4, np.int64), manager.ready)
+        np.testing.assert_array_equal(step.obs[1], last[1])
+        assert (step.reward[1], step.terminated[1], step.truncated[1]) == (0, False, False)
+        assert step.info[1]['abnormal'] and 'OwnError' in step.info[1]['env_error']
+        assert not any(step.info[env].get('abnormal') for env in (0, 2, 3))
+    assert step.obs[:, 2].tolist() == [3, 1, 3, 3], 'the others were stepped once each'
+    manager.reset(np.array([1]))
+    assert manager.step(np.zeros(4, np.int64), manager.ready).obs[:, 2].tolist() == [4, 1, 4, 4]
 
 
 @each_process_kind
@@ -221,50 +221,50 @@ def test_envs_given_up_behind_the_back_of_a_running_episode_give_a_last_void_ste
     assert manager.ready.tolist() == [0, 1]
 
 
-def test_a_budget_ends_the_run_with_its_causes(make: Any) -> None:
-    for kind in KINDS:
-        manager = make(
-            kind, [partial(RandomlyFailing, i, 1.0) for i in range(2)], on_error='restart', max_restarts=3
-        )
-        manager.reset(seed=[1, 2])
-        rollout = Rollout(manager, ScriptedPolicy().collect_mode)
-        with pytest.raises(EnvCrashedError) as caught:
-            for _ in range(9):
-                rollout.step()
-        for word in (
-            '4 faults of envs, 3 are allowed',
-            'env 0, episode 1, step 1',
-            'env 1, episode 2',
-            'OwnError',
-        ):
-            assert word in str(caught.value)
-        assert manager.closed and children() == set()
+@each_kind
+def test_a_budget_ends_the_run_with_its_causes(make: Any, kind: str) -> None:
+    manager = make(
+        kind, [partial(RandomlyFailing, i, 1.0) for i in range(2)], on_error='restart', max_restarts=3
+    )
+    manager.reset(seed=[1, 2])
+    rollout = Rollout(manager, ScriptedPolicy().collect_mode)
+    with pytest.raises(EnvCrashedError) as caught:
+        for _ in range(9):
+            rollout.step()
+    for word in (
+        '4 faults of envs, 3 are allowed',
+        'env 0, episode 1, step 1',
+        'env 1, episode 2',
+        'OwnError',
+    ):
+        assert word in str(caught.value)
+    assert manager.closed and children() == set()
 
 
-def test_when_no_env_is_left_the_run_ends(make: Any) -> None:
-    for kind in KINDS:
-        manager = make(kind, [partial(RandomlyFailing, i, 1.0) for i in range(2)], on_error='drop')
-        manager.reset(seed=[1, 2])
-        with pytest.raises(EnvCrashedError, match='no env is left'):
-            manager.step(np.zeros(2, np.int64), manager.ready)
-        assert manager.closed and children() == set()
+@each_kind
+def test_when_no_env_is_left_the_run_ends(make: Any, kind: str) -> None:
+    manager = make(kind, [partial(RandomlyFailing, i, 1.0) for i in range(2)], on_error='drop')
+    manager.reset(seed=[1, 2])
+    with pytest.raises(EnvCrashedError, match='no env is left'):
+        manager.step(np.zeros(2, np.int64), manager.ready)
+    assert manager.closed and children() == set()
 
 
-def test_a_reset_that_never_succeeds_uses_the_budget_up(make: Any) -> None:
+@each_kind
+def test_a_reset_that_never_succeeds_uses_the_budget_up(make: Any, kind: str) -> None:
     env_fn = [partial(FaultEnv, i, 'raise_own' if i == 1 else '', 'reset', 1) for i in range(3)]
-    for kind in KINDS:
-        with pytest.raises(EnvStartError, match=r'env 1, episode 1: reset\(\) raised OwnError'):
-            make(kind, env_fn).reset(seed=[1, 2, 3])
-        with pytest.raises(EnvCrashedError, match='3 faults of envs, 2 are allowed'):
-            make(kind, env_fn, on_error='restart', max_restarts=2).reset(seed=[1, 2, 3])
-        manager = make(kind, env_fn, on_error='drop')
-        manager.reset(seed=[1, 2, 3])
-        assert manager.ready.tolist() == manager.alive.tolist() == [0, 2]
-        assert manager.step(np.zeros(2, np.int64), manager.ready).env_id.tolist() == [0, 2]
-        with pytest.raises(
-            ValueError, match=r'step\(\) of env \[0, 1\], of which only \[0, 2\] are (left|ready)'
-        ):
-            manager.step(np.zeros(2, np.int64), np.array([0, 1]))
+    with pytest.raises(EnvStartError, match=r'env 1, episode 1: reset\(\) raised OwnError'):
+        make(kind, env_fn).reset(seed=[1, 2, 3])
+    with pytest.raises(EnvCrashedError, match='3 faults of envs, 2 are allowed'):
+        make(kind, env_fn, on_error='restart', max_restarts=2).reset(seed=[1, 2, 3])
+    manager = make(kind, env_fn, on_error='drop')
+    manager.reset(seed=[1, 2, 3])
+    assert manager.ready.tolist() == manager.alive.tolist() == [0, 2]
+    assert manager.step(np.zeros(2, np.int64), manager.ready).env_id.tolist() == [0, 2]
+    with pytest.raises(
+        ValueError, match=r'step\(\) of env \[0, 1\], of which only \[0, 2\] are (left|ready)'
+    ):
+        manager.step(np.zeros(2, np.int64), np.array([0, 1]))
 
 
 @each_process_kind
@@ -367,7 +367,18 @@ def test_what_an_env_forked_and_started_ends_with_its_worker(make: Any, kind: st
     assert not members(groups)
 
 
-def test_restarts_are_part_of_the_state(make: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ('kind', 'on_error'),
+    [
+        ('base', 'restart'),
+        ('base', 'drop'),
+        ('subprocess', 'restart'),
+        pytest.param('subprocess', 'drop', marks=pytest.mark.slow),
+        ('async', 'restart'),
+        ('async', 'drop'),
+    ],
+)
+def test_restarts_are_part_of_the_state(make: Any, kind: str, on_error: str) -> None:
     def run(manager: Any, steps: int) -> list[Any]:
         rollout, rows = Rollout(manager, ScriptedPolicy().collect_mode), []
         for _ in range(steps):
@@ -376,26 +387,25 @@ def test_restarts_are_part_of_the_state(make: Any, tmp_path: Path) -> None:
         return rows
 
     env_fn = [partial(RandomlyFailing, i, 0.08) for i in range(4)]
-    for kind, on_error in itertools.product(KINDS, ('restart', 'drop')):
-        manager = make(kind, env_fn, on_error=on_error, max_restarts=100)
-        manager.reset(seed=SEEDS)
-        run(manager, 20)
-        state = manager.state_dict()
-        before = len(state['faults']['causes'])
-        assert before >= 2
-        try:
-            expected = run(manager, 40)
-        except EnvCrashedError:
-            expected = None
-        assert expected is None or len(manager._budget.causes) > before + 4 * (on_error == 'restart')
-        assert expected is not None or on_error == 'drop'
-        other = make(kind, env_fn, on_error=on_error, max_restarts=100)
-        other.reset(seed=[1, 2, 3, 4])
-        other.load_state_dict(state)
-        assert other.alive.tolist() == [i for i in range(4) if i not in state['dropped']]
-        if expected is not None:
-            assert run(other, 40) == expected
-            assert other._budget.causes == manager._budget.causes
+    manager = make(kind, env_fn, on_error=on_error, max_restarts=100)
+    manager.reset(seed=SEEDS)
+    run(manager, 20)
+    state = manager.state_dict()
+    before = len(state['faults']['causes'])
+    assert before >= 2
+    try:
+        expected = run(manager, 40)
+    except EnvCrashedError:
+        expected = None
+    assert expected is None or len(manager._budget.causes) > before + 4 * (on_error == 'restart')
+    assert expected is not None or on_error == 'drop'
+    other = make(kind, env_fn, on_error=on_error, max_restarts=100)
+    other.reset(seed=[1, 2, 3, 4])
+    other.load_state_dict(state)
+    assert other.alive.tolist() == [i for i in range(4) if i not in state['dropped']]
+    if expected is not None:
+        assert run(other, 40) == expected
+        assert other._budget.causes == manager._budget.causes
 
 
 def test_all_managers_outlive_the_same_faults_in_the_same_way(make: Any) -> None:

@@ -113,7 +113,15 @@ def test_steps_equal_those_of_base_also_when_some_envs_are_left_out(make: Any, w
 
 
 @pytest.mark.parametrize(
-    'env_id', ['CartPole-v1', 'Pendulum-v1', 'FrozenLake-v1', 'MountainCarContinuous-v0']
+    'env_id',
+    [
+        'CartPole-v1',
+        'Pendulum-v1',
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ('FrozenLake-v1', 'MountainCarContinuous-v0')
+        ),
+    ],
 )
 @pytest.mark.parametrize('dtype', [None, np.float64])
 def test_steps_of_gymnasium_s_envs_equal_those_of_base(env_id: str, dtype: Any, kind: Any) -> None:
@@ -399,8 +407,8 @@ PARENT = textwrap.dedent(
     ('fault', 'where'),
     [
         ('', 'main'),
-        ('sleep', 'main'),
-        ('spin', 'thread'),
+        pytest.param('sleep', 'main', marks=pytest.mark.slow),
+        pytest.param('spin', 'thread', marks=pytest.mark.slow),
         ('hold_the_lock', 'thread'),
         ('fork', 'main'),
     ],
