@@ -119,7 +119,7 @@ UNPLAYED: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
 
 
 def as_played(data: Data) -> dict[str, Any]:
-    """Returns the part of a config that playing episodes needs: without recorded data, actors and hooks."""
+    """Returns the part of a config that playing episodes needs: without recorded data, actors, hooks and the commander."""
     played: dict[str, Any] = {name: dict(copy.deepcopy(part)) for name, part in data.items()}
     main, create = played['main_config'], played['create_config']
     for (mode, part), by_type in UNPLAYED.items():
@@ -131,8 +131,11 @@ def as_played(data: Data) -> dict[str, Any]:
                     section.pop(name, None)
     for role, path in ROLES.items():
         _play_here(role, section_at(create, (role,)), section_at(main, path))
+    create.pop('commander', None)
     if isinstance(policy := main.get('policy'), dict):
         policy.pop('init_from', None)
+        if isinstance(other := policy.get('other'), dict):
+            other.pop('commander', None)
     return played
 
 

@@ -19,7 +19,7 @@ from rlframe.run.metrics import METRICS, cut_off
 from rlframe.run.run_folder import check_links
 from rlframe.utils.resolved_config import ResolvedConfig
 
-logger = logging.getLogger('rlframe.resume')
+logger = logging.getLogger('rlframe.pipeline.resume')
 
 CKPT, CONFIG = 'ckpt', 'config.json'
 """Names in a run folder: its checkpoints, and the config that it started with."""

@@ -37,7 +37,8 @@ class Policy(Configurable, ActingState):
     """Base of all policies.
 
     A subclass names its network (``default_model``), its update (``_forward_learn``), how it acts (``_forward_collect``,
-    ``_forward_eval``) and what it records (``_process_transition``).
+    ``_forward_eval``), what it forgets when an env begins an episode (``_reset_collect``, ``_reset_eval``) and what it records
+    (``_process_transition``).
 
     Args:
         cfg: The ``policy`` section of a config; missing options take their defaults.

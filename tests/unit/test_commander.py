@@ -15,7 +15,7 @@ from fakes import ScriptedPolicy, config_pair
 from runs import ROOT, differences
 
 from rlframe.checkpoint import load_checkpoint
-from rlframe.config import check_changes, compile_config, config_data, split_config
+from rlframe.config import as_played, check_changes, compile_config, config_data, split_config
 from rlframe.errors import ConfigError
 from rlframe.pipeline import SerialPipeline
 from rlframe.registry import COMMANDER_REGISTRY
@@ -169,6 +169,14 @@ def test_an_answer_that_is_no_count_is_named(name: str, answer: Any, monkeypatch
         pytest.raises(ConfigError, match=f'got {answer}, expected'),
     ):
         sizes(pipeline, 9)
+
+
+@pytest.mark.usefixtures('own')
+@pytest.mark.usefixtures('own')
+def test_playing_episodes_needs_no_commander() -> None:
+    data = as_played(config_data(*split_config(compile_config(*pair(updates=5)))))
+    cfg = compile_config(data['main_config'], data['create_config'])
+    assert cfg.policy.other.commander == {'type': 'base', 'import_names': []}
 
 
 @pytest.mark.usefixtures('own')

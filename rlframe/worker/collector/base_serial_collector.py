@@ -83,14 +83,10 @@ class SerialCollector(ISerialCollector):
         rank: int = 0,
         progress: Progress | None = None,
     ) -> None:
-        self._cfg = self.resolve_config(cfg)
-        self._tb_logger, self._exp_name, self._instance_name = tb_logger, exp_name, instance_name
-        self._seed, self._rank = seed, rank
+        given: Any = dict(tb_logger=tb_logger, exp_name=exp_name, instance_name=instance_name)
+        super().__init__(cfg, **given, seed=seed, rank=rank, progress=progress)
         self._mark_episodes: bool = self._cfg.mark_episodes
-        self._progress = progress if progress is not None else Progress()
         self._logger = logging.getLogger(f'rlframe.{instance_name}')
-        self._env: Any = None
-        self._policy: Any = None
         self._rollout: Any = None
         self._last_print_iter = 0
         self._seconds, self._steps_timed = 0.0, 0  # since the last record

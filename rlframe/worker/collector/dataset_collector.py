@@ -58,15 +58,9 @@ class DatasetSerialCollector(ISerialCollector):
         rank: int = 0,
         progress: Progress | None = None,
     ) -> None:
-        self._cfg = self.resolve_config(cfg)
-        self._progress = progress if progress is not None else Progress()
+        super().__init__(cfg, seed=seed, rank=rank, progress=progress)
         self._rng = component_rng(seed, 'dataset', rank)
         self._source: DataSource | None = None
-        self._policy: Any = None
-        self.on_step: Any = None
-        """Called after each batch."""
-        self.discarded = 0
-        """Env steps thrown away: none ever are."""
         if env is not None or self._cfg.data is not None:
             self.reset_env(env if env is not None else self._cfg.data)
         if policy is not None:

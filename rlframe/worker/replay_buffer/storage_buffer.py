@@ -65,10 +65,8 @@ class StorageBuffer(IBuffer):
         seed: int | np.random.SeedSequence | None = 0,
         clock: Clock = time.monotonic,
     ) -> None:
-        self._cfg = self.resolve_config(cfg)
-        self._tb_logger, self._clock = tb_logger, clock
-        self._exp_name, self._instance_name = exp_name, instance_name
-        self._rng = np.random.default_rng(seed)
+        super().__init__(cfg, tb_logger, exp_name, instance_name, seed=seed)
+        self._clock = clock
         self._capacity: int = self._cfg.replay_buffer_size
         self._deepcopy: bool = self._cfg.deepcopy
         self._track_used_data: bool = self._cfg.enable_track_used_data
