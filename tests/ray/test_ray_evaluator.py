@@ -204,7 +204,7 @@ def test_run_that_is_interrupted_during_an_evaluation_resumes_it(tmp_path: Path)
 def test_run_that_is_interrupted_in_its_last_evaluation_has_it_when_it_is_resumed(
     where: tuple[str, ...], tmp_path: Path
 ) -> None:
-    words = (*where, 'env.n_evaluator_episode=40', 'evaluator.max_pending=9')
+    words = (*where, 'env.n_evaluator_episode=40', *(['evaluator.max_pending=9'] if where == BESIDE else []))
     with start(tmp_path / 'straight', 'dqn naive', *words) as pipeline:
         pipeline.run()
         assert pipeline.complete

@@ -71,11 +71,13 @@ class RayBackend(Backend):
     def make_collector(self, cfg: ResolvedConfig, policy: Policy, **common: Any) -> ISerialCollector:
         """Starts the actors and creates the collector that they collect for."""
         from rlframe.backend.ray.actors.weights import on_cpu
-        from rlframe.backend.ray.collector import RayCollector
+        from rlframe.backend.ray.serial_collector import RaySerialCollector
 
         self._actors.make.model = on_cpu(policy.get_attribute('given_model'))
         section = cfg.policy.collect.collector
-        return RayCollector.from_config(section, self._actors, policy.collect_mode, seed=cfg.seed, **common)
+        kind: Any = SERIAL_COLLECTOR_REGISTRY.get_cls(section)
+        given = {name: common[name] for name in ('tb_logger', 'instance_name', 'progress') if name in common}
+        return RaySerialCollector(kind, section, self._actors, policy.collect_mode, **given)
 
     def make_evaluator(self, cfg: ResolvedConfig, policy: Policy, **common: Any) -> ISerialEvaluator:
         """Starts the actor and creates the evaluator that asks it."""

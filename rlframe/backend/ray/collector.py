@@ -30,8 +30,8 @@ from rlframe.utils.seed import component_rng
 class RayCollector(ActorFacts, RaySerialCollector):
     """Collects in Ray actors; iterating over it gives batches until ``total_frames`` were delivered.
 
-    A config makes one by ``collector.backend='ray'`` (``from_config``). The parameters here are those of TorchRL's class of
-    this name; a frame is a training sample. Ray is used where it runs, and ended only if it was started here.
+    A config with ``collector.backend='ray'`` makes its base class. The parameters are those of TorchRL's class of this name; a
+    frame is a training sample. Ray is used where it runs, and ended only if it was started here.
 
     Args:
         create_env_fn: What makes an env: a Gymnasium id, a class, a function, or an env, which is copied; or a list with one
@@ -178,7 +178,7 @@ class RayCollector(ActorFacts, RaySerialCollector):
         self._reset_always = reset_at_each_iter
         pool = ActorPool(cfg, section='', make=make)
         try:
-            self._set_up(kind, cfg, pool, face)
+            super().__init__(kind, cfg, pool, face)
         except BaseException:
             pool.close()
             raise

@@ -14,12 +14,11 @@ from typing import Any, NamedTuple
 import ray
 
 from rlframe.backend.ray.actors.actor import Failure, RemoteActor
-from rlframe.backend.ray.actors.options import EVALUATOR_OPTIONS, with_ray_options
+from rlframe.backend.ray.actors.options import EVALUATOR_OPTIONS, mark_read, with_ray_options
 from rlframe.backend.ray.actors.pool import ActorPool
 from rlframe.backend.ray.actors.weights import flatten, unflatten
 from rlframe.registry import SERIAL_EVALUATOR_REGISTRY
 from rlframe.run.metrics import ScalarWriter
-from rlframe.utils.resolved_config import ResolvedConfig
 from rlframe.utils.seed import EVALUATE
 from rlframe.worker.evaluator.base_serial_evaluator import EvalResult, ISerialEvaluator, SaveCheckpoint
 
@@ -202,7 +201,7 @@ class RaySerialEvaluator(ISerialEvaluator):
         self.repeated = 0
         """Evaluations that were begun again because their actor was lost."""
         options = with_ray_options(kind, cfg, EVALUATOR_OPTIONS)
-        _mark_read(options)
+        mark_read(options)
         weakref.finalize(self, env.close).atexit = False  # at exit Ray ends its actors by itself
         super().__init__(options, env, policy, tb_logger, exp_name, instance_name, seed=seed, purpose=purpose)
 
@@ -322,10 +321,3 @@ class RaySerialEvaluator(ISerialEvaluator):
             for asked in state.get('pending', ())
         )
         self._ask()
-
-
-def _mark_read(cfg: Any) -> None:
-    """Counts every option as read: it is, in the actor."""
-    for value in cfg.values():
-        if isinstance(value, ResolvedConfig):
-            _mark_read(value)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Mapping, Sequence
-from typing import Any, Self
-
-from easydict import EasyDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from rlframe.backend.ray.actors.actor import Header, Request, acting_of
 from rlframe.backend.ray.actors.calls import Answer, Call
-from rlframe.backend.ray.actors.options import with_ray_options
+from rlframe.backend.ray.actors.options import mark_read
 from rlframe.backend.ray.actors.pool import ActorPool
 from rlframe.backend.ray.actors.publisher import Publisher
 from rlframe.backend.ray.checks import check_steps_envs
@@ -19,8 +17,10 @@ from rlframe.backend.ray.shares import Ready, ReadyQueue, first_number, merged, 
 from rlframe.backend.ray.staleness import Staleness
 from rlframe.backend.state import from_zero, in_actor, untold
 from rlframe.errors import CheckpointMismatchError, ConfigError
-from rlframe.registry import SERIAL_COLLECTOR_REGISTRY
-from rlframe.worker.collector.base_serial_collector import ISerialCollector, SerialCollector, Stopwatch
+from rlframe.run.metrics import ScalarWriter
+from rlframe.run.progress import Progress
+from rlframe.worker.collector.base_serial_collector import ISerialCollector
+from rlframe.worker.collector.collection_meter import CollectionMeter, Metered
 from rlframe.worker.collector.episode_log import WINDOW, EpisodeLog
 from rlframe.worker.collector.serial_collector import SampleSerialCollector
 from rlframe.worker.players.player_recorder import PlayerLog
@@ -28,7 +28,7 @@ from rlframe.worker.players.player_recorder import PlayerLog
 TARGETS = ('n_sample', 'n_episode')
 
 
-class RaySerialCollector(SerialCollector):
+class RaySerialCollector(Metered, ISerialCollector):
     """Collects in K actors, each of which holds envs, a policy and any registered collector.
 
     With ``sync`` a call takes the share of every actor, in the order of their ranks. With one actor and nothing lost it returns
@@ -38,39 +38,40 @@ class RaySerialCollector(SerialCollector):
 
     Weights go into the object store once per version, and a reference to the newest rides with each request. Actors that die
     or do not answer in time are replaced: what they were asked for counts as ``lost``, and is asked for again.
+
+    Args:
+        kind: The collector that runs in the actors.
+        cfg: Complete options of that collector and of the actors.
+        pool: The actors; they are started if they are not.
+        policy: Collect face of the policy that is trained here.
+        tb_logger: Where metrics go; nowhere if not given.
+        instance_name: Name of this collector, for the log.
+        progress: Counters shared with the other workers; its own if not given.
     """
 
     _random_frames = -1  # to be delivered before the policy acts
+    _reset_always = False  # whether every request begins with new episodes
     _has_failed = False  # whether an exception has ended the last call
 
-    @classmethod
-    def from_config(
-        cls, cfg: EasyDict | Mapping[str, Any], env: ActorPool, policy: Any, **common: Any
-    ) -> Self:
-        """Makes one of the section of a config.
-
-        Args:
-            cfg: Options of the collector that runs in the actors, and those of ``RAY_OPTIONS``.
-            env: Actors, not yet started.
-            policy: Collect face of the policy that is trained here.
-            common: Further arguments of every collector: ``tb_logger``, ``exp_name``, ``seed``, ``progress``.
-        """
-        self = cls.__new__(cls)
-        kind: Any = SERIAL_COLLECTOR_REGISTRY.get_cls(cfg)
-        self._set_up(kind, with_ray_options(kind, cfg), env, policy, **common)
-        return self
-
-    def _set_up(
+    def __init__(
         self,
         kind: type[ISerialCollector],
         cfg: Any,
         pool: ActorPool,
         policy: Any,
-        **common: Any,
+        tb_logger: ScalarWriter | None = None,
+        instance_name: str = 'collector',
+        *,
+        progress: Progress | None = None,
     ) -> None:
         check_steps_envs(kind)
-        common.pop('seed', None), common.pop('rank', None)  # actors have seeds of their own
-        SerialCollector.__init__(self, cfg, None, None, **common)
+        self._cfg = cfg
+        mark_read(cfg)
+        self._meter = CollectionMeter(cfg['collect_print_freq'], tb_logger, instance_name, progress)
+        self.on_step: Callable[[], None] | None = None
+        """Called while actors are waited for."""
+        self.discarded = 0
+        """Env steps thrown away because of ``info['abnormal']``."""
         self._kind, self._pool, self._log, self._players = kind, pool, EpisodeLog(0), PlayerLog()
         self._sync: bool = cfg['sync']
         self._publisher = Publisher(policy, cfg['update_after_each_batch'], cfg['max_weight_update_interval'])
@@ -79,7 +80,6 @@ class RaySerialCollector(SerialCollector):
         self._to_reset: set[int] = set()
         self._request_size: int | None = None  # without sync; None: a share of what is missing
         self._budget: int | None = None  # what may be delivered in all; None: anything
-        self._reset_always = False
         self._staleness = Staleness(cfg, pool.key('max_staleness'))
         self.requested = self.delivered = self.lost = self.stale = 0
         """Training samples (or episodes) that were asked for, returned, lost with an actor, and thrown away as too old."""
@@ -105,7 +105,7 @@ class RaySerialCollector(SerialCollector):
 
     def reset_policy(self, _policy: Any = None) -> None:
         """Takes over the face that is trained, or that face acting at random, or resets the present one."""
-        super(SerialCollector, self).reset_policy(_policy)
+        super().reset_policy(_policy)
         if not self._at_random:
             self._publisher.face = self._policy
         self._to_reset.update(self._pool.ranks)
@@ -157,7 +157,7 @@ class RaySerialCollector(SerialCollector):
         target = first_number(*given, per_collect_target, *known)
         self._pool.check_open()
         self._options, self.versions, self._has_failed = options, [], False
-        with Stopwatch(self):
+        with self._meter.timed():
             self._publisher.begin()
             self._train_iter = self._publisher.version if train_iter is None else train_iter
             collected = self._collect_sync(target) if self._sync else self._collect_async(target)
@@ -220,7 +220,9 @@ class RaySerialCollector(SerialCollector):
         data = None if answer.lost else self._pool.get(answer)
         if data is None:
             self._to_reset.add(rank)  # whoever takes its place knows neither episodes nor how to act
-            self._logger.warning('%d training samples or episodes were lost with Ray actor %d', size, rank)
+            self._meter.logger.warning(
+                '%d training samples or episodes were lost with Ray actor %d', size, rank
+            )
         else:
             self.lost -= size
         return data
@@ -232,9 +234,7 @@ class RaySerialCollector(SerialCollector):
         before, last = self._headers.get(rank, (incarnation, None))
         self.discarded += header.discarded - (last.discarded if last and before == incarnation else 0)
         self._headers[rank] = incarnation, header
-        self._progress.envstep += header.envstep
-        self._progress.episodes += header.episode_count
-        self._steps_timed += header.envstep
+        self._meter.count(header.envstep, header.episode_count)
         self._log.add(header.episodes)
         if isinstance(data, tuple):
             self._players.add_told(data[1])
@@ -325,7 +325,7 @@ class RaySerialCollector(SerialCollector):
             except Exception as error:
                 if not has_failed:
                     raise
-                self._logger.warning('and then: %s: %s', type(error).__name__, error)
+                self._meter.logger.warning('and then: %s: %s', type(error).__name__, error)
 
     # records and checkpoints
 
@@ -358,7 +358,7 @@ class RaySerialCollector(SerialCollector):
             'ready': self._ready.state_dict(self._publisher.version),
             'log': self._log.state_dict(),
             'players': self._players.state(),
-            'last_print_iter': self._last_print_iter,
+            'last_print_iter': self._meter.last_print_iter,
             'discarded': self.discarded + untold(actors, self._headers, self._pool.slots),
             'counts': [self.requested, self.delivered, self.lost + self._pool.under_way, self.stale],
         }
@@ -388,7 +388,7 @@ class RaySerialCollector(SerialCollector):
         self._headers = {}
         self._log.load_state_dict(state['log'])
         self._players.load_state(state['players'])
-        self._last_print_iter, self.discarded = state['last_print_iter'], state['discarded']
+        self._meter.last_print_iter, self.discarded = state['last_print_iter'], state['discarded']
         self.requested, self.delivered, self.lost, self.stale = state['counts']
 
     def close(self) -> None:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
-from time import perf_counter
 from typing import Any
 
 import numpy as np
 from easydict import EasyDict
 
-from rlframe.data.timestep import Array, FloatArray, IntArray
+from rlframe.data.timestep import Array, IntArray
 from rlframe.data.trajectory import TrajectoryRecorder
-from rlframe.run.metrics import ScalarWriter, write_record
+from rlframe.run.metrics import ScalarWriter
 from rlframe.run.progress import Progress
 from rlframe.utils.field import Field
 from rlframe.utils.schema import COUNT, DICT, INT, check_state, part
 from rlframe.utils.seed import COLLECT, env_seed
+from rlframe.worker.collector.collection_meter import CollectionMeter, Metered
 from rlframe.worker.collector.collector_interface import ISerialCollector as ISerialCollector
 from rlframe.worker.collector.episode_log import EpisodeLog, too_long
 from rlframe.worker.collector.rollout import Rollout, Step
@@ -31,7 +30,7 @@ STATE = {
 }
 
 
-class SerialCollector(ISerialCollector):
+class SerialCollector(Metered, ISerialCollector):
     """The body that serial collectors share: stepping, counting, recording, logging.
 
     Args:
@@ -86,10 +85,9 @@ class SerialCollector(ISerialCollector):
         given: Any = dict(tb_logger=tb_logger, exp_name=exp_name, instance_name=instance_name)
         super().__init__(cfg, **given, seed=seed, rank=rank, progress=progress)
         self._mark_episodes: bool = self._cfg.mark_episodes
-        self._logger = logging.getLogger(f'rlframe.{instance_name}')
+        self._meter = CollectionMeter(self._cfg.collect_print_freq, tb_logger, instance_name, self._progress)
+        self._logger = self._meter.logger
         self._rollout: Any = None
-        self._last_print_iter = 0
-        self._seconds, self._steps_timed = 0.0, 0  # since the last record
         self._warned_of_lost = False
         self.on_step: Callable[[], None] | None = None
         """Called after each step of the envs."""
@@ -117,10 +115,6 @@ class SerialCollector(ISerialCollector):
         else:
             self._rollout.policy = self._policy
 
-    def reset_counters(self) -> None:
-        """Sets every counter back to 0, which ``reset`` does not."""
-        self._progress.load_state_dict(Progress().state_dict())
-
     def _begin(self) -> None:
         """Makes the parts that depend on both env and policy; another policy goes on where the last one stopped."""
         if self._env is None or self._policy is None:
@@ -137,12 +131,6 @@ class SerialCollector(ISerialCollector):
             unroll_len=self._attribute('unroll_len', 1),
         )
 
-    def _attribute(self, name: str, default: Any) -> Any:
-        try:
-            return self._policy.get_attribute(name)
-        except AttributeError:
-            return default
-
     def _target(self, name: str, given: int | None) -> int:
         """Returns how much a call is to collect: what it was given, or the policy's attribute of that name."""
         if self._env is None or self._policy is None:
@@ -153,14 +141,6 @@ class SerialCollector(ISerialCollector):
         return int(target)
 
     @property
-    def envstep(self) -> int:
-        return self._progress.envstep
-
-    @envstep.setter
-    def envstep(self, value: int) -> None:
-        self._progress.envstep = value
-
-    @property
     def carried(self) -> int:
         """Env steps (for sequences: finished sequences and single steps) that wait for the next call."""
         return len(self._recorder) + self._recorder.held
@@ -169,22 +149,12 @@ class SerialCollector(ISerialCollector):
     def why_inexact(self) -> str:
         return getattr(self._env, 'why_inexact', '')
 
-    def mean_return(self) -> float:
-        """Returns the mean return of the last episodes, NaN before the first one ended."""
-        return self._log.window_mean()
-
-    def take_episodes(self) -> FloatArray:
-        """Returns return, length and success of the episodes that no record holds yet, [n, 3], and forgets them."""
-        return self._log.take_recent()
-
     def _record(self, step: Step, stamp: Array, level_seeds: Array | None, reserve: int) -> None:
         """Counts a step and hands its rows, with the columns ``collect_iter`` and ``seed``, to the recorder."""
         if self.on_step is not None:
             self.on_step()
         count = len(step.done)
-        self._progress.envstep += count
-        self._steps_timed += count
-        self._progress.episodes += len(step.finished)
+        self._meter.count(count, len(step.finished))
         episode_step = self._log.lengths[step.timestep.env_id] if self._mark_episodes else None
         self._log.update(step)
         if count:
@@ -224,32 +194,6 @@ class SerialCollector(ISerialCollector):
         if self._log.lengths.max() > limit:
             raise too_long(self._log.lengths, limit, 'policy.collect.collector')
 
-    def _report(self, train_iter: int) -> None:
-        """Writes a record when one is due."""
-        print_freq = self._cfg.collect_print_freq
-        if (
-            print_freq is None
-            or train_iter - self._last_print_iter < print_freq
-            or not self._log.has_recent()
-        ):
-            return
-        values = self._log.summary() | self._more_metrics()
-        values['time/collect_fps'] = self._steps_timed / max(self._seconds, 1e-9)
-        values['rollout/episodes'] = self._progress.episodes
-        self._last_print_iter, self._seconds, self._steps_timed = train_iter, 0.0, 0
-        write_record(self._tb_logger, values, self._progress.envstep, train_iter=train_iter)
-        self._logger.info(
-            'envstep %d, train_iter %d: return %.1f over %d episodes',
-            self._progress.envstep,
-            train_iter,
-            values['rollout/interval_rew_mean'],
-            values['rollout/interval_episodes'],
-        )
-
-    def _more_metrics(self) -> dict[str, float]:
-        """Returns what else belongs into a record."""
-        return {}
-
     def close(self) -> None:
         """Closes the envs; may be called twice."""
         if self._env is not None:
@@ -262,7 +206,7 @@ class SerialCollector(ISerialCollector):
             'rollout': self._rollout.state_dict(),
             'log': self._log.state_dict(),
             'recorder': self._recorder.state_dict(),
-            'last_print_iter': self._last_print_iter,
+            'last_print_iter': self._meter.last_print_iter,
             'discarded': self.discarded,
             'unsaved': {str(env): why for env, why in self.unsaved.items()},
         }
@@ -275,7 +219,7 @@ class SerialCollector(ISerialCollector):
         for name, keeper in (('rollout', self._rollout), ('log', self._log), ('recorder', self._recorder)):
             with part(name):
                 keeper.load_state_dict(state[name])
-        self._last_print_iter, self.discarded = state['last_print_iter'], state['discarded']
+        self._meter.last_print_iter, self.discarded = state['last_print_iter'], state['discarded']
         self._forget(lost)
         if self.unsaved:
             self._logger.warning(
@@ -318,16 +262,3 @@ def _listed(reasons: Mapping[int, str]) -> str:
     for env, why in reasons.items():
         envs.setdefault(why, []).append(env)
     return '; '.join(f'env {", ".join(map(str, own))}: {why}' for why, own in envs.items())
-
-
-class Stopwatch:
-    """Adds the seconds of a ``with`` block to a collector's time."""
-
-    def __init__(self, collector: SerialCollector) -> None:
-        self._collector = collector
-
-    def __enter__(self) -> None:
-        self._start = perf_counter()
-
-    def __exit__(self, *exception: object) -> None:
-        self._collector._seconds += perf_counter() - self._start

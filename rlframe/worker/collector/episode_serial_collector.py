@@ -13,7 +13,7 @@ from rlframe.data.trajectory import TrajectoryRecorder
 from rlframe.errors import ConfigError
 from rlframe.registry import SERIAL_COLLECTOR_REGISTRY
 from rlframe.utils.field import Field
-from rlframe.worker.collector.base_serial_collector import SerialCollector, Stopwatch
+from rlframe.worker.collector.base_serial_collector import SerialCollector
 from rlframe.worker.collector.episode_log import episode_quota
 from rlframe.worker.collector.rollout import Step, rows_of
 
@@ -67,7 +67,7 @@ class EpisodeSerialCollector(SerialCollector):
         target = self._target('n_episode', n_episode)
         quota = episode_quota(self._env.env_num, target)
         stamp = np.full(len(quota), train_iter, np.int32)
-        with Stopwatch(self):
+        with self._meter.timed():
             self._begin_anew()
             episodes = self._play(quota, stamp, dict(policy_kwargs or {}))
             self._is_fresh = bool(self._env.can_hold)
@@ -135,8 +135,7 @@ class EpisodeSerialCollector(SerialCollector):
         if keep.all() and is_due.all():
             return step
         dropped = len(keep) - int(keep.sum())
-        self._progress.envstep += dropped
-        self._steps_timed += dropped
+        self._meter.count(dropped)
         self.discarded += dropped + len(is_due) - int(is_due.sum())
         return rows_of(step, keep, step.abnormal[is_due])
 

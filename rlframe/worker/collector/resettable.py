@@ -25,6 +25,13 @@ class Resettable(ABC):
             raise ValueError(f'reset_policy needs a policy: the {self.policy_face} of one')
         self._policy.reset(None)
 
+    def _attribute(self, name: str, default: Any) -> Any:
+        """Returns an attribute of the policy, the default if it has none of that name."""
+        try:
+            return self._policy.get_attribute(name)
+        except AttributeError:
+            return default
+
     def reset(self, _policy: Any = None, _env: Any = None) -> None:
         """Does ``reset_env`` and ``reset_policy``; counters and scores go on."""
         self.reset_env(_env)

@@ -10,7 +10,7 @@ import numpy as np
 from rlframe.data.batch import Batch
 from rlframe.data.timestep import Array, IntArray
 from rlframe.registry import SERIAL_COLLECTOR_REGISTRY
-from rlframe.worker.collector.base_serial_collector import SerialCollector, Stopwatch
+from rlframe.worker.collector.base_serial_collector import SerialCollector
 
 UNKNOWN = np.int64(-1)
 """Value in the column ``seed`` if the level of a row is unknown."""
@@ -66,7 +66,7 @@ class SampleSerialCollector(SerialCollector):
         stamp = np.full(self._env.env_num, train_iter, np.int32)
         levels = self._levels(level_seeds)
         settings = dict(policy_kwargs or {})
-        with Stopwatch(self):
+        with self._meter.timed():
             if self._attribute('on_policy', False):
                 samples = self._collect_block(target, settings, stamp, levels)
             else:

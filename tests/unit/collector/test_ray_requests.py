@@ -384,3 +384,12 @@ def test_a_factory_given_as_policy_is_refused_before_an_actor_starts(
     assert not ray.actors
     for good in (Net(), np.zeros_like, functools.partial(of_two, state=1), lambda obs, scale=2: obs):
         RayCollector('CartPole-v1', good, frames_per_batch=6).shutdown()
+
+
+@pytest.mark.parametrize('resets', [False, True])
+def test_every_request_begins_with_new_episodes_only_if_that_is_asked_for(ray: FakeRay, resets: bool) -> None:
+    c = collector_of(2, sync=True, reset_at_each_iter=resets)
+    for _ in range(3):
+        c.next()
+    requests = [request for slot in c._pool.slots.values() for request in slot.actor.requests]
+    assert len(requests) == 6 and all(request.reset_env is resets for request in requests)

@@ -233,6 +233,13 @@ def without_ray_options(cfg: Mapping[str, Any], declared: Options = RAY_OPTIONS)
     return {name: value for name, value in cfg.items() if name != 'backend' and name not in declared}
 
 
+def mark_read(cfg: Any) -> None:
+    """Counts every option as read: it is, in an actor."""
+    for value in cfg.values():
+        if isinstance(value, ResolvedConfig):
+            mark_read(value)
+
+
 def pool_options(evaluator: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the options of an evaluator as those of a pool with one actor."""
     shared = {name: evaluator[name] for name in evaluator if name in RAY_OPTIONS}

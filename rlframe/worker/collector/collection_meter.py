@@ -1,0 +1,113 @@
+"""CollectionMeter: what a collector counts, times and records."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from time import perf_counter
+
+from rlframe.data.timestep import FloatArray
+from rlframe.run.metrics import ScalarWriter, write_record
+from rlframe.run.progress import Progress
+from rlframe.worker.collector.episode_log import EpisodeLog
+
+
+class CollectionMeter:
+    """Counts env steps and episodes, measures the time of calls, and writes records.
+
+    Args:
+        print_freq: Train iterations between two records; None: none are written.
+        tb_logger: Where records go; nowhere if not given.
+        instance_name: Name of the collector, for the log.
+        progress: Counters shared with the other workers; its own if not given.
+    """
+
+    def __init__(
+        self,
+        print_freq: int | None,
+        tb_logger: ScalarWriter | None = None,
+        instance_name: str = 'collector',
+        progress: Progress | None = None,
+    ) -> None:
+        self.progress = progress if progress is not None else Progress()
+        self.logger = logging.getLogger(f'rlframe.{instance_name}')
+        self.last_print_iter = 0
+        """Train iteration of the last record."""
+        self._print_freq, self._tb_logger = print_freq, tb_logger
+        self._seconds, self._steps = 0.0, 0  # since the last record
+
+    def count(self, envstep: int, episodes: int = 0) -> None:
+        """Counts env steps that were taken and episodes that ended."""
+        self.progress.envstep += envstep
+        self.progress.episodes += episodes
+        self._steps += envstep
+
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """Adds the seconds of a ``with`` block to the time of collection."""
+        start = perf_counter()
+        try:
+            yield
+        finally:
+            self._seconds += perf_counter() - start
+
+    def report(self, train_iter: int, log: EpisodeLog, more: Callable[[], Mapping[str, float]]) -> None:
+        """Writes a record if one is due.
+
+        Args:
+            train_iter: Train iterations so far.
+            log: The episodes that ended.
+            more: Returns further metrics; it is called for a record only.
+        """
+        freq = self._print_freq
+        if freq is None or train_iter - self.last_print_iter < freq or not log.has_recent():
+            return
+        values = log.summary() | dict(more())
+        values['time/collect_fps'] = self._steps / max(self._seconds, 1e-9)
+        values['rollout/episodes'] = self.progress.episodes
+        self.last_print_iter, self._seconds, self._steps = train_iter, 0.0, 0
+        write_record(self._tb_logger, values, self.progress.envstep, train_iter=train_iter)
+        self.logger.info(
+            'envstep %d, train_iter %d: return %.1f over %d episodes',
+            self.progress.envstep,
+            train_iter,
+            values['rollout/interval_rew_mean'],
+            values['rollout/interval_episodes'],
+        )
+
+
+class Metered:
+    """The part of a collector's interface that its meter and its log of episodes answer."""
+
+    _meter: CollectionMeter
+    _log: EpisodeLog
+
+    @property
+    def envstep(self) -> int:
+        """Env steps collected so far, over all envs."""
+        return self._meter.progress.envstep
+
+    @envstep.setter
+    def envstep(self, value: int) -> None:
+        self._meter.progress.envstep = value
+
+    def reset_counters(self) -> None:
+        """Sets every counter back to 0, which ``reset`` does not."""
+        self._meter.progress.load_state_dict(Progress().state_dict())
+
+    def mean_return(self) -> float:
+        """Returns the mean return of the last episodes, NaN before the first one ended."""
+        return self._log.window_mean()
+
+    def take_episodes(self) -> FloatArray:
+        """Returns return, length and success of the episodes that no record holds yet, [n, 3], and forgets them."""
+        return self._log.take_recent()
+
+    def _more_metrics(self) -> dict[str, float]:
+        """Returns what else belongs into a record."""
+        return {}
+
+    def _report(self, train_iter: int) -> None:
+        """Writes a record if one is due."""
+        self._meter.report(train_iter, self._log, self._more_metrics)
