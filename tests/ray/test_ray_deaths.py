@@ -127,7 +127,7 @@ def test_children_of_a_stopped_actors_envs_are_ended_with_it(ray_of_tests: Any) 
         family = {child for pid in pids for child in descendants(pid)} | set(pids)
         assert len(family) >= 6, 'two children of each'
         os.kill(pids[0], signal.SIGSTOP)
-    assert not [pid for pid in family if is_alive(pid)]
+    assert wait_until(lambda: not any(map(is_alive, family)), 30)
 
 
 @pytest.mark.parametrize('is_sync', [True, False])

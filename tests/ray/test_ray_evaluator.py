@@ -142,7 +142,7 @@ def test_too_many_lost_actors_end_the_run_with_causes_and_a_checkpoint(tmp_path:
 
 
 def test_frozen_actor_is_replaced_after_the_timeout(tmp_path: Path) -> None:
-    with start(tmp_path, 'dqn naive', *BESIDE, 'evaluator.eval_timeout=3', train_iter=70) as pipeline:
+    with start(tmp_path, 'dqn naive', *BESIDE, 'evaluator.eval_timeout=8', train_iter=70) as pipeline:
         frozen: list[int] = []
 
         def freeze(p: SerialPipeline) -> bool:
