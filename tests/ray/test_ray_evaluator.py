@@ -98,7 +98,7 @@ def test_best_has_the_weights_that_were_evaluated(tmp_path: Path) -> None:
 
 
 def actor_pid(pipeline: SerialPipeline) -> int:
-    return int(pipeline.evaluator._env.slots[0].facts.pid)
+    return int(pipeline.evaluator._pool.slots[0].facts.pid)
 
 
 def test_evaluation_of_an_actor_that_is_killed_is_repeated(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_evaluation_of_an_actor_that_is_killed_is_repeated(tmp_path: Path) -> No
         killed = []
 
         def kill(p: SerialPipeline) -> bool:
-            if len(killed) < 2 and p.evaluator._call is not None and p.evaluator._env.slots[0].facts:
+            if len(killed) < 2 and p.evaluator._call is not None and p.evaluator._pool.slots[0].facts:
                 pid = actor_pid(p)
                 os.kill(pid, signal.SIGSTOP)  # so that it cannot answer before it is killed
                 os.kill(pid, signal.SIGKILL)
@@ -210,7 +210,7 @@ def test_run_that_is_interrupted_in_its_last_evaluation_has_it_when_it_is_resume
         assert pipeline.complete
     with start(tmp_path / 'parts', 'dqn naive', *words) as pipeline:
         actors = (
-            [slot.facts.pid for slot in pipeline.evaluator._env.slots.values()] if where == BESIDE else []
+            [slot.facts.pid for slot in pipeline.evaluator._pool.slots.values()] if where == BESIDE else []
         )
 
         def freeze(pipeline: SerialPipeline) -> bool:

@@ -17,6 +17,7 @@ from rlframe.backend.ray.actors.actor import Failure, RemoteActor
 from rlframe.backend.ray.actors.options import EVALUATOR_OPTIONS, mark_read, with_ray_options
 from rlframe.backend.ray.actors.pool import ActorPool
 from rlframe.backend.ray.actors.weights import flatten, unflatten
+from rlframe.errors import ConfigError
 from rlframe.registry import SERIAL_EVALUATOR_REGISTRY
 from rlframe.run.metrics import ScalarWriter
 from rlframe.utils.seed import EVALUATE
@@ -170,7 +171,7 @@ class RaySerialEvaluator(ISerialEvaluator):
 
     Args:
         cfg: Options of the evaluator that runs in the actor.
-        env: The actor, not yet started.
+        pool: The actor, started.
         policy: Eval face of the policy that is trained here.
         tb_logger: Where metrics go; nowhere if not given.
         exp_name: Name of the experiment, for the log.
@@ -184,7 +185,7 @@ class RaySerialEvaluator(ISerialEvaluator):
     def __init__(
         self,
         cfg: Mapping[str, Any],
-        env: ActorPool,
+        pool: ActorPool,
         policy: Any,
         tb_logger: ScalarWriter | None = None,
         exp_name: str = 'default_experiment',
@@ -195,6 +196,7 @@ class RaySerialEvaluator(ISerialEvaluator):
     ) -> None:
         kind: Any = SERIAL_EVALUATOR_REGISTRY.get(cfg.get('type', 'interaction'))
         self.worst = kind.worst
+        self._pool = pool
         self._pending: deque[Pending] = deque()
         self._call: Any = None  # of the first one, while an actor has it
         self._next_look = 0.0
@@ -202,12 +204,19 @@ class RaySerialEvaluator(ISerialEvaluator):
         """Evaluations that were begun again because their actor was lost."""
         options = with_ray_options(kind, cfg, EVALUATOR_OPTIONS)
         mark_read(options)
-        weakref.finalize(self, env.close).atexit = False  # at exit Ray ends its actors by itself
-        super().__init__(options, env, policy, tb_logger, exp_name, instance_name, seed=seed, purpose=purpose)
+        weakref.finalize(self, pool.close).atexit = False  # at exit Ray ends its actors by itself
+        super().__init__(
+            options, None, policy, tb_logger, exp_name, instance_name, seed=seed, purpose=purpose
+        )
 
     def reset_env(self, _env: Any = None) -> None:
+        """Does nothing: every evaluation begins anew in the envs of the actor.
+
+        Raises:
+            ConfigError: If an env is given.
+        """
         if _env is not None:
-            self._env = _env
+            raise ConfigError('the envs of a Ray actor are made in the actor', where='reset_env')
 
     def eval(  # the name is DI-engine's; no code is evaluated
         self,
@@ -228,7 +237,7 @@ class RaySerialEvaluator(ISerialEvaluator):
         envstep: int = -1,
         n_episode: int | None = None,
     ) -> None:
-        self._env.check_open()
+        self._pool.check_open()
         while len(self._pending) >= self._cfg.max_pending:
             self._wait_for_one()
         self._pending.append(Pending(self._policy.state_dict(), train_iter, envstep, n_episode, save_ckpt_fn))
@@ -238,7 +247,7 @@ class RaySerialEvaluator(ISerialEvaluator):
         now = time.monotonic()
         if self._pending and now >= self._next_look:
             self._next_look = now + LOOK_SECONDS
-            self._take(self._env.poll())
+            self._take(self._pool.poll())
         return super().poll()
 
     @property
@@ -260,7 +269,7 @@ class RaySerialEvaluator(ISerialEvaluator):
         """Waits until there is one answer more."""
         count = len(self._pending)
         while len(self._pending) == count:
-            self._take(self._env.wait(self.on_step))
+            self._take(self._pool.wait(self.on_step))
 
     def _ask(self) -> None:
         """Gives an actor the next evaluation, if it has none."""
@@ -272,7 +281,7 @@ class RaySerialEvaluator(ISerialEvaluator):
         order = Order(
             first.train_iter, first.envstep, first.n_episode, self.stop_value, self._scores(), methods
         )
-        self._call = self._env.ask(0, 'evaluate', order, first.ref)
+        self._call = self._pool.ask(0, 'evaluate', order, first.ref)
 
     def _take(self, answer: Any) -> None:
         """Applies an answer; one that nobody waits for any more is passed over."""
@@ -302,8 +311,7 @@ class RaySerialEvaluator(ISerialEvaluator):
         )
 
     def close(self) -> None:
-        if self._env is not None:
-            self._env.close()
+        self._pool.close()
 
     def _scores(self) -> dict[str, Any]:
         return super().state_dict()
