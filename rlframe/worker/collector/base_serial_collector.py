@@ -123,12 +123,13 @@ class SerialCollector(Metered, ISerialCollector):
         self._log = EpisodeLog(self._env.env_num)
         self._recorder = self._make_recorder(self._env.env_num)
 
-    def _make_recorder(self, env_num: int) -> TrajectoryRecorder:
+    def _make_recorder(self, env_num: int, policy: Any = None) -> TrajectoryRecorder:
+        """Creates a recorder that cuts trajectories as a policy needs them, by default the present one."""
         return TrajectoryRecorder(
             env_num,
-            nstep=self._attribute('nstep', 1),
-            discount_factor=self._attribute('discount_factor', 1.0),
-            unroll_len=self._attribute('unroll_len', 1),
+            nstep=self._attribute('nstep', 1, policy),
+            discount_factor=self._attribute('discount_factor', 1.0, policy),
+            unroll_len=self._attribute('unroll_len', 1, policy),
         )
 
     def _target(self, name: str, given: int | None) -> int:

@@ -71,7 +71,7 @@ class EpisodeSerialCollector(SerialCollector):
             self._begin_anew()
             episodes = self._play(quota, stamp, dict(policy_kwargs or {}))
             self._is_fresh = bool(self._env.can_hold)
-            collected = self._shaped(episodes)
+            collected = self._shaped(episodes, self._policy)
         if random_collect and not record_random_collect:
             self._log.forget_recent()
         else:
@@ -142,11 +142,11 @@ class EpisodeSerialCollector(SerialCollector):
     def _kept_samples(self, env_id: IntArray) -> IntArray:
         return self._episode_start[env_id]
 
-    def _make_recorder(self, env_num: int) -> TrajectoryRecorder:
+    def _make_recorder(self, env_num: int, policy: Any = None) -> TrajectoryRecorder:
         return TrajectoryRecorder(env_num)
 
-    def _reward_shaping(self) -> Any:
-        shape = self._attribute('reward_shaping', None)
+    def _reward_shaping(self, policy: Any) -> Any:
+        shape = self._attribute('reward_shaping', None, policy)
         if not callable(shape):
             raise ConfigError(
                 "the policy has no attribute 'reward_shaping'",
@@ -158,20 +158,20 @@ class EpisodeSerialCollector(SerialCollector):
             )
         return shape
 
-    def _shaped(self, episodes: Any) -> Any:
-        """Returns episodes, or the training samples made of them, as the options say."""
+    def _shaped(self, episodes: Any, policy: Any) -> Any:
+        """Returns episodes, or the training samples that a policy makes of them, as the options say."""
         if self._cfg.reward_shaping:
-            shape = self._reward_shaping()
+            shape = self._reward_shaping(policy)
             episodes = [shape(episode) for episode in episodes]
-        return self._train_samples(episodes) if self._cfg.get_train_sample else episodes
+        return self._train_samples(episodes, policy) if self._cfg.get_train_sample else episodes
 
-    def _train_samples(self, episodes: list[Batch]) -> Batch:
-        if self._attribute('on_policy', False):
+    def _train_samples(self, episodes: list[Batch], policy: Any) -> Batch:
+        if self._attribute('on_policy', False, policy):
             blocks = (episode.map(lambda column: column[:, None]) for episode in episodes)
-            return Batch.cat([self._policy.get_train_sample(block) for block in blocks])
-        if self._attribute('nstep', 1) == 1 and self._attribute('unroll_len', 1) == 1:
+            return Batch.cat([policy.get_train_sample(block) for block in blocks])
+        if self._attribute('nstep', 1, policy) == 1 and self._attribute('unroll_len', 1, policy) == 1:
             return Batch.cat(episodes)
-        return replay(episodes, super()._make_recorder(len(episodes)))
+        return replay(episodes, super()._make_recorder(len(episodes), policy))
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), 'is_fresh': self._is_fresh}

@@ -25,10 +25,10 @@ class Resettable(ABC):
             raise ValueError(f'reset_policy needs a policy: the {self.policy_face} of one')
         self._policy.reset(None)
 
-    def _attribute(self, name: str, default: Any) -> Any:
-        """Returns an attribute of the policy, the default if it has none of that name."""
+    def _attribute(self, name: str, default: Any, policy: Any = None) -> Any:
+        """Returns an attribute of a policy, by default of the present one; ``default`` if it has none of that name."""
         try:
-            return self._policy.get_attribute(name)
+            return (self._policy if policy is None else policy).get_attribute(name)
         except AttributeError:
             return default
 

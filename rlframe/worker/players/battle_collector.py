@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 from rlframe.data.batch import Batch
@@ -51,25 +50,14 @@ class PlayerCollector(SerialCollector):
             self._policy.sit(self._env.spec, self._env.env_num)
         super()._begin()
 
-    def _make_recorder(self, env_num: int) -> Any:
+    def _make_recorder(self, env_num: int, policy: Any = None) -> Any:
         player_num = self._policy.player_num
         recorded = check_flags(self._cfg.record, player_num)
         return PlayerRecorder(env_num, player_num, recorded, self._make_rows, self._mark_episodes)
 
     def _make_rows(self, player: int, env_num: int) -> TrajectoryRecorder:
-        """Makes what keeps the rows of one player."""
-        with self._facts_of(player):
-            return super()._make_recorder(env_num)
-
-    @contextmanager
-    def _facts_of(self, player: int) -> Iterator[None]:
-        """Asks a player's own policy for facts, not the first one."""
-        joint = self._policy
-        self._policy = joint.policy_of(player)
-        try:
-            yield
-        finally:
-            self._policy = joint
+        """Creates the recorder of one player, as the policy of that player needs it."""
+        return super()._make_recorder(env_num, self._policy.policy_of(player))
 
     def _append(
         self, step: Step, stamp: Array, level_seeds: Array | None, episode_step: Array | None, reserve: int
@@ -218,9 +206,8 @@ class BattleEpisodeSerialCollector(PlayerCollector, EpisodeSerialCollector):
         )
         return episodes, self._recorder.take_infos()
 
-    def _shaped(self, episodes: Any) -> list[Any]:
-        shaped = []
-        for player, own in enumerate(episodes):
-            with self._facts_of(player):
-                shaped.append(super()._shaped(own) if own else [])
-        return shaped
+    def _shaped(self, episodes: Any, policy: Any) -> list[Any]:
+        return [
+            super(BattleEpisodeSerialCollector, self)._shaped(own, policy.policy_of(player)) if own else []
+            for player, own in enumerate(episodes)
+        ]
