@@ -13,10 +13,9 @@ from rlframe.data.timestep import Array, IntArray
 from rlframe.errors import ConfigError
 from rlframe.policy.acting.masks import IMPOSSIBLE, mask_of, masked
 from rlframe.policy.actor import ActorPolicy
-from rlframe.policy.learning.model_options import IMAGE_OPTIONS, check_widths
-from rlframe.policy.learning.schedule import check_positive_schedule
+from rlframe.policy.learning.learn_options import BATCH_SIZE, learning_rate
+from rlframe.policy.learning.model_options import ACTIVATION, HIDDEN_SIZES, IMAGE_OPTIONS
 from rlframe.registry import POLICY_REGISTRY
-from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule
 
 if TYPE_CHECKING:
@@ -39,21 +38,13 @@ class BCPolicy(ActorPolicy):
     config = dict(
         on_policy=True,
         model=dict(
-            encoder_hidden_size_list=Field(
-                [64, 64], unit='units', doc='widths of the hidden layers', check=check_widths
-            ),
-            activation=Field('relu', doc='nonlinearity', choices=('relu', 'tanh', 'gelu', 'silu')),
+            encoder_hidden_size_list=HIDDEN_SIZES,
+            activation=ACTIVATION,
             **IMAGE_OPTIONS,
         ),
         learn=dict(
-            batch_size=Field(64, range='[1, inf)', unit='transitions', doc='of one update', may_change=True),
-            learning_rate=Field(
-                1e-3,
-                type=(float, dict),
-                doc='of the optimizer; a schedule over env steps that were read',
-                check=check_positive_schedule,
-                may_change=True,
-            ),
+            batch_size=BATCH_SIZE,
+            learning_rate=learning_rate(1e-3, over='env steps that were read'),
         ),
         collect=dict(collector=dict(type='dataset')),
     )

@@ -15,9 +15,10 @@ from rlframe.data.timestep import Array, IntArray, TimeStep
 from rlframe.errors import ConfigError
 from rlframe.policy.acting.masks import mask_of, masked, random_allowed
 from rlframe.policy.base_policy import smallest_int
-from rlframe.policy.learning.model_options import IMAGE_OPTIONS, check_widths
+from rlframe.policy.learning.learn_options import BATCH_SIZE, UPDATE_PER_COLLECT, learning_rate
+from rlframe.policy.learning.model_options import ACTIVATION, HIDDEN_SIZES, IMAGE_OPTIONS
 from rlframe.policy.learning.optim import Optimizer
-from rlframe.policy.learning.schedule import check_positive_schedule, check_schedule, value_at
+from rlframe.policy.learning.schedule import check_schedule, value_at
 from rlframe.policy.td import TDPolicy
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import Field
@@ -43,30 +44,16 @@ class DQNPolicy(TDPolicy):
         double=Field(True, doc='whether the online network picks the action that the target network values'),
         discount_factor=0.97,
         model=dict(
-            encoder_hidden_size_list=Field(
-                [128, 128, 64], unit='units', doc='widths of the hidden layers', check=check_widths
-            ),
-            activation=Field('relu', doc='nonlinearity', choices=('relu', 'tanh', 'gelu', 'silu')),
+            encoder_hidden_size_list=HIDDEN_SIZES.having([128, 128, 64]),
+            activation=ACTIVATION,
             **IMAGE_OPTIONS,
             dueling=Field(True, doc='whether value and advantage have heads of their own'),
             noisy=Field(False, doc='whether the heads explore by noise in their weights; eps is then best 0'),
         ),
         learn=dict(
-            update_per_collect=Field(
-                3,
-                range='[1, inf)',
-                unit='train iterations',
-                doc='updates per round of collection',
-                may_change=True,
-            ),
-            batch_size=Field(64, range='[1, inf)', unit='transitions', doc='of one update', may_change=True),
-            learning_rate=Field(
-                1e-3,
-                type=(float, dict),
-                doc='of Adam; a schedule over env steps',
-                check=check_positive_schedule,
-                may_change=True,
-            ),
+            update_per_collect=UPDATE_PER_COLLECT,
+            batch_size=BATCH_SIZE,
+            learning_rate=learning_rate(1e-3, 'Adam'),
             target_update_freq=Field(
                 100,
                 type=(int, type(None)),

@@ -14,7 +14,8 @@ from rlframe.data.returns import gae
 from rlframe.data.timestep import Array, FloatArray, IntArray, TimeStep
 from rlframe.policy.acting.masks import IMPOSSIBLE, mask_of, masked
 from rlframe.policy.actor import ActorPolicy
-from rlframe.policy.learning.model_options import IMAGE_OPTIONS, check_widths
+from rlframe.policy.learning.learn_options import DISCOUNT_FACTOR, learning_rate
+from rlframe.policy.learning.model_options import ACTIVATION, IMAGE_OPTIONS, check_widths
 from rlframe.policy.learning.moments import RunningMoments
 from rlframe.policy.learning.schedule import check_positive_schedule, check_schedule, value_at
 from rlframe.policy.learning.tensors import take
@@ -50,7 +51,7 @@ class PPOPolicy(ActorPolicy):
                 doc='widths of the hidden layers of actor and critic',
                 check=check_widths,
             ),
-            activation=Field('tanh', doc='nonlinearity', choices=('relu', 'tanh', 'gelu', 'silu')),
+            activation=ACTIVATION.having('tanh'),
             **IMAGE_OPTIONS,
             share_encoder=Field(False, doc='whether actor and critic share all hidden layers'),
             log_std_init=Field(
@@ -71,13 +72,7 @@ class PPOPolicy(ActorPolicy):
                 doc='of one update; None: all of the round',
                 may_change=True,
             ),
-            learning_rate=Field(
-                3e-4,
-                type=(float, dict),
-                doc='of the optimizer; a schedule over env steps',
-                check=check_positive_schedule,
-                may_change=True,
-            ),
+            learning_rate=learning_rate(3e-4),
             clip_ratio=Field(
                 0.2,
                 type=(float, dict),
@@ -126,7 +121,7 @@ class PPOPolicy(ActorPolicy):
         ),
         collect=dict(
             n_sample=1024,
-            discount_factor=Field(0.99, range='[0, 1]', unit='per env step', doc='weight of the next reward'),
+            discount_factor=DISCOUNT_FACTOR,
             gae_lambda=Field(0.95, range='[0, 1]', doc='how far advantages look ahead'),
         ),
     )

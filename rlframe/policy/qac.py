@@ -14,9 +14,9 @@ from rlframe.data.faces import Metrics
 from rlframe.data.timestep import Array, EnvSpec, IntArray, TimeStep
 from rlframe.policy.acting.bounds import ActionBounds
 from rlframe.policy.acting.noise import ExplorationNoise
-from rlframe.policy.learning.model_options import IMAGE_OPTIONS, check_widths
+from rlframe.policy.learning.learn_options import BATCH_SIZE, UPDATE_PER_COLLECT, learning_rate
+from rlframe.policy.learning.model_options import ACTIVATION, IMAGE_OPTIONS, check_widths
 from rlframe.policy.learning.optim import Optimizer
-from rlframe.policy.learning.schedule import check_positive_schedule
 from rlframe.policy.td import TDPolicy
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule
@@ -26,12 +26,6 @@ if TYPE_CHECKING:
     import torch
 else:
     torch = LazyModule('torch')
-
-
-def learning_rate(default: float, of: str) -> Field:
-    """Returns the option for the learning rate of a part of the network."""
-    doc = f'of Adam for the {of}; a schedule over env steps'
-    return Field(default, type=(float, dict), doc=doc, check=check_positive_schedule, may_change=True)
 
 
 class QACPolicy(TDPolicy):
@@ -50,21 +44,15 @@ class QACPolicy(TDPolicy):
                 doc='widths of the hidden layers of actor and critics',
                 check=check_widths,
             ),
-            activation=Field('relu', doc='nonlinearity', choices=('relu', 'tanh', 'gelu', 'silu')),
+            activation=ACTIVATION,
             twin_critic=Field(True, doc='whether there are two critics, the smaller of which is believed'),
             **IMAGE_OPTIONS,
         ),
         learn=dict(
-            update_per_collect=Field(
-                8,
-                range='[1, inf)',
-                unit='train iterations',
-                doc='updates per round of collection',
-                may_change=True,
-            ),
-            batch_size=Field(256, range='[1, inf)', unit='transitions', doc='of one update', may_change=True),
-            learning_rate_actor=learning_rate(3e-4, 'actor'),
-            learning_rate_critic=learning_rate(3e-4, 'critics'),
+            update_per_collect=UPDATE_PER_COLLECT.having(8),
+            batch_size=BATCH_SIZE.having(256),
+            learning_rate_actor=learning_rate(3e-4, 'Adam for the actor'),
+            learning_rate_critic=learning_rate(3e-4, 'Adam for the critics'),
             target_theta=Field(
                 0.005,
                 range='(0, 1]',

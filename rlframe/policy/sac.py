@@ -14,8 +14,9 @@ from rlframe.data.timestep import Array, IntArray, TimeStep
 from rlframe.model.distributions import perturbed
 from rlframe.policy.acting.masks import IMPOSSIBLE, mask_of, masked
 from rlframe.policy.base_policy import Policy, smallest_int
+from rlframe.policy.learning.learn_options import learning_rate
 from rlframe.policy.learning.optim import Optimizer
-from rlframe.policy.qac import QACPolicy, learning_rate
+from rlframe.policy.qac import QACPolicy
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule
@@ -57,7 +58,7 @@ class SACPolicy(QACPolicy):
                 unit='nats',
                 doc='entropy of the actor to aim at; None: -A for A continuous, log(A) / 2 for A discrete actions',
             ),
-            learning_rate_alpha=learning_rate(3e-4, 'weight of the entropy'),
+            learning_rate_alpha=learning_rate(3e-4, 'Adam for the weight of the entropy'),
         ),
     )
 

@@ -12,6 +12,7 @@ from rlframe.data.faces import Metrics
 from rlframe.errors import ConfigError
 from rlframe.policy.base_policy import Policy
 from rlframe.policy.learning.guard import NAN_POLICY
+from rlframe.policy.learning.learn_options import DISCOUNT_FACTOR
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule
 from rlframe.utils.schema import COUNT, NETWORK, check_state, part
@@ -35,7 +36,7 @@ class TDPolicy(Policy):
     config = dict(
         priority=Field(False, doc='whether TD errors are given back to the replay buffer as priorities'),
         priority_IS_weight=Field(False, doc='whether losses are weighted by importance sampling'),
-        discount_factor=Field(0.99, range='[0, 1]', unit='per env step', doc='weight of the next reward'),
+        discount_factor=DISCOUNT_FACTOR,
         nstep=Field(1, range='[1, inf)', unit='env steps', doc='rewards summed before bootstrapping'),
         learn=dict(nan_policy=NAN_POLICY),
     )

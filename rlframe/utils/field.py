@@ -66,6 +66,10 @@ class Field:
         if self.ignored and not self.doc:
             object.__setattr__(self, 'doc', f'has no effect: {self.ignored}; accepted for old configs')
 
+    def having(self, default: Any) -> Field:
+        """Returns the same option with another default."""
+        return dataclasses.replace(self, default=default)
+
     def reach_of(self, value: Any) -> str:
         """Returns what this value can reach: one of ``REACHES``, or an empty string."""
         if not self.reaches or is_same(value, self.default):

@@ -24,6 +24,8 @@ def check_conv_layers(value: Any) -> str:
     return '' if is_good else 'a list of [channels, kernel size, stride], whole numbers above 0'
 
 
+ACTIVATION = Field('relu', doc='nonlinearity', choices=('relu', 'tanh', 'gelu', 'silu'))
+HIDDEN_SIZES = Field([64, 64], unit='units', doc='widths of the hidden layers', check=check_widths)
 INIT_FROM = Field(
     None,
     type=str,

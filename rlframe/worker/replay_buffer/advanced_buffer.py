@@ -23,7 +23,15 @@ from rlframe.worker.replay_buffer.monitor import (
     ThroughputControl,
 )
 from rlframe.worker.replay_buffer.storage import check_memory
-from rlframe.worker.replay_buffer.storage_buffer import AnyStorage, StorageBuffer, delete_files
+from rlframe.worker.replay_buffer.storage_buffer import (
+    DEEPCOPY,
+    SIZE,
+    THROUGHPUT_SECONDS,
+    TRACK_USED_DATA,
+    AnyStorage,
+    StorageBuffer,
+    delete_files,
+)
 
 if TYPE_CHECKING:
     from rlframe.worker.replay_buffer.prioritized import Draw
@@ -45,7 +53,7 @@ class AdvancedReplayBuffer(StorageBuffer):
     """
 
     config = dict(
-        replay_buffer_size=Field(4096, range='[1, inf)', unit='items', doc='Largest number of items'),
+        replay_buffer_size=SIZE.having(4096),
         max_use=Field(
             math.inf, range='[1, inf]', unit='samples', doc='An item sampled that often is removed'
         ),
@@ -63,10 +71,8 @@ class AdvancedReplayBuffer(StorageBuffer):
         is_normalization=Field(
             'buffer', choices=('buffer', 'batch'), doc='Which smallest priority has an importance weight of 1'
         ),
-        enable_track_used_data=Field(
-            False, doc="Delete the file named by an item's data_id when the item is removed", reaches='file'
-        ),
-        deepcopy=Field(False, doc='Copy objects when they come and when they go; columns are always copied'),
+        enable_track_used_data=TRACK_USED_DATA,
+        deepcopy=DEEPCOPY,
         thruput_controller=dict(
             push_sample_rate_limit=dict(
                 max=Field(
@@ -90,11 +96,7 @@ class AdvancedReplayBuffer(StorageBuffer):
                     200, range='[1, inf)', unit='samples', doc='Samples between two log entries'
                 ),
             ),
-            periodic_thruput=dict(
-                seconds=Field(
-                    60.0, range='(0, inf]', unit='seconds', doc='Time between two throughput lines'
-                ),
-            ),
+            periodic_thruput=dict(seconds=THROUGHPUT_SECONDS),
         ),
     )
 

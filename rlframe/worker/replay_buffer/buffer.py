@@ -12,13 +12,18 @@ from easydict import EasyDict
 from rlframe.data import Batch
 from rlframe.errors import BufferUnderflowError
 from rlframe.registry import BUFFER_REGISTRY
-from rlframe.utils.field import Field
 from rlframe.utils.schema import DICT, part, part_of
 from rlframe.worker.replay_buffer.base_buffer import Rows
 from rlframe.worker.replay_buffer.monitor import PeriodicThruputMonitor
 from rlframe.worker.replay_buffer.sampler import Sampler, UniformSampler
 from rlframe.worker.replay_buffer.storage import Storage, StorageRange
-from rlframe.worker.replay_buffer.storage_buffer import StorageBuffer
+from rlframe.worker.replay_buffer.storage_buffer import (
+    DEEPCOPY,
+    SIZE,
+    THROUGHPUT_SECONDS,
+    TRACK_USED_DATA,
+    StorageBuffer,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -28,14 +33,10 @@ class NaiveReplayBuffer(StorageBuffer):
     """Keeps the newest items and samples them uniformly, or as the sampler of a subclass says."""
 
     config = dict(
-        replay_buffer_size=Field(10000, range='[1, inf)', unit='items', doc='Largest number of items'),
-        deepcopy=Field(False, doc='Copy objects when they come and when they go; columns are always copied'),
-        enable_track_used_data=Field(
-            False, doc="Delete the file named by an item's data_id when the item is removed", reaches='file'
-        ),
-        periodic_thruput_seconds=Field(
-            60.0, range='(0, inf]', unit='seconds', doc='Time between two throughput lines'
-        ),
+        replay_buffer_size=SIZE,
+        deepcopy=DEEPCOPY,
+        enable_track_used_data=TRACK_USED_DATA,
+        periodic_thruput_seconds=THROUGHPUT_SECONDS,
     )
 
     def _build(self, cfg: EasyDict) -> None:

@@ -16,6 +16,7 @@ from easydict import EasyDict
 
 from rlframe.data import Batch, IntArray
 from rlframe.errors import BufferUnderflowError
+from rlframe.utils.field import Field
 from rlframe.utils.schema import COUNT, DICT, GENERATOR, TEXT, check_state, loading, part
 from rlframe.worker.replay_buffer.base_buffer import IBuffer, Rows
 from rlframe.worker.replay_buffer.block import is_numeric, stack_items, to_items, to_numpy
@@ -28,6 +29,13 @@ logger = logging.getLogger(__name__)
 AnyStorage: TypeAlias = RingStorage | ObjectStorage
 
 
+SIZE = Field(10000, range='[1, inf)', unit='items', doc='Largest number of items')
+DEEPCOPY = Field(False, doc='Copy objects when they come and when they go; columns are always copied')
+TRACK_USED_DATA = Field(
+    False, doc="Delete the file named by an item's data_id when the item is removed", reaches='file'
+)
+THROUGHPUT_SECONDS = Field(60.0, range='(0, inf]', unit='seconds', doc='Time between two throughput lines')
+"""Options that buffers share."""
 STATE = {
     'kind': TEXT,
     'storage': DICT,
