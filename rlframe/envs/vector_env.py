@@ -39,7 +39,7 @@ class GymVectorEnvManager(IEnvManager):
     """Steps the N envs of a Gymnasium vector env.
 
     Its three autoreset modes give the same transitions. NEXT_STEP envs use a step of the others to begin an episode:
-    they are not ``ready`` meanwhile, and their output in that step is no transition. SAME_STEP envs report the true last
+    they are not ``ready`` meanwhile, and their output in that step is no transition. SAME_STEP envs give the true last
     observation together with the first one of the next episode. DISABLED envs are reset on request. Seeds are used when
     all envs are reset together; afterwards the vector env continues with its own generators.
 
