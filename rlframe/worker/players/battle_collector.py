@@ -23,7 +23,7 @@ Infos = list[list[dict[str, Any]]]
 
 
 class PlayerCollector(SerialCollector):
-    """What a collector of several players adds to one: a policy and a recorder of their own for each."""
+    """Shared base of multi-player collectors: a policy and a recorder for each player."""
 
     _recorder: Any  # a PlayerRecorder
 
@@ -57,7 +57,7 @@ class PlayerCollector(SerialCollector):
         return PlayerRecorder(env_num, player_num, recorded, self._make_rows, self._mark_episodes)
 
     def _make_rows(self, player: int, env_num: int) -> TrajectoryRecorder:
-        """Makes what keeps the rows of one player."""
+        """Creates the recorder of one player."""
         with self._facts_of(player):
             return super()._make_recorder(env_num)
 
