@@ -1,8 +1,8 @@
-"""Checkpoints: folders of tensors and JSON that appear whole or not at all, and that no code is loaded from.
+"""Checkpoints: folders of tensors and JSON that appear atomically and are loaded without running any code.
 
-``manifest.json`` names every file with its size and SHA-256 and ends with its own, ``state.json`` holds the tree of plain
-values and ``tensors.safetensors`` its arrays and tensors. The replay buffer has files of its own, ``replay_buffer*``, so that
-it can be left out, and its rows can be written once for several checkpoints.
+``manifest.json`` names every file with its size and SHA-256 and ends with its own, ``state.json`` contains the tree of
+plain values and ``tensors.safetensors`` its arrays and tensors. The replay buffer has separate files ``replay_buffer*``
+so that it can be left out, and its rows can be written once for several checkpoints.
 """
 
 from rlframe.checkpoint.compare import compare_configs, compare_states

@@ -1,4 +1,4 @@
-"""What differs between a checkpoint and what it is loaded into, line by line."""
+"""Describes the differences between a checkpoint and the object that loads it, line by line."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ def compare_states(saved: Mapping[str, Any], here: Mapping[str, Any], prefix: st
 
     Args:
         saved: The network's ``state_dict`` in the checkpoint.
-        here: That of the network which is to take it.
-        prefix: What to put before the names, such as ``model.``.
+        here: That of the network that loads it.
+        prefix: Prefix of the names, such as ``model.``.
 
     Returns:
         A line for each layer that is missing on one side or has another shape, with both shapes.
@@ -57,5 +57,5 @@ def _shape(state: Mapping[str, Any], name: str) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Returns a tuple as the list that JSON makes of it."""
+    """Returns a tuple as the list that JSON turns it into."""
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value

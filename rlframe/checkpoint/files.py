@@ -1,4 +1,4 @@
-"""Files and folders of checkpoints: written beside their place, flushed to the disk, and put there by a rename."""
+"""Writes files and folders of checkpoints atomically: to a temporary name, flushed to disk, then renamed."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from rlframe.safety.strict_json import LimitExceededError, check_size
 
 MANIFEST = 'manifest.json'
 TEMPORARY, REPLACED = '.tmp-', '.old-'
-"""How the names of folders begin that are not whole yet or no longer wanted, and of those that make room for another."""
+"""Name prefixes of incomplete or discarded folders, and of those being replaced by another."""
 CHUNK = 2**20
 
 
 class FileFacts(TypedDict):
-    """What a manifest says of a file."""
+    """The entry of a file in a manifest."""
 
     size: int
     sha256: str
@@ -54,7 +54,7 @@ def replace_file(path: Path, data: bytes) -> None:
 
 
 def link_file(source: Path, target: Path) -> None:
-    """Makes a second name for a file, or copies it where the file system has no such thing."""
+    """Creates a hard link to a file, or a copy if the file system does not support links."""
     try:
         os.link(source, target)
     except OSError:
@@ -64,7 +64,7 @@ def link_file(source: Path, target: Path) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Flushes the names in a folder to the disk."""
+    """Flushes the directory entries of a folder to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -74,7 +74,7 @@ def sync_folder(path: Path) -> None:
 
 @contextmanager
 def staging_folder(path: Path) -> Iterator[Path]:
-    """Makes a folder beside ``path``, with a name that nobody can foresee; what is left of it is deleted at the end."""
+    """Creates a folder next to ``path``, with an unpredictable name; deletes its remains at the end."""
     path.parent.mkdir(parents=True, exist_ok=True)
     staging = Path(tempfile.mkdtemp(prefix=f'{TEMPORARY}{path.name}-', dir=path.parent))
     try:
@@ -84,7 +84,7 @@ def staging_folder(path: Path) -> Iterator[Path]:
 
 
 def publish_folder(staging: Path, path: Path) -> None:
-    """Gives a finished folder its name; a folder of that name makes room. If that fails, all is as it was before."""
+    """Renames a finished folder to its final name, replacing one of that name. If that fails, nothing has changed."""
     mode = 0
     for entry in os.scandir(staging):
         mode |= stat.S_IMODE(entry.stat(follow_symlinks=False).st_mode)
@@ -108,7 +108,7 @@ def publish_folder(staging: Path, path: Path) -> None:
 
 
 def delete_folder(path: Path) -> None:
-    """Deletes a folder, which is not to be seen half deleted."""
+    """Deletes a folder without ever showing it half deleted."""
     gone = unused_name(path, TEMPORARY)
     with suppress(FileNotFoundError):
         os.rename(path, gone)
@@ -116,13 +116,13 @@ def delete_folder(path: Path) -> None:
 
 
 def unused_name(path: Path, prefix: str) -> Path:
-    """Returns a name beside ``path`` that nothing has."""
+    """Returns an unused name next to ``path``."""
     return path.with_name(f'{prefix}{path.name}-{os.urandom(8).hex()}')
 
 
 @contextmanager
 def open_regular(path: Path) -> Iterator[IO[bytes]]:
-    """Opens a regular file that is no link; a pipe or a device is not waited for.
+    """Opens a regular file; does not follow a link, nor wait for a pipe or a device.
 
     Raises:
         CheckpointCorruptError: If it is missing or something else.
@@ -141,11 +141,11 @@ def open_regular(path: Path) -> Iterator[IO[bytes]]:
 
 
 def read_checked(path: Path, expected: FileFacts) -> bytes:
-    """Returns a file's bytes if they are what a manifest says.
+    """Returns a file's bytes if they match a manifest.
 
     Raises:
-        CheckpointCorruptError: If the size or the SHA-256 is another.
-        UnsafeCheckpointError: If a pickle took its place.
+        CheckpointCorruptError: If the size or the SHA-256 differs.
+        UnsafeCheckpointError: If it was replaced by a pickle.
     """
     with open_regular(path) as file:
         _check_size(file, path, expected['size'])
@@ -158,11 +158,11 @@ def read_checked(path: Path, expected: FileFacts) -> bytes:
 
 
 def read_limited(path: Path, expected: FileFacts, kind: str) -> bytes:
-    """Reads a file like ``read_checked``, but refuses one that is too long for its kind of JSON; no limit without a kind.
+    """Reads a file like ``read_checked``, but rejects one too long for its kind of JSON; no limit without a kind.
 
     Raises:
-        CheckpointCorruptError: If it is, or is not what the manifest says.
-        UnsafeCheckpointError: If a pickle took its place.
+        CheckpointCorruptError: If it is too long, or does not match the manifest.
+        UnsafeCheckpointError: If it was replaced by a pickle.
     """
     try:
         if kind:
@@ -173,7 +173,7 @@ def read_limited(path: Path, expected: FileFacts, kind: str) -> bytes:
 
 
 def check_file(path: Path, expected: FileFacts) -> None:
-    """Compares a file with what a manifest says, without holding it in memory; raises like ``read_checked``."""
+    """Compares a file with its manifest entry, without holding it in memory; raises like ``read_checked``."""
     digest = hashlib.sha256()
     with open_regular(path) as file:
         _check_size(file, path, expected['size'])
@@ -195,7 +195,7 @@ def _check_hash(path: Path, got: str, expected: str) -> None:
 
 
 def refusal(path: Path, message: str, **facts: Any) -> CheckpointCorruptError | UnsafeCheckpointError:
-    """Returns the error for a file that is not what it should be: that it holds a pickle, if so, else the message."""
+    """Returns the error for an invalid file: that it holds a pickle, if it does, else the message."""
     with open_regular(path) as file:
         found = find_pickle(file)
     if found is None:

@@ -1,4 +1,4 @@
-"""Which checkpoints stay: names that point to them, how many are kept, what a crash left behind."""
+"""Decides which checkpoints are kept, maintains the names that point to them, and cleans up after a crash."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from rlframe.utils.field import defaults_of
 logger = logging.getLogger(__name__)
 
 BEST = 'best_'
-"""How the names of checkpoints begin that hold a policy to play with."""
+"""Prefixes of the names of checkpoints that hold a policy for evaluation."""
 
 
 def publish_checkpoint(
@@ -43,23 +43,23 @@ def publish_checkpoint(
     options: Mapping[str, Any] | None = None,
     secrets: Secrets | None = None,
 ) -> Path:
-    """Saves a checkpoint, points a name to it, and drops what is no longer wanted.
+    """Saves a checkpoint, points a name to it, and deletes checkpoints that are no longer needed.
 
     Args:
-        path: The folder to be.
+        path: The new folder.
         state: Everything but the replay buffer.
-        facts: What the manifest says beside it; ``score`` decides which best ones are kept.
-        name: What is to point to it, beside it.
+        facts: Further content of the manifest; ``score`` decides which best checkpoints are kept.
+        name: Name next to the folder that will point to it.
         buffer: State of the replay buffer; saved as ``options.replay_buffer`` says.
-        options: The section ``checkpoint``; the defaults where not given.
+        options: The section ``checkpoint``; its defaults if not given.
         secrets: Values that are not written.
 
     Returns:
         The path.
 
     Raises:
-        CheckpointError: If something in the state cannot be saved.
-        CheckpointWriteError: If it cannot be written; the checkpoints before it are still there.
+        CheckpointError: If a value in the state cannot be saved.
+        CheckpointWriteError: If it cannot be written; earlier checkpoints are kept.
     """
     options = {**defaults_of(CHECKPOINT_FIELDS), **(options or {})}
     how = options['replay_buffer']
@@ -71,10 +71,10 @@ def publish_checkpoint(
 
 
 def link_checkpoint(path: Path, name: str, options: Mapping[str, Any] | None = None) -> None:
-    """Makes ``name`` beside a checkpoint point to it, in one step, and drops what is no longer wanted, as ``keep`` does.
+    """Points ``name``, next to a checkpoint, to it atomically, and deletes unneeded checkpoints, like ``keep``.
 
     Raises:
-        CheckpointWriteError: If the disk refuses; the name then points where it did before.
+        CheckpointWriteError: If the disk refuses; the name then points to its previous checkpoint.
     """
     options = {**defaults_of(CHECKPOINT_FIELDS), **(options or {})}
     staging = unused_name(path.parent / name, TEMPORARY)
@@ -99,18 +99,18 @@ def link_checkpoint(path: Path, name: str, options: Mapping[str, Any] | None = N
 def keep(
     folder: Path, keep_last: int = 2, keep_best: int = 1, *, only_latest_buffer: bool = False
 ) -> list[Path]:
-    """Deletes old checkpoints. What a name points to stays, and so does everything that a run did not name by itself.
+    """Deletes old checkpoints, except those that a name points to and those that the run did not name itself.
 
-    Before an older training state goes, the newest one is compared with its manifest; if that is damaged, all stay.
+    Before an older training state is deleted, the newest one is compared with its manifest; if damaged, all are kept.
 
     Args:
         folder: The ``ckpt`` folder.
-        keep_last: How many training states stay, the newest.
-        keep_best: How many of the best policies stay: those with the highest scores, the newer of equal ones.
+        keep_last: Number of newest training states to keep.
+        keep_best: Number of best policies to keep: those with the highest scores, the newer of equal ones.
         only_latest_buffer: Whether older training states lose their replay buffer.
 
     Returns:
-        What was deleted.
+        The deleted paths.
 
     Raises:
         CheckpointWriteError: If the disk refuses.
@@ -136,12 +136,12 @@ def keep(
 
 
 def clean_leftovers(folder: Path) -> list[Path]:
-    """Removes what a process that died while it saved left behind; a checkpoint that was making room gets its name back.
+    """Deletes the leftovers of a process that died while saving; restores the name of a checkpoint being replaced.
 
     Only for a folder that no other process saves to: a run's lock makes sure of that.
 
     Returns:
-        What was removed or renamed.
+        The removed or renamed paths.
     """
     found = sorted(folder.iterdir()) if folder.is_dir() else []
     leftovers = [path for path in found if path.name.startswith((TEMPORARY, REPLACED))]
@@ -160,11 +160,11 @@ def clean_leftovers(folder: Path) -> list[Path]:
 
 
 def describe_cost(nbytes: int, options: Mapping[str, Any] | None = None) -> str:
-    """Says what checkpoints cost on the disk, for the beginning of a run.
+    """Describes the disk space that checkpoints take, for the beginning of a run.
 
     Args:
-        nbytes: Bytes of the full replay buffer, 0 where there is none.
-        options: The section ``checkpoint``; the defaults where not given.
+        nbytes: Size of the full replay buffer in bytes, 0 if there is none.
+        options: The section ``checkpoint``; its defaults if not given.
     """
     options = {**defaults_of(CHECKPOINT_FIELDS), **(options or {})}
     last, how = options['keep_last'], options['replay_buffer']

@@ -32,13 +32,13 @@ from rlframe.utils.schema import FACTS, check_state, loading
 torch = LazyModule('torch')
 
 FORMAT_VERSION = 2
-"""What is written. Version 1 had no seal and kept the replay buffer in the state; it is still read."""
+"""Current format version. Version 1 had no seal and kept the replay buffer in the state; it can still be read."""
 STATE, TENSORS = 'state.json', 'tensors.safetensors'
 BUFFER, BUFFER_TENSORS = 'replay_buffer.json', 'replay_buffer.safetensors'
 SAVED, NOT_SAVED, STRIPPED = 'saved', 'none', 'stripped'
-"""What a manifest says of the replay buffer: that it is there, never was, or was taken out for a newer one."""
+"""Status of the replay buffer in a manifest: saved, never saved, or removed because a newer checkpoint has it."""
 ARTIFACT = 'policy'
-"""What the manifest of an exported policy has as its ``kind``; a checkpoint's has none."""
+"""``kind`` in the manifest of an exported policy; a checkpoint's manifest has none."""
 UNSEALED = 'the manifest was changed: it is not sealed as its format version is'
 
 _SEAL = re.compile(rb'(?s)(.*),"sha256":"([0-9a-f]{64})"\}\n')
@@ -51,7 +51,7 @@ class Manifest(dict[str, Any]):
 
     Args:
         facts: The content, as any mapping.
-        is_own: Whether this user wrote it and nobody has changed it since; a copy of the facts loses this.
+        is_own: Whether this user wrote it and nobody has changed it since; a copy of the facts loses this flag.
     """
 
     def __init__(self, facts: Mapping[str, Any], is_own: bool = False) -> None:
@@ -69,9 +69,9 @@ def write_text(
     """Returns the bytes of a manifest file.
 
     Args:
-        facts: What it says.
+        facts: Its content.
         version: Version of the format that the folder has.
-        is_own: Whether to add the keyed hash of this user; not if it only copies what somebody else wrote.
+        is_own: Whether to add the keyed hash of this user; False for a copy of another user's file.
         secrets: Values that are not written.
 
     Raises:
@@ -89,13 +89,13 @@ def write_text(
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Reads the manifest of a checkpoint folder, without looking at the other files.
+    """Reads the manifest of a checkpoint folder, without reading the other files.
 
     Raises:
-        CheckpointCorruptError: If it is missing, was changed, or says something impossible.
+        CheckpointCorruptError: If it is missing, was changed, or contains an invalid value.
         CheckpointVersionError: If a newer rlframe wrote it.
         CheckpointMismatchError: If the folder is an exported policy.
-        UnsafeCheckpointError: If a pickle took its place.
+        UnsafeCheckpointError: If it was replaced by a pickle.
     """
     manifest, is_sealed = read_sealed(path / MANIFEST)
     if manifest.get('kind') == ARTIFACT:
@@ -120,11 +120,11 @@ def read_sealed(file: Path) -> tuple[Manifest, bool]:
     """Reads a manifest file of any kind.
 
     Returns:
-        What it says, a ``format_version`` and ``files`` among it, and whether it ends with the SHA-256 of itself.
+        Its content, including ``format_version`` and ``files``, and whether it ends with its own SHA-256.
 
     Raises:
-        CheckpointCorruptError: If it is missing, was changed, or is something else.
-        UnsafeCheckpointError: If a pickle took its place.
+        CheckpointCorruptError: If it is missing, was changed, or is not a manifest.
+        UnsafeCheckpointError: If it was replaced by a pickle.
     """
     with open_regular(file) as opened:
         try:
@@ -149,7 +149,7 @@ def read_sealed(file: Path) -> tuple[Manifest, bool]:
 
 
 def check_version(path: Path, manifest: Mapping[str, Any], newest: int) -> None:
-    """Refuses a folder whose format is newer than what is known.
+    """Rejects a folder whose format is newer than this version supports.
 
     Raises:
         CheckpointVersionError: With both versions.
@@ -169,10 +169,10 @@ def check_files(path: Path, manifest: Mapping[str, Any], linked: bool = True) ->
     Args:
         path: The checkpoint.
         manifest: Its manifest.
-        linked: Whether to read also files that another checkpoint has too, and was compared with.
+        linked: Whether to read files that are shared with another checkpoint and were compared there.
 
     Raises:
-        CheckpointCorruptError: Naming the first file that is missing, cut or changed.
+        CheckpointCorruptError: Naming the first file that is missing, truncated or changed.
     """
     for name, expected in manifest['files'].items():
         file = path / name
@@ -181,16 +181,16 @@ def check_files(path: Path, manifest: Mapping[str, Any], linked: bool = True) ->
 
 
 def check_listed(path: Path, files: Any, required: Set[str], is_part: Callable[[Any], bool]) -> None:
-    """Refuses a list of files that no rlframe wrote: foreign names, names of other folders, impossible sizes.
+    """Rejects a list of files that rlframe did not write: foreign names, names of other folders, invalid sizes.
 
     Args:
         path: The folder.
-        files: The list, as its manifest has it.
-        required: What must be in it.
-        is_part: Tells whether something is the name of a file that may be in it.
+        files: The list from its manifest.
+        required: Names that it must contain.
+        is_part: Returns whether a name may be in the list.
 
     Raises:
-        CheckpointCorruptError: Naming what is wrong with it.
+        CheckpointCorruptError: With a description of the problem.
         UnsafeCheckpointError: If it names a file that holds a pickle.
     """
     if not isinstance(files, dict) or not required <= files.keys():

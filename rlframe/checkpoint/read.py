@@ -1,4 +1,4 @@
-"""Finding and loading checkpoints. Files are compared with the manifest first, and no code is loaded from any of them."""
+"""Finds and loads checkpoints. Files are first compared with the manifest, and none of them can run code."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ safetensors_numpy = LazyModule('safetensors.numpy')
 SUFFIX = '.pth.tar'
 """Suffix of DI-engine's checkpoint names, which rlframe's do not have."""
 STANDING = ('best', 'ckpt_best', 'latest')
-"""Names that stand for a run: what an evaluation found best, what a hook saved as the best, the newest."""
+"""Names of a run's checkpoints: the best in evaluation, the best saved by a hook, the newest."""
 RESUMABLE = 'iteration_'
-"""How the names of checkpoints begin that a run can go on from."""
+"""Prefixes of the names of checkpoints that a run can resume from."""
 
 NUMBERED: Schema = {
     'state': DICT,
     'rows': Kind('a dict or None', lambda value: value is None or isinstance(value, Mapping)),
 }
 ROWS_SCHEMA: Schema = {'first': COUNT, 'stop': COUNT, 'columns': DICT, 'files': list_of(TEXT)}
-"""What the file of a replay buffer says, and what it says of rows in files of their own."""
+"""Content of the file of a replay buffer, and its references to rows in separate files."""
 
 Found = list[tuple[Path, dict[str, Any]]]
 """Checkpoints with their manifests."""
@@ -54,18 +54,18 @@ def load_checkpoint(
     """Reads a checkpoint after comparing the files it needs with the manifest.
 
     Args:
-        path: The checkpoint, or what ``find_checkpoint`` takes.
-        buffer: Whether to read the replay buffer too, as ``replay_buffer`` of the state; playing needs none.
+        path: The checkpoint, or any path that ``find_checkpoint`` accepts.
+        buffer: Whether to read the replay buffer too, as ``replay_buffer`` of the state; evaluation needs none.
         secrets: Values of the secrets that the state only names; by default ``'***'``.
 
     Returns:
         The state and the manifest, whose ``replay_buffer`` says whether there is one: ``'saved'``, ``'none'``, or
-        ``'stripped'`` where only a newer checkpoint has it.
+        ``'stripped'`` if only a newer checkpoint has it.
 
     Raises:
         CheckpointNotFoundError: If there is none.
-        CheckpointCorruptError: If a file is missing or is not what the manifest says; the last good checkpoint beside it
-            is named.
+        CheckpointCorruptError: If a file is missing or does not match the manifest; the last good one next to it is
+            named.
         CheckpointVersionError: If a newer rlframe wrote it.
         UnsafeCheckpointError: If a file holds a pickle.
     """
@@ -80,7 +80,7 @@ def load_checkpoint(
 
 
 def verify_checkpoint(path: str | Path) -> Manifest:
-    """Compares all files of a checkpoint with its manifest and returns that; raises like ``load_checkpoint``."""
+    """Compares all files of a checkpoint with its manifest and returns it; raises like ``load_checkpoint``."""
     path = find_checkpoint(path)
     manifest = read_manifest(path)
     check_files(path, manifest)
@@ -88,17 +88,17 @@ def verify_checkpoint(path: str | Path) -> Manifest:
 
 
 def newest_good(folder: str | Path) -> tuple[Path, list[tuple[Path, CheckpointError]]]:
-    """Finds the newest checkpoint that a run can go on from, going back over damaged ones.
+    """Finds the newest checkpoint that a run can resume from, skipping damaged ones.
 
     Args:
         folder: A run folder or its ``ckpt`` folder.
 
     Returns:
-        The checkpoint, and the newer ones with what is wrong with each.
+        The checkpoint, and the newer damaged ones with the damage of each.
 
     Raises:
         CheckpointNotFoundError: If there is no checkpoint of a training state.
-        CheckpointCorruptError: If none is whole; all are named.
+        CheckpointCorruptError: If all are damaged; all are named.
     """
     folder = local_path(folder)
     folder = folder / 'ckpt' if (folder / 'ckpt').is_dir() else folder
@@ -117,13 +117,13 @@ def newest_good(folder: str | Path) -> tuple[Path, list[tuple[Path, CheckpointEr
 
 
 def find_checkpoint(path: str | Path) -> Path:
-    """Returns the checkpoint folder meant by a path to one, to a run folder (its best, else latest) or to a ``ckpt`` folder.
+    """Finds the checkpoint of a path to one, to a run folder (its best, else latest) or to a ``ckpt`` folder.
 
     A path may also end in ``.pth.tar``, as DI-engine's checkpoints do: ``ckpt/iteration_100.pth.tar`` means the folder
-    ``ckpt/iteration_100``, and ``ckpt/ckpt_best.pth.tar`` what was saved under that name, or else the best checkpoint.
+    ``ckpt/iteration_100``, and ``ckpt/ckpt_best.pth.tar`` the one saved under that name, or else the best checkpoint.
 
     Raises:
-        CheckpointNotFoundError: With the path and what is there instead.
+        CheckpointNotFoundError: With the path and what exists there instead.
         CheckpointCorruptError: If it is a file.
         UnsafeCheckpointError: If it is a file that holds a pickle, such as one that torch saved.
     """
@@ -142,7 +142,7 @@ def find_checkpoint(path: str | Path) -> Path:
 
 
 def _as_saved(path: Path) -> list[Path]:
-    """Returns the folders that a path can mean: itself, and the one that DI-engine's name of a checkpoint stands for."""
+    """Returns the folders that a path can mean: itself, and the one that a DI-engine checkpoint name maps to."""
     if not path.name.endswith(SUFFIX):
         return [path]
     short = path.with_name(path.name.removesuffix(SUFFIX))
@@ -179,7 +179,7 @@ def manifests_in(folder: Path, prefix: str = '') -> tuple[Found, list[tuple[Path
 
 
 def newest_first(found: Found) -> list[Path]:
-    """Sorts checkpoints by when they were saved: by their serial numbers, and without these by their train iterations."""
+    """Sorts checkpoints by time of saving: by serial number, or by train iteration if they have none."""
 
     def age(item: tuple[Path, Mapping[str, Any]]) -> tuple[int, int, str]:
         name = item[0].name
@@ -190,13 +190,13 @@ def newest_first(found: Found) -> list[Path]:
 
 
 def serial(manifest: Mapping[str, Any]) -> int:
-    """Returns which checkpoint of its folder it was, from 1 on; 0 where that is not known."""
+    """Returns the serial number of a checkpoint in its folder, from 1; 0 if unknown."""
     number = manifest.get('serial')
     return number if isinstance(number, int) else 0
 
 
 class _Files:
-    """Reads the files of a checkpoint, each compared with the manifest before anything is made of it."""
+    """Reads the files of a checkpoint, each compared with the manifest before it is decoded."""
 
     def __init__(self, path: Path, manifest: Mapping[str, Any], secrets: Secrets | None = None) -> None:
         self._path, self._facts, self._secrets = path, manifest['files'], secrets
@@ -204,7 +204,7 @@ class _Files:
         self._has_buffer = manifest['replay_buffer'] == SAVED and manifest['format_version'] > 1
 
     def state(self, buffer: bool) -> dict[str, Any]:
-        """Returns the state, with the replay buffer if that is wanted and there."""
+        """Returns the state, with the replay buffer if it is requested and available."""
         text, arrays = self._bytes(STATE), self._arrays(TENSORS)
         state = self._tree(STATE, text, arrays)
         if not isinstance(state, dict):
@@ -261,7 +261,7 @@ class _Files:
 
 
 def _alternative(path: Path) -> str:
-    """Says which checkpoint beside a damaged one is whole."""
+    """Names an intact checkpoint next to a damaged one."""
     found, _ = manifests_in(path.parent, RESUMABLE)
     others = [(other, manifest) for other, manifest in found if other != path]
     for other in newest_first(others):

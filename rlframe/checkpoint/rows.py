@@ -1,4 +1,4 @@
-"""The rows of a replay buffer in a checkpoint: blocks in files of their own, so that old blocks need not be written again."""
+"""The rows of a replay buffer in a checkpoint, in separate files of blocks, so that old blocks are not rewritten."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from typing import Any, NamedTuple
 import numpy as np
 
 SEGMENT_BYTES = 64 * 2**20
-"""Size that a file of rows has at most, unless a single row is larger; what saving needs in memory beside the buffer."""
+"""Maximum size of a file of rows, unless a single row is larger; also the extra memory that saving needs."""
 MAX_SMALL = 50
-"""Files smaller than half of that which an incremental checkpoint may have; more are merged."""
+"""Maximum number of files smaller than half of that in an incremental checkpoint; more are merged."""
 NAME = re.compile(r'replay_buffer-(\d{1,18})-(\d{1,18})\.safetensors')
 
 
 class Rows(NamedTuple):
-    """Columns of rows that are numbered for ever and never change, of which a checkpoint takes blocks."""
+    """Columns of rows with permanent numbers and contents, which a checkpoint saves in blocks."""
 
     first: int
     """Number of the oldest row."""
     stop: int
-    """Number behind the newest row."""
+    """Number after the newest row."""
     nbytes: int
-    """Bytes of a row, over all columns."""
+    """Size of a row in bytes, over all columns."""
     read: Callable[[int, int], Mapping[str, Any]]
     """Returns the columns of the rows between two numbers; views or copies."""
     segments: dict[str, str]
-    """Names and SHA-256 of the files that are known to hold some of these very rows; saving adds those that it writes."""
+    """Names and SHA-256 of the files that already hold some of these rows; saving adds those that it writes."""
 
 
 class SavedRows(dict[str, Any]):
@@ -58,20 +58,20 @@ def segment(first: int, stop: int) -> Segment:
 
 
 def parse_segment(name: str) -> Segment | None:
-    """Returns the segment that a file name means, ``None`` if it is none."""
+    """Parses the file name of a segment; returns ``None`` if it is not one."""
     match = NAME.fullmatch(name)
     return Segment(name, int(match[1]), int(match[2])) if match else None
 
 
 def plan_segments(rows: Rows, saved: Mapping[str, int]) -> tuple[list[Segment], list[Segment]]:
-    """Decides which files of an earlier checkpoint stay and which rows are written.
+    """Decides which files of an earlier checkpoint are reused and which rows are written.
 
     Args:
-        rows: What is to be saved.
+        rows: The rows to save.
         saved: Sizes in bytes of the files that hold some of these rows, by name.
 
     Returns:
-        The files that stay and those to write; together they cover all rows, in order and without a gap.
+        The files to reuse and those to write; together they cover all rows, in order and without a gap.
     """
     kept: list[Segment] = []
     known = sorted((s for s in map(parse_segment, saved) if s is not None), key=lambda s: s.first)
@@ -96,13 +96,13 @@ def join_segments(
 
     Args:
         first: Number of the first row wanted.
-        stop: Number behind the last row.
+        stop: Number after the last row.
         parts: The segments, in order.
         read: Returns the arrays of a file by name.
-        limit: Bytes of all files: nothing larger is allocated.
+        limit: Size of all files in bytes: nothing larger is allocated.
 
     Raises:
-        ValueError: If they do not fit together or to the numbers.
+        ValueError: If they do not fit together or do not match the numbers.
     """
     _check_cover(first, stop, parts)
     joined: dict[str, Any] = {}

@@ -1,7 +1,8 @@
-"""Trees of values as JSON and arrays: what is encoded comes back equal, and decoding runs no code.
+"""Encodes trees of values as JSON and arrays: values are restored equal, and decoding runs no code.
 
-Arrays that safetensors has a type for are kept as they are, others (bfloat16, complex, text) as their bytes, with the type
-named in the JSON, and structured ones field by field. numpy's scalars come back as Python's, and what is shared comes back twice.
+Arrays of a type that safetensors supports are kept as they are, others (bfloat16, complex, text) as their bytes, with
+the type named in the JSON, and structured ones field by field. numpy scalars are restored as Python's, and shared
+objects as separate copies.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ ARRAY, TENSOR, ROWS = '__array__', '__tensor__', '__rows__'
 PAIRS, TUPLE, FIELDS = '__pairs__', '__tuple__', '__fields__'
 SECRET, TEXTS = '__secret__', '__texts__'
 MARKS = frozenset((ARRAY, TENSOR, ROWS, PAIRS, TUPLE, FLOAT, FIELDS, SECRET, TEXTS))
-"""Keys of the dicts that stand for what JSON has no word for. A user's dict that has one of them is written as pairs."""
+"""Keys of the dicts that encode values without a JSON type. User dicts with one of these keys are written as pairs."""
 NATIVE = frozenset(
     'bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64'.split()  # noqa: SIM905  a line of names reads better than a list of strings
 )
-"""Types of arrays that every reader of safetensors knows."""
+"""Types of arrays that every reader of safetensors supports."""
 BAD_TREE = (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RuntimeError)
-"""What decoding raises where the JSON is not what ``Encoder`` wrote."""
+"""Exceptions that decoding raises if the JSON was not written by ``Encoder``."""
 REMEDY = 'Tensors, arrays of numbers or text, numbers, strings, bools, None, and dicts, lists and tuples of these can be.'
 
 
@@ -65,15 +66,15 @@ class Encoder:
         self._key, self._secrets = key, secrets or Secrets()
         self._depth, self._deepest = 0, limit('NESTING')
         self.arrays: dict[str, Array] = {}
-        """The arrays by name; those that were C-ordered already are the caller's own, not copies."""
+        """The arrays by name; those that were C-ordered already belong to the caller and are not copies."""
         self.rows: list[Rows] = []
-        """Numbered rows that stood in the tree."""
+        """The numbered rows of the tree."""
 
     def tree(self, value: Any) -> Any:
-        """Returns the tree as what ``to_json`` can write.
+        """Encodes the tree as a value that ``to_json`` can write.
 
         Raises:
-            CheckpointError: If something in it can be no part of a checkpoint; its place is named.
+            CheckpointError: If a value in it cannot be saved in a checkpoint; its place is named.
         """
         return self._encode(value, self._key)
 
@@ -199,9 +200,9 @@ def decode(tree: Any, arrays: Mapping[str, Array], rows: Any = None, secrets: Se
 
     Args:
         tree: The encoded tree, as it comes from ``strict_json``.
-        arrays: The arrays by name; they become part of the tree, not copies of them. Each stands at one place only, so that
-            no more memory is taken than they have.
-        rows: What stands for numbered rows.
+        arrays: The arrays by name; they become part of the tree without a copy. Each is used once only, so that no
+            more memory is taken than they have.
+        rows: The values of numbered rows.
         secrets: Values of the secrets; by default ``'***'``.
 
     Raises:

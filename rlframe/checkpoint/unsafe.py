@@ -1,4 +1,4 @@
-"""Finds pickles by what a file holds, whatever it is called, without running any of it."""
+"""Finds pickles by a file's content, whatever its name, without running any of it."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 LOOK = 64 * 2**20
-"""Bytes of a file, and of the files packed into it, that are looked at."""
+"""Number of bytes of a file, and of the files packed into it, that are searched."""
 DEPTH = 3
-"""How deep a zip in a zip is looked into."""
+"""Maximum nesting of zips that are searched."""
 HARMLESS = ('torch', 'collections', 'numpy', '_codecs')
-"""Modules whose names stand in every file that torch saved; others are named first."""
+"""Modules whose names occur in every file that torch saved; others are named first."""
 
 
 class Pickle(NamedTuple):
     """A pickle that was found."""
 
     member: str
-    """Place within a packed file, empty where the file itself is the pickle."""
+    """Place within a packed file, empty if the file itself is the pickle."""
     names: tuple[str, ...]
-    """What it would import, as ``module.name``."""
+    """The imports of the pickle, as ``module.name``."""
 
     def __str__(self) -> str:
         place = f' in {self.member}' if self.member else ''
@@ -70,7 +70,7 @@ def _find_in_zip(file: IO[bytes], member: str, depth: int) -> Pickle | None:
 
 
 def _names(data: bytes) -> tuple[str, ...] | None:
-    """Returns what the pickles in some bytes would import, ``None`` if they are no pickle."""
+    """Returns the imports of the pickles in some bytes, ``None`` if they are not a pickle."""
     stream, names, whole = io.BytesIO(data), list[str](), False
     has_header = data[:1] == b'\x80' and data[1:2] <= b'\x05'
     while stream.tell() < len(data):
@@ -84,7 +84,7 @@ def _names(data: bytes) -> tuple[str, ...] | None:
 
 
 def _one_pickle(stream: IO[bytes]) -> tuple[list[str], bool]:
-    """Reads the instructions of one pickle: what they import, and whether they reach its end."""
+    """Reads the instructions of one pickle: its imports, and whether the bytes reach its end."""
     names: list[str] = []
     texts, memo = ['', ''], dict[int, str]()
     try:

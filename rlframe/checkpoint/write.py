@@ -1,4 +1,4 @@
-"""Saving: everything beside the final place first, the manifest last, then one rename."""
+"""Saves checkpoints: all files in a temporary folder, the manifest last, then one rename."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ from rlframe.utils.lazy import LazyModule
 safetensors = LazyModule('safetensors.numpy')
 
 SLACK = 4096
-"""Bytes that a file takes beside its content, roughly."""
+"""Approximate number of bytes that a file takes in addition to its content."""
 BUFFER_REMEDY = "checkpoint.replay_buffer='none' leaves the replay buffer out; a resume is then not exact."
 
 
 class _Piece(NamedTuple):
-    """A file to be written."""
+    """A file to write."""
 
     name: str
     nbytes: int
@@ -54,7 +54,7 @@ class _Piece(NamedTuple):
 
 
 class _BufferPart(NamedTuple):
-    """What is written of a replay buffer, and which files of an earlier checkpoint stay as they are."""
+    """The files to write for a replay buffer, and those of an earlier checkpoint that are reused."""
 
     pieces: list[_Piece]
     kept: list[Segment]
@@ -73,20 +73,20 @@ def save_checkpoint(
     """Writes a checkpoint under a temporary name and renames it.
 
     Args:
-        path: The folder to be; a checkpoint of that name, or an empty folder, is replaced.
+        path: The new folder; a checkpoint of that name, or an empty folder, is replaced.
         state: Nested dicts, lists and tuples of tensors, arrays, numbers, strings, bools and None.
-        facts: What the manifest says beside it.
-        buffer: State of the replay buffer, in files of its own that can be left out when the checkpoint is read.
-        previous: Earlier checkpoint whose files of rows are taken over where they hold rows of this buffer; the others
-            are written.
+        facts: Further content of the manifest.
+        buffer: State of the replay buffer, in separate files that can be left out when the checkpoint is read.
+        previous: Earlier checkpoint whose files of rows are reused if they hold rows of this buffer; the other rows are
+            written.
         secrets: Values that are not written; ``load_checkpoint`` needs them again. Only the owner can read files of text.
 
     Returns:
         The path.
 
     Raises:
-        CheckpointError: If something in the state cannot be saved; nothing is written.
-        CheckpointWriteError: If the disk is full or refuses; an earlier checkpoint of that name is still there.
+        CheckpointError: If a value in the state cannot be saved; nothing is written.
+        CheckpointWriteError: If the disk is full or refuses; an earlier checkpoint of that name is kept.
     """
     path = local_path(path)
     part = _BufferPart([], [], None) if buffer is None else _buffer_part(buffer, previous, secrets)
@@ -120,7 +120,7 @@ def save_checkpoint(
 
 
 def strip_buffer(path: Path) -> None:
-    """Takes the replay buffer out of a checkpoint, which stays whole at every moment; one without is left as it is."""
+    """Removes the replay buffer from a checkpoint, which stays valid at every moment; one without is unchanged."""
     manifest = read_manifest(path)
     if manifest['format_version'] == 1:
         return  # there the buffer is part of the state
@@ -186,7 +186,7 @@ def _buffer_part(buffer: Mapping[str, Any], previous: Path | None, secrets: Secr
 
 
 def _reusable(rows: Rows, previous: Path | None) -> dict[str, int]:
-    """Returns the sizes of the files of an earlier checkpoint that hold rows of this very buffer."""
+    """Returns the sizes of the files of an earlier checkpoint that hold rows of this buffer."""
     if previous is None:
         return {}
     try:
@@ -214,7 +214,7 @@ def _link(kept: list[Segment], previous: Path | None, staging: Path) -> dict[str
 
 
 def _check_place(path: Path) -> None:
-    """Refuses to put a checkpoint in the place of something that is none."""
+    """Refuses to overwrite a folder that is not a checkpoint."""
     is_free = not path.exists() or (path / MANIFEST).is_file() or (path.is_dir() and not any(path.iterdir()))
     if path.is_symlink() or not is_free:
         raise CheckpointWriteError(

@@ -1,4 +1,4 @@
-"""Backends in a config: which one a section names, its options beside those of the collector or evaluator, its rules."""
+"""Backends in a config: a section's backend, its options next to those of the collector or evaluator, its rules."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def backend_errors(known: Mapping[str, Any]) -> list[ConfigError]:
 
 
 def collector_num(known: Mapping[str, Any]) -> int:
-    """Returns how many collectors share the target of a call."""
+    """Returns the number of collectors that share the target of a call."""
     prefix = '.'.join(ROLES['collector'])
     kind = _known_backend(known, prefix)
     start = f'{prefix}.'

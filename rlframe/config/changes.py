@@ -18,14 +18,14 @@ from rlframe.safety.secrets import REDACTED
 from rlframe.utils.resolved_config import ResolvedConfig
 
 FREE = ('exp_name', 'import_names')
-"""Last parts of keys that say nothing about how training goes."""
+"""Last parts of keys that do not affect training."""
 
 BACKEND = 'policy.collect.collector.backend'
 """May change between backends that give the same bits; else the generators of several actors would have to be merged."""
 
 ABSENT = '(not there)'
 ADDED = {'policy.other.commander.type': 'base'}
-"""Keys that configs of earlier versions lack, and what such a config means."""
+"""Keys that configs of earlier versions lack, with the values that such a config implies."""
 
 
 def check_changes(saved: Data, cfg: ResolvedConfig, where: str) -> list[str]:
@@ -72,7 +72,7 @@ def _may_move(leaves: Mapping[str, Any]) -> bool:
 
 
 def changeable(cfg: ResolvedConfig) -> Mapping[str, bool]:
-    """Returns the dotted keys of a config, and of each whether it may change while a run goes on."""
+    """Returns the dotted keys of a config, and whether each may change when a run is resumed."""
     return cfg._may_change
 
 
@@ -156,7 +156,7 @@ MODULE = re.compile(r'[A-Za-z_][\w.]*(?=:[A-Za-z_])')
 
 
 def modules_of(data: Any, key: str = '') -> set[str]:
-    """Returns the modules that a config names, to say where they are found; what may be imported is in ``trust``."""
+    """Returns the modules that a config names, to locate them; ``trust`` decides which may be imported."""
     if isinstance(data, Mapping):
         return {name for key, below in data.items() for name in modules_of(below, str(key))}
     if isinstance(data, list | tuple):

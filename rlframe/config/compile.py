@@ -198,7 +198,7 @@ def _leaves(tree: Mapping[str, Any], options: Options, prefix: str = '') -> list
 
 
 def _forward_up(tree: Tree, options: Options, errors: list[ConfigError]) -> None:
-    """Moves what the user set at a forwarded key to where it comes from."""
+    """Moves the user's value at a forwarded key to its source key."""
     for target, source in _forwarded(options):
         *path, name = target.split('.')
         declared = section_at(options, path)

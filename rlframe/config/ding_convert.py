@@ -120,7 +120,7 @@ def recurrence(draft: Draft) -> None:
 
 
 def advantages(draft: Draft) -> None:
-    """Converts how PPO and A2C normalise advantages and clip gradients and values."""
+    """Converts the normalisation of advantages and the clipping of gradients and values in PPO and A2C."""
     if draft.policy not in ADVANTAGE:
         return
     for name in ('adv_norm', 'normalize_advantage'):

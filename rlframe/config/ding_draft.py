@@ -9,7 +9,7 @@ from typing import Any
 from rlframe.config.tree import COMPONENTS, Tree, section_at, set_path
 
 MISSING: Any = type('Missing', (), {'__repr__': lambda self: 'MISSING', '__bool__': lambda self: False})()
-"""What ``Draft.get`` and ``Draft.take`` return for a key that is not there."""
+"""Result of ``Draft.get`` and ``Draft.take`` for a missing key."""
 _PATHS = {part.name: part.path for part in COMPONENTS}
 
 
@@ -24,7 +24,7 @@ class Change:
     became: Mapping[str, Any]
     """Options that replace it; empty if it has no counterpart."""
     reason: str
-    """Reason for the change, or what to use instead."""
+    """Reason for the change, or the replacement."""
 
     def __str__(self) -> str:
         options = ', '.join(f'{key}={value!r}' for key, value in self.became.items())

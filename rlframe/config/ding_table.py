@@ -52,7 +52,7 @@ PARALLEL = ('commander', 'comm_learner', 'comm_collector')
 COMMANDERS = ('naive', 'solo', 'one_vs_one')
 """Types of its commanders; a commander of another type is one of rlframe."""
 REWARD_MODELS = ('reward_model', 'world_model')
-"""Sections without a counterpart here that change how a policy learns."""
+"""Sections without a counterpart in rlframe that change how a policy learns."""
 
 INSTEAD = {
     'rainbow': "'c51' with policy.model.noisy=True, policy.priority=True and policy.nstep=3 is Rainbow.",
@@ -216,7 +216,7 @@ UNUSED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ('policy.collect.n_sample', 'each round is one batch of the data', ('bc',)),
     ('policy.collect.n_episode', 'each round is one batch of the data', ('bc',)),
 )
-"""Key without a counterpart, what to use instead, and the policies concerned (empty: all)."""
+"""Key without a counterpart, its replacement, and the policies concerned (empty: all)."""
 
 _EPS = {'policy.other.replay_buffer.replay_buffer_size': 10_000}
 _QAC: dict[str, Any] = {
@@ -236,7 +236,7 @@ _SAC = _QAC | {
     'policy.other.replay_buffer.replay_buffer_size': 1_000_000,
 }
 EVERY = {'env.n_evaluator_episode': 4}
-"""DI-engine's defaults that differ from rlframe's, whatever the policy."""
+"""DI-engine's defaults that differ from rlframe's, for every policy."""
 DEFAULTS: dict[str, dict[str, Any]] = {
     'dqn': _EPS,
     'c51': _EPS | {'policy.model.dueling': False},

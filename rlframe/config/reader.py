@@ -23,7 +23,7 @@ from rlframe.safety.limits import check_limit, remedy_of
 from rlframe.utils.resolved_config import to_plain
 
 NAMES = ('main_config', 'create_config')
-"""What every config file defines."""
+"""Names that every config file defines."""
 
 
 def read_config(path: str | Path) -> tuple[EasyDict, EasyDict]:
@@ -113,7 +113,7 @@ def find_config(path: str | Path) -> Path:
 
 
 def shipped_configs() -> Path | None:
-    """Returns the folder of the shipped configs: installed with rlframe, or beside it in a checkout."""
+    """Returns the folder of the shipped configs: installed with rlframe, or next to it in a checkout."""
     try:
         installed = Path(str(importlib.resources.files('rlframe.configs')))
     except ModuleNotFoundError:
@@ -318,4 +318,4 @@ READERS: dict[str, Callable[[Path], dict[str, Any]]] = {
     '.yaml': _read_yaml,
     '.yml': _read_yaml,
 }
-"""Suffix to what reads it."""
+"""Suffixes to the functions that read such files."""

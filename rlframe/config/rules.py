@@ -44,7 +44,7 @@ def cross_errors(known: Known) -> list[ConfigError]:
 
 
 def cross_warnings(known: Known) -> list[str]:
-    """Returns what can be done as configured but is hardly meant, with its consequence."""
+    """Returns warnings about valid but probably unintended settings, with their consequences."""
     found = []
     eval_freq, iters = _numbers(known, 'policy.eval.evaluator.eval_freq', 'max_train_iter')
     if eval_freq is not None and iters is not None and eval_freq > iters:
@@ -84,7 +84,7 @@ def _too_few_steps(known: Known) -> str:
 
 
 def _numbers(known: Known, *keys: str) -> tuple[Any, ...]:
-    """Returns the values of ``keys``, ``None`` for all where one of them is not a number."""
+    """Returns the values of ``keys``, ``None`` for all if one of them is not a number."""
     values = tuple(known.get(key) for key in keys)
     return values if all(isinstance(value, int | float) for value in values) else (None,) * len(keys)
 

@@ -39,7 +39,7 @@ class Undeclared(Field):
     """An option of a class that declares no options, so what it reaches is unknown."""
 
     def reach_of(self, value: Any) -> str:
-        """Returns ``'code'``, whatever the value."""
+        """Returns ``'code'`` for any value."""
         return 'code'
 
 
@@ -148,7 +148,7 @@ def _add_unless_import_failed(error: RegistryError, errors: list[ConfigError]) -
 def _find_class(
     tree: Tree, part: Component, declared: Mapping[str, Any], errors: list[ConfigError]
 ) -> tuple[str, Any]:
-    """Returns the name and the class of a component; the class is ``None`` where it is not found."""
+    """Returns the name and the class of a component; the class is ``None`` if it is not found."""
     section, registry = section_at(tree, part.path), REGISTRIES[part.name]
     _import(section.get('import_names'), f'{part.key}.import_names', errors)
     preset = declared.get('type')
@@ -182,7 +182,7 @@ def _find_class(
 
 
 def _fields_of(cls: Any, section: Mapping[str, Any], path: tuple[str, ...]) -> Options:
-    """Returns what a class declares; one that declares nothing takes whatever the user wrote."""
+    """Returns the declared options of a class; a class without any accepts all options."""
     if hasattr(cls, 'config_fields'):
         return dict(cls.config_fields())
     return {} if cls is None else _open_fields(section, path)
@@ -200,7 +200,7 @@ def _open_fields(section: Mapping[str, Any], path: tuple[str, ...]) -> Options:
 
 
 def _prepare_policy(tree: Tree, options: Options, errors: list[ConfigError]) -> None:
-    """Fixes what the class alone decides, and exchanges the model's options where the user brings his own."""
+    """Sets the options that the class alone decides, and replaces the model's options if the user provides a model."""
     on_policy = options.get('on_policy')
     if isinstance(on_policy, Field):
         options['on_policy'] = dataclasses.replace(on_policy, choices=(on_policy.default,))
@@ -231,7 +231,7 @@ def _prepare_policy(tree: Tree, options: Options, errors: list[ConfigError]) -> 
 def _wants_buffer(
     tree: Tree, options: Options, classes: Mapping[str, Any], errors: list[ConfigError]
 ) -> bool:
-    """Whether there is a replay buffer: off-policy policies need one, on-policy ones must have none."""
+    """Whether there is a replay buffer: off-policy policies require one, on-policy ones must not have one."""
     section = section_at(tree, ('policy', 'other'))
     stated = section.get('replay_buffer', 'default')
     if classes['policy'] is None:

@@ -1,4 +1,4 @@
-"""What the user said, as one tree: ``create_config``, ``main_config`` and overrides laid on each other.
+"""Merges the user's settings into one tree: ``create_config``, ``main_config`` and overrides.
 
 Nothing is checked here but the keys themselves; ``rlframe.config`` lays the tree on the declared options.
 """
@@ -20,14 +20,14 @@ Tree = dict[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Component:
-    """A part of an experiment whose class a config chooses."""
+    """A component of an experiment whose class the config chooses."""
 
     name: str
     """Its section in ``create_config`` and its key in ``registry.REGISTRIES``."""
     path: tuple[str, ...]
     """Its section in the merged tree."""
     default: str | None
-    """The class taken where the user names none."""
+    """The default class."""
 
     @property
     def key(self) -> str:
@@ -48,7 +48,7 @@ COMPONENTS = (
 """Every section of ``create_config``, outer ones before those inside them."""
 
 SECTIONS = frozenset(part.path[:depth] for part in COMPONENTS for depth in range(1, len(part.path) + 1))
-"""Sections that every config has, whatever its classes declare."""
+"""Sections that every config has, independent of the classes."""
 
 ALIASES = {part.name: part.key for part in COMPONENTS if part.name != part.key}
 """Short starts of an override's key: ``collector.`` for ``policy.collect.collector.``."""
@@ -102,7 +102,7 @@ def user_tree(
 
 
 def section_at(tree: Mapping[str, Any], path: Iterable[str]) -> Mapping[str, Any]:
-    """Returns the section at ``path``, an empty one where there is none."""
+    """Returns the section at ``path``, or an empty one if there is none."""
     section: Any = tree
     for name in path:
         section = section.get(name) if isinstance(section, Mapping) else None
@@ -134,7 +134,7 @@ def _is_section(value: Any, where: str, errors: list[ConfigError]) -> bool:
 
 
 def _bad_section(path: tuple[str, ...], value: Any) -> ConfigError | None:
-    """Returns the error for a value where a section must be; only the replay buffer may be none."""
+    """Returns the error for a value in place of a section; only the replay buffer may be none."""
     is_no_buffer = value is None and path == COMPONENTS[-1].path
     if path not in SECTIONS or isinstance(value, dict) or is_no_buffer:
         return None
@@ -258,7 +258,7 @@ def _merge(base: Tree, over: Tree) -> None:
 
 
 def parse_overrides(texts: Sequence[str]) -> dict[str, Any]:
-    """Returns what ``key=value`` texts say, by dotted keys.
+    """Parses ``key=value`` texts into dotted keys and values.
 
     Raises:
         ConfigError: If one has no such form.
@@ -280,7 +280,7 @@ def leaf_keys(key: str, value: Any) -> list[str]:
 
 
 def full_key(key: str) -> str:
-    """Returns a dotted key whose start may be an alias, written out."""
+    """Returns a dotted key with an alias at its start expanded."""
     first, *rest = key.split('.')
     return '.'.join([ALIASES.get(first, first) if rest else first, *rest])
 

@@ -1,4 +1,4 @@
-"""What a config that somebody else made may set: nothing that reaches beyond the run, unless the user says so."""
+"""Restricts the settings of untrusted configs to those that do not reach beyond the run."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def reaching_values(data: Data, overrides: Overrides = ()) -> list[Reaching]:
 
 
 def declared_reaching(tree: Mapping[str, Any], options: Options, prefix: str = '') -> Iterator[Reaching]:
-    """Yields the values whose options declare that they reach something."""
+    """Yields the values whose options declare a reach beyond the run."""
     for name, value in raw_items(tree):
         option, key = options.get(name), f'{prefix}{name}'
         if isinstance(option, Field):
@@ -144,7 +144,7 @@ def declared_reaching(tree: Mapping[str, Any], options: Options, prefix: str = '
 
 
 def named_modules(value: Any, key: str = '') -> Iterator[Reaching]:
-    """Yields every ``import_names`` in a tree that names something, whatever its form and wherever it is."""
+    """Yields every non-empty ``import_names`` in a tree, in any form and at any depth."""
     if isinstance(value, Mapping):
         for name, below in raw_items(value):
             where = f'{key}.{name}' if key else str(name)
@@ -164,7 +164,7 @@ def foreign_type(name: Any, registry: Registry) -> bool:
 
 
 def _named_code(tree: Tree) -> list[Reaching]:
-    """Returns what must be known before any class is looked up: modules to import, and components that they bring."""
+    """Returns the modules to import, and the components that they register, before any class is looked up."""
     found = list(named_modules(tree))
     parts = [(part.path, REGISTRIES[part.name]) for part in COMPONENTS]
     for path, registry in [*parts, (('policy', 'model'), MODEL_REGISTRY)]:

@@ -77,7 +77,7 @@ def _indented(tree: Any) -> str:
 
 
 def _as_code(value: Any, key: str, modules: set[str], inexpressible: list[str]) -> Any:
-    """Returns ``value`` made of things whose ``repr`` is source for them."""
+    """Converts ``value`` to objects whose ``repr`` is valid source code."""
     if isinstance(value, Mapping):
         return {
             name: _as_code(below, f'{key}.{name}', modules, inexpressible) for name, below in value.items()

@@ -1,4 +1,4 @@
-"""The data types that every layer shares: columns with one leading axis, steps of envs, trajectories, returns.
+"""The data types that all layers share: columns with one leading axis, steps of envs, trajectories, returns.
 
 Nothing here knows a policy or an env. Letters used for axes throughout rlframe: ``T`` time, ``N`` envs, ``P`` players,
 ``M`` training samples, ``B`` batch, ``A`` actions.

@@ -1,4 +1,4 @@
-"""What bounds of continuous actions must be for any policy."""
+"""Checks that the bounds of continuous actions are valid for every policy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rlframe.errors import IncompatibleError
 
 
 def check_action_bounds(spec: EnvSpec) -> None:
-    """Checks that each dimension of continuous actions leaves a choice.
+    """Checks that each dimension of continuous actions has more than one possible value.
 
     Raises:
         IncompatibleError: If a lower bound is not below the upper one, or one of them is NaN; the first such dimension is

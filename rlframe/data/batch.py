@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Row(Mapping[str, Any]):
-    """One row of a ``Batch``, read-only: a view, so that nothing is copied to look at it."""
+    """One row of a ``Batch``: a read-only view without copies."""
 
     __slots__ = ('_columns',)
 
@@ -67,14 +67,14 @@ class Batch(Sequence[Row]):
 
     @classmethod
     def unchecked(cls, columns: dict[str, Any], length: int) -> Batch:
-        """Makes a ``Batch`` of columns whose lengths are known to agree; for inner loops."""
+        """Creates a ``Batch`` of columns whose lengths are known to agree; for inner loops."""
         self = cls.__new__(cls)
         self._columns, self._length = columns, length
         return self
 
     @classmethod
     def from_rows(cls, rows: Iterable[Mapping[str, Any]]) -> Batch:
-        """Stacks mappings with the same names, of arrays, tensors, numbers or further mappings, to columns.
+        """Stacks mappings with the same names, of arrays, tensors, numbers or further mappings, into columns.
 
         Raises:
             ValueError: If there is no row or the names differ.
@@ -94,7 +94,7 @@ class Batch(Sequence[Row]):
 
     @classmethod
     def cat(cls, batches: Sequence[Batch]) -> Batch:
-        """Joins batches of equal names end to end."""
+        """Concatenates batches of equal names."""
         if len(batches) == 1:
             return batches[0]
         return cls({name: _cat([batch[name] for batch in batches]) for name in _same_names(batches)})
@@ -126,11 +126,11 @@ class Batch(Sequence[Row]):
         return self._columns.items()
 
     def replace(self, **columns: Any) -> Batch:
-        """Returns a ``Batch`` with these columns added or exchanged; the others are shared, not copied."""
+        """Returns a ``Batch`` with these columns added or replaced; the others are shared, not copied."""
         return Batch({**self._columns, **columns})
 
     def map(self, function: Callable[[Any], Any]) -> Batch:
-        """Applies a function to every array, also those of nested batches."""
+        """Applies a function to every array, including those of nested batches."""
         return Batch(
             {
                 name: column.map(function) if isinstance(column, Batch) else function(column)
@@ -153,7 +153,7 @@ class Batch(Sequence[Row]):
         return self.map(moved)
 
     def nbytes(self) -> int:
-        """Returns the bytes that the columns occupy."""
+        """Returns the size of the columns in bytes."""
         return sum(c.nbytes() if isinstance(c, Batch) else c.nbytes for c in self._columns.values())
 
     def __repr__(self) -> str:

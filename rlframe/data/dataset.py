@@ -1,4 +1,4 @@
-"""Recorded data to learn from: files, torch data sets and loaders, behind one interface."""
+"""Recorded data for learning: files, torch data sets and loaders, behind one interface."""
 
 from __future__ import annotations
 
@@ -18,43 +18,43 @@ from rlframe.data.timestep import Array, EnvSpec
 from rlframe.errors import ConfigError, named_during
 
 PAIR = 'obs', 'action'
-"""Columns of data that come as pairs."""
+"""Column names of data that come as pairs."""
 COLLECTOR_DATA = 'policy.collect.collector.data'
 DATA_FORMS = (
     "path of an .npz file with the columns obs and action, 'module:name', a torch Dataset or a DataLoader"
 )
-"""What ``open_data`` takes, for the documentation of options."""
+"""Description of the values that ``open_data`` accepts, for the documentation of options."""
 
 
 class DataSource(ABC):
-    """Data that can be gone through again and again, a batch at a time."""
+    """Data that can be iterated over repeatedly, one batch at a time."""
 
     @abstractmethod
     def batches(self, size: int, rng: np.random.Generator, skip: int = 0) -> Iterator[Batch]:
-        """Goes through all data once. What is drawn for the order is drawn at once where batches are left out.
+        """Goes through all data once. Random numbers for the order are drawn up front, even for skipped batches.
 
         Args:
             size: Rows of a batch; the last one may have fewer.
             rng: Generator of the order.
-            skip: Batches to leave out at the beginning, as they were read before.
+            skip: Number of batches to skip at the beginning, as they were read before.
         """
 
     def check(self, spec: EnvSpec, where: str) -> None:  # noqa: B027  a custom source need not override it
         """Checks that the data match the spaces of an env, now or when they are read."""
 
     def close(self) -> None:  # noqa: B027  a source without anything to close is whole, too
-        """Does nothing: the data stay their maker's to close."""
+        """Does nothing: the data are closed by their creator."""
 
 
 class RowSource(DataSource):
-    """Data whose rows can be picked: columns, or a torch data set; each pass has an order of its own.
+    """Data with random access to rows: columns, or a torch data set; each pass has its own order.
 
     Args:
         rows: A ``Batch``, or anything with a length whose item ``i`` is a pair ``(obs, action)`` or a mapping.
-        where: The option that named them, for errors.
+        where: The option that named the data, for errors.
 
     Raises:
-        ConfigError: If there is not a single row.
+        ConfigError: If there are no rows.
     """
 
     def __init__(self, rows: Any, where: str) -> None:
@@ -86,7 +86,7 @@ class RowSource(DataSource):
 
 
 class LoaderSource(DataSource):
-    """Data that come as batches, from a ``DataLoader`` for example, which decides about their size and order.
+    """Data that come as batches, from a ``DataLoader`` for example, which decides on their size and order.
 
     Args:
         loader: Iterable of batches: pairs ``(obs, action)`` or mappings.
@@ -119,9 +119,9 @@ def open_data(data: Any, where: str = COLLECTOR_DATA) -> DataSource:
     """Returns a source of data.
 
     Args:
-        data: Path of an ``.npz`` file with the columns ``obs`` and ``action``; ``'module:name'`` of one of the following, or
-            of a function that makes it; a torch ``Dataset``; a ``DataLoader`` or another iterable of batches.
-        where: The option that names them, for errors.
+        data: ``.npz`` file with the columns ``obs`` and ``action``; a torch ``Dataset``; a ``DataLoader`` or other
+            iterable of batches; ``'module:name'`` of one of these, or of a function that creates it.
+        where: The option that names the data, for errors.
 
     Raises:
         ConfigError: If there are no such data.

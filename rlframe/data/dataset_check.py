@@ -20,7 +20,7 @@ def check_batch(batch: Batch, spec: EnvSpec, where: str, rows: Array | None = No
         batch: The data.
         spec: Spaces of the env.
         where: The option that names the data, for the error.
-        rows: Numbers of the rows in the data, [n]; those in the batch where not given.
+        rows: Numbers of the rows in the data, [n]; by default those in the batch.
 
     Raises:
         ConfigError: If there are no observations or no actions, they have another shape, an observation is not finite, or an
@@ -74,7 +74,7 @@ def _check_actions(action: Array, spec: EnvSpec, rows: Array, where: str) -> Non
 
 
 def _are_in(action: Array, space: Any) -> BoolArray:
-    """Returns which actions, [n, ...], a space has, [n]."""
+    """Returns a mask of the actions, [n, ...], that a space contains, [n]."""
     kind = type(space).__name__
     if action.dtype.kind not in 'biuf':
         return np.zeros(len(action), np.bool_)

@@ -13,7 +13,7 @@ from rlframe.data.observation import pack_rows, zero_obs
 from rlframe.data.timestep import Array, EnvSpec, IntArray, TimeStep
 
 Metrics = dict[str, Any]
-"""Names to floats or 0-d tensors; tensors are read only when they are shown, so that no update waits for a device."""
+"""Names to floats or 0-d tensors; tensors are read only when they are shown, so no update waits for a device."""
 Forward = Callable[..., Batch]
 """Acts on observations [n, ...] in the envs [n]."""
 Learn = Callable[..., Metrics | Iterable[Callable[[], Metrics]]]
@@ -78,7 +78,7 @@ class ForwardByEnv(partial[Any]):
 
     @property
     def on_rows(self) -> Forward:
-        """The function that acts on rows, for callers that have rows at every step."""
+        """Acts on rows; used by callers that have rows at every step."""
         forward: Forward = self.args[0]
         return forward
 
@@ -104,8 +104,8 @@ def forward_by_env(
         A ``Batch`` with ``action`` [n, ...] and more; for a dict, a dict from env id to a dict with the same keys.
 
     Raises:
-        TypeError: If rows come without the envs that they are of.
-        ValueError: If an observation is not of the observation space; its env is named.
+        TypeError: If rows come without their env ids.
+        ValueError: If an observation is not in the observation space; its env is named.
     """
     if env_id is not None:
         return forward(obs, env_id, **settings)

@@ -1,4 +1,4 @@
-"""OpenMoves: what a player's move was worth is known when it is its turn again."""
+"""OpenMoves: accumulates the reward of a player's move until it is the player's turn again."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Columns = dict[str, Array]
 
 
 class OpenMoves:
-    """Holds back one player's last move in each env, and sums up what it is paid until its next turn.
+    """Holds back one player's last move in each env, and sums its rewards until the player's next turn.
 
-    A reward that comes before its first move is counted to that move, as there is no earlier one.
+    A reward that comes before the first move is counted to that move, as there is no earlier one.
 
     Args:
         env_num: Number of envs, N.
@@ -26,17 +26,17 @@ class OpenMoves:
         self._reward = np.zeros(env_num)
         self._number = np.zeros(env_num, np.int64)  # moves that were closed in the running episode
         self.is_open = np.zeros(env_num, np.bool_)
-        """Whether a move waits in each env, [N]."""
+        """Whether a move is pending in each env, [N]."""
 
     def __len__(self) -> int:
         return int(self.is_open.sum())
 
     def make(self, columns: Columns, env_id: IntArray) -> None:
-        """Notes the moves that were made in envs where none waits.
+        """Records the moves made in envs without a pending one.
 
         Args:
-            columns: What is known of each, [n, ...].
-            env_id: Where, [n].
+            columns: The data of each move, [n, ...].
+            env_id: Env of each move, [n].
         """
         for name, column in columns.items():
             if name not in self._columns:
@@ -45,11 +45,11 @@ class OpenMoves:
         self.is_open[env_id] = True
 
     def pay(self, reward: FloatArray, env_id: IntArray) -> None:
-        """Adds to what the player got since its last move, [n]."""
+        """Adds to the rewards of the players' last moves, [n]."""
         self._reward[env_id] += reward
 
     def close(self, env_id: IntArray) -> tuple[Columns, FloatArray, IntArray]:
-        """Returns the moves that wait in these envs, their rewards float32 [n], and the number of each in its episode."""
+        """Returns the pending moves of these envs, their rewards float32 [n], and the number of each in its episode."""
         columns = {name: column[env_id] for name, column in self._columns.items()}
         reward, number = self._reward[env_id].astype(np.float32), self._number[env_id]
         self._number[env_id] += 1
@@ -58,13 +58,13 @@ class OpenMoves:
         return columns, reward, number
 
     def forget(self, env_id: IntArray | BoolArray) -> int:
-        """Begins anew in these envs and returns how many moves were dropped."""
+        """Resets these envs and returns the number of dropped moves."""
         dropped = int(self.is_open[env_id].sum())
         self._reward[env_id], self._number[env_id], self.is_open[env_id] = 0.0, 0, False
         return dropped
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns a copy of everything that waits."""
+        """Returns a copy of all pending moves."""
         return {
             'reward': self._reward.copy(),
             'number': self._number.copy(),

@@ -1,4 +1,4 @@
-"""Observations of any space as arrays: those with several parts become one structured array.
+"""Observations of any space as arrays; those with several parts become one structured array.
 
 A ``Dict`` space becomes an array with a field for each key, a ``Tuple`` space one with the fields ``'0'``, ``'1'`` and so on,
 nested where the space is. So an observation is one array with one leading axis everywhere between an env and a network.
@@ -23,16 +23,16 @@ else:
     gymnasium = LazyModule('gymnasium')
 
 ACTION_MASK = 'action_mask'
-"""Field of an observation that tells which actions are allowed."""
+"""Name of the field of an observation that marks the allowed actions."""
 SUPPORTED = 'Box, Discrete, MultiDiscrete, MultiBinary, and Dict (with strings as keys) and Tuple of these'
 """Spaces that observations may have."""
 BAD_OBS = (TypeError, ValueError, LookupError)
-"""What packing raises where an observation is not of its space."""
+"""Exceptions that packing raises if an observation is not in its space."""
 Casting = Literal['same_kind', 'unsafe']
 
 
 def fields_of(space: gymnasium.Space[Any]) -> Mapping[str, gymnasium.Space[Any]]:
-    """Returns the parts of a space by the names of their fields; none where it is not a ``Dict`` or a ``Tuple``."""
+    """Returns the parts of a space by field name; empty if it is not a ``Dict`` or a ``Tuple``."""
     if isinstance(space, gymnasium.spaces.Dict):
         return space.spaces
     if isinstance(space, gymnasium.spaces.Tuple):
@@ -45,10 +45,10 @@ def obs_dtype(space: gymnasium.Space[Any], path: str = 'obs') -> tuple[np.dtype[
 
     Args:
         space: An observation space.
-        path: What it is called in an error.
+        path: Its name in an error.
 
     Raises:
-        IncompatibleError: If the space, or a part of it, cannot be an array; it is named.
+        IncompatibleError: If the space, or a part of it, cannot be an array; the part is named.
     """
     kinds = gymnasium.spaces
     if isinstance(space, kinds.Box | kinds.Discrete | kinds.MultiDiscrete | kinds.MultiBinary):
@@ -97,7 +97,7 @@ def _filter_for(space: gymnasium.Space[Any]) -> str:
 
 
 def zero_obs(space: gymnasium.Space[Any], *leading: int) -> Array:
-    """Returns observations that are 0 throughout, [*leading, ...], in aligned memory, which networks read in place."""
+    """Returns zero observations, [*leading, ...], in aligned memory, which networks read in place."""
     dtype, shape = obs_dtype(space)
     return aligned_zeros((*leading, *shape), dtype)
 
@@ -106,12 +106,12 @@ def pack(space: gymnasium.Space[Any], obs: Any, casting: Casting = 'same_kind') 
     """Returns one observation as an array of its space, or as one row of a structured array.
 
     Args:
-        space: The space that it is of.
-        obs: What an env gave: numbers, or a mapping or a tuple of such.
+        space: Its space.
+        obs: Observation of an env: numbers, or a mapping or a tuple of them.
         casting: Which numbers are converted to the space's type, as in ``numpy.can_cast``.
 
     Raises:
-        TypeError, ValueError, LookupError: If it is not of the space's structure, shapes and types.
+        TypeError, ValueError, LookupError: If it does not have the space's structure, shapes and types.
     """
     row = zero_obs(space)
     pack_into(obs, row, casting)
@@ -152,12 +152,12 @@ def _parts(obs: Sequence[Any], names: Sequence[str]) -> list[list[Any]]:
 
 
 def mask_parts(space: Any) -> tuple[int, ...]:
-    """Returns how many numbers of an action mask belong to each dimension of an action space; none where it has no masks."""
+    """Returns the number of action-mask entries for each dimension of an action space; empty if it has no masks."""
     if isinstance(space, gymnasium.spaces.Discrete):
         return (int(space.n),)
     return tuple(space.nvec.reshape(-1).tolist()) if isinstance(space, gymnasium.spaces.MultiDiscrete) else ()
 
 
 def has_mask(space: gymnasium.Space[Any]) -> bool:
-    """Whether observations of a space tell which actions are allowed."""
+    """Whether observations of a space contain an action mask."""
     return ACTION_MASK in fields_of(space)

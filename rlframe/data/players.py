@@ -1,7 +1,7 @@
-"""What P players of an env see and get in one step, and how that travels as one observation.
+"""Observations, rewards and ends of P players in one env step, and their encoding as one observation.
 
-An env of several players is stepped like any other: its observation is one record of bytes, its action has an axis P. So
-every env manager can run it, and shares, checks and saves it as it does any array.
+An env of several players is stepped like any other: its observation is one record of bytes, its action has an axis P.
+So every env manager can run it, and shares, checks and saves its observations like any array.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ FIELDS = (('reward', np.float32), ('active', np.bool_), ('terminated', np.bool_)
 
 
 class PlayerView(NamedTuple):
-    """What one step meant for each of P players, in n envs."""
+    """The results of one step for each of P players, in n envs."""
 
     obs: Array
-    """What each player saw when it was last its turn, or at its end, [n, P, ...]."""
+    """Observation of each player at its last turn, or at its end, [n, P, ...]."""
     reward: FloatArray
     """float32 [n, P]."""
     active: BoolArray
-    """True for those who act in the next step: one in a game of turns, [n, P]."""
+    """True for the players who act in the next step: exactly one in a turn-based game, [n, P]."""
     terminated: BoolArray
-    """True for those whose game ended in a terminal state, at this step or before, [n, P]."""
+    """True for the players whose game ended in a terminal state, at this step or before, [n, P]."""
     truncated: BoolArray
-    """True for those whose game was cut off, at this step or before, [n, P]."""
+    """True for the players whose game was cut off, at this step or before, [n, P]."""
 
     @property
     def over(self) -> BoolArray:
-        """True for those whose game is over, either way, [n, P]."""
+        """True for the players whose game is over, either way, [n, P]."""
         return self.terminated | self.truncated
 
 
 class PlayerLayout:
-    """Where in a record of bytes each player's part lies.
+    """Layout of the players' parts in a record of bytes.
 
     Args:
-        player: What one player sees; observations of kind Dict and Tuple become structured arrays.
+        player: Observation space of one player; observations of kind Dict and Tuple become structured arrays.
         player_num: Number of players, P.
     """
 
@@ -55,27 +55,27 @@ class PlayerLayout:
         ]
         self._dtype = np.dtype(fields, align=True)
         self.nbytes = self._dtype.itemsize
-        """Bytes of a record."""
+        """Size of a record in bytes."""
 
     def new_record(self) -> Array:
-        """Returns an empty record [1], whose fields are to be written."""
+        """Returns an empty record [1], whose fields the caller writes."""
         return np.zeros(1, self._dtype)
 
     def to_bytes(self, record: Array) -> Array:
-        """Returns a copy of a record [1] as it travels, uint8 [nbytes]."""
+        """Returns a copy of a record [1] as bytes, uint8 [nbytes]."""
         return record.view(np.uint8).copy()
 
     def view(self, rows: Array) -> PlayerView:
-        """Returns what is in records, uint8 [n, nbytes]; the observations are a view."""
+        """Decodes records, uint8 [n, nbytes]; the observations are a view."""
         record = np.ascontiguousarray(rows).view(self._dtype)[:, 0]
         return PlayerView(record['obs'], *(record[name].copy() for name, _ in FIELDS))
 
     def put_obs(self, record: Array, player: int, obs: Any) -> None:
-        """Writes what a player sees.
+        """Writes the observation of a player.
 
         Raises:
-            EnvContractError: If it is not of the declared shape.
-            NonFiniteError: If there is a NaN or an infinity in it.
+            EnvContractError: If it does not have the declared shape.
+            NonFiniteError: If it contains a NaN or an infinity.
         """
         self._put(record['obs'][0], player, obs, 'obs')
 
@@ -102,13 +102,13 @@ class PlayerLayout:
 
 
 def outcome(returns: FloatArray) -> tuple[BoolArray, BoolArray]:
-    """Tells who won: whoever has the highest return, unless others have it too.
+    """Determines the winner: the player with the highest return, unless several share it.
 
     Args:
         returns: Return of each player, [..., P].
 
     Returns:
-        Who won and who drew, [..., P]; everybody else lost.
+        The players who won and those who drew, [..., P]; everybody else lost.
     """
     best = returns == returns.max(-1, keepdims=True)
     is_shared = best.sum(-1, keepdims=True) > 1

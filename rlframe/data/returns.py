@@ -1,7 +1,7 @@
 """Returns and advantages: pure functions on ``[T, N]`` arrays, one row per env step.
 
-``done`` marks the last step of an episode, terminated or truncated. A bootstrap value is that of the observation *after*
-the step, and is 0 where the episode terminated: at a truncation it is the value of the true last observation.
+``done`` marks the last step of an episode, terminated or truncated. A bootstrap value is the value of the observation
+*after* the step, and is 0 if the episode terminated: at a truncation it is the value of the true last observation.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def discounted_return(
 def n_step_return(
     reward: FloatArray, done: BoolArray, bootstrap: FloatArray, discount_factor: float, nstep: int
 ) -> FloatArray:
-    """Sums ``nstep`` discounted rewards and the discounted bootstrap behind them, stopping at episode ends.
+    """Sums ``nstep`` discounted rewards and the discounted bootstrap value after them, stopping at episode ends.
 
     A window that the block cuts short is bootstrapped from the block's last row.
 

@@ -1,4 +1,4 @@
-"""Observation and action spaces as plain values that JSON can hold, and back."""
+"""Converts observation and action spaces to plain JSON values and back."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ else:
     gymnasium = LazyModule('gymnasium')
 
 Space = Mapping[str, Any]
-"""A space as plain values: its ``type`` and what its constructor takes."""
+"""A space as plain values: its ``type`` and the arguments of its constructor."""
 
 
 def space_to_json(space: gymnasium.Space[Any]) -> dict[str, Any]:
-    """Returns a space as plain values, from which ``space_from_json`` makes an equal one.
+    """Returns a space as plain values, from which ``space_from_json`` creates an equal one.
 
     Bounds that are the same for all numbers of a Box are one number. Floats may be infinite.
 
     Raises:
-        IncompatibleError: If the space is of another kind than those that observations and actions have.
+        IncompatibleError: If the space is of a kind that observations and actions do not have.
     """
     kinds = gymnasium.spaces
     if isinstance(space, kinds.Box):
@@ -56,8 +56,8 @@ def space_from_json(data: Space) -> gymnasium.Space[Any]:
     """Returns the space that ``space_to_json`` encoded.
 
     Raises:
-        LimitExceededError: If it has more numbers or choices than a limit allows; nothing of that size was made.
-        ValueError, KeyError, TypeError: If it is something else.
+        LimitExceededError: If it has more numbers or choices than a limit allows; raised before anything is allocated.
+        ValueError, KeyError, TypeError: If the values do not encode a space.
     """
     check_limit('SPACE_NUMBERS', _count(data), 'numbers or choices of the space')
     return _space(data)
@@ -112,6 +112,6 @@ def _space(data: Space) -> gymnasium.Space[Any]:
 
 
 def _shortest(bound: Array) -> Any:
-    """Returns bounds as one number where they are all the same, else as nested lists."""
+    """Returns bounds as one number if they are all the same, else as nested lists."""
     is_one = bound.size > 0 and bool((bound == bound.flat[0]).all())
     return bound.flat[0].item() if is_one else bound.tolist()

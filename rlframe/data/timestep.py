@@ -1,4 +1,4 @@
-"""What an env manager returns for one step, and what a policy must know of an env."""
+"""The result of one step of an env manager, and the description of an env for policies."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ FloatArray = npt.NDArray[np.floating[Any]]
 Array = npt.NDArray[Any]
 
 NO_INFO: Mapping[str, Any] = {}
-"""The info of a step that had nothing to tell; compared by identity."""
+"""The info of a step without information; compared by identity."""
 
 
 class TimeStep(NamedTuple):
-    """One step of n <= N envs. Arrays belong to the manager and stay as they are until its next step but one."""
+    """One step of n <= N envs. The arrays belong to the manager and stay unchanged until its next step but one."""
 
     obs: Array
-    """Observation after the step, [n, ...]; of an env that finished, its true last one."""
+    """Observation after the step, [n, ...]; for an env that finished, its true last one."""
     reward: FloatArray
     """float32 [n]."""
     terminated: BoolArray
@@ -33,9 +33,9 @@ class TimeStep(NamedTuple):
     truncated: BoolArray
     """True where the episode was cut off, by a time limit for example, [n]."""
     info: Sequence[Mapping[str, Any]]
-    """What each env said beside it, n mappings."""
+    """Info of each env, n mappings."""
     env_id: IntArray
-    """Which env each row is of, [n]."""
+    """Env id of each row, [n]."""
 
     @property
     def done(self) -> BoolArray:
@@ -45,20 +45,20 @@ class TimeStep(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class EnvSpec:
-    """What a policy must know of an env."""
+    """The description of an env that a policy is built from."""
 
     observation_space: gymnasium.Space[Any]
     action_space: gymnasium.Space[Any]
     player_num: int = 1
-    """Players, P."""
+    """Number of players, P."""
     reward_range: tuple[float, float] = (-float('inf'), float('inf'))
     name: str = ''
     """Id or class of the env, for error messages."""
     reward_threshold: float | None = None
-    """Mean return at which its authors call the env solved."""
+    """Mean return at which the env's authors call it solved."""
     max_episode_steps: int | None = None
     """Time limit in env steps."""
     render_fps: int | None = None
-    """Env steps a second in a film of it."""
+    """Env steps per second of video."""
     player: EnvSpec | None = None
-    """Of an env of several players: what each of them sees and does, which is what a policy must know."""
+    """For an env of several players: the spec of a single player, from which policies are built."""

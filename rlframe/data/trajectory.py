@@ -1,7 +1,7 @@
-"""TrajectoryRecorder: rows of env steps in, training samples out, each written once.
+"""TrajectoryRecorder: turns rows of env steps into training samples, each written once.
 
-Rows pass up to three stages: ``NStepWindow`` holds a row back until its reward window is whole, ``SequenceCutter`` until
-``unroll_len`` rows stand in a row, and the recorder keeps what came out in the order in which it came.
+Rows pass up to three stages: ``NStepWindow`` holds a row back until its reward window is full, ``SequenceCutter`` until
+it has ``unroll_len`` consecutive rows, and the recorder keeps the results in their order of arrival.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class NStepWindow:
 
     @property
     def held(self) -> int:
-        """Rows that wait for their window to fill."""
+        """Number of rows that wait for their window to fill."""
         return int(self._count.sum())
 
     def push(self, rows: Columns, env_id: IntArray, done: BoolArray) -> tuple[Columns, IntArray, BoolArray]:
-        """Takes one row per env of ``env_id`` and returns the rows that are now whole, with their envs and ``done``.
+        """Takes one row per env of ``env_id`` and returns the rows that are now complete, with their envs and ``done``.
 
         ``done`` is True at the last row of an episode only, so that all rows of an ending episode stay together.
         """
@@ -82,14 +82,14 @@ class NStepWindow:
         return whole, source, done[at] & (age == leaving[at] - 1)
 
     def discard(self, env_id: IntArray) -> int:
-        """Forgets what is held of these envs and returns how many rows that were."""
+        """Drops the held rows of these envs and returns their number."""
         dropped = int(self._count[env_id].sum())
         self._start[env_id] = self._count[env_id] = 0
         self._discount[env_id] = 0.0
         return dropped
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns a copy of everything that is held."""
+        """Returns a copy of all held rows."""
         state = {
             'start': self._start,
             'count': self._count,
@@ -111,7 +111,7 @@ class NStepWindow:
 
 
 class SequenceCutter:
-    """Cuts each env's rows into sequences of ``unroll_len``; one that an episode's end cuts short is padded with zeros.
+    """Cuts each env's rows into sequences of ``unroll_len``; sequences cut short by an episode's end are zero-padded.
 
     Args:
         env_num: Number of envs, N.
@@ -125,7 +125,7 @@ class SequenceCutter:
 
     @property
     def held(self) -> int:
-        """Rows that wait for their sequence to fill."""
+        """Number of rows that wait for their sequence to fill."""
         return int(self._count.sum())
 
     def push(self, rows: Columns, env_id: IntArray, done: BoolArray) -> tuple[Columns, IntArray]:
@@ -159,13 +159,13 @@ class SequenceCutter:
         return {**sequence, 'mask': np.arange(self._unroll_len) < count}
 
     def discard(self, env_id: IntArray) -> int:
-        """Forgets what is held of these envs and returns how many rows that were."""
+        """Drops the held rows of these envs and returns their number."""
         dropped = int(self._count[env_id].sum())
         self._count[env_id] = 0
         return dropped
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns a copy of everything that is held."""
+        """Returns a copy of all held rows."""
         return _copy_state({'count': self._count}, self._columns)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -177,9 +177,9 @@ class SequenceCutter:
 
 
 class TrajectoryRecorder:
-    """Keeps the rows of env steps until they are taken as training samples.
+    """Stores the rows of env steps until they are taken as training samples.
 
-    Every array given to ``append`` is copied, every array returned by ``take`` is the caller's: nothing aliases.
+    Every array given to ``append`` is copied, every array returned by ``take`` belongs to the caller: nothing aliases.
 
     Args:
         env_num: Number of envs, N.
@@ -206,7 +206,7 @@ class TrajectoryRecorder:
 
     @property
     def held(self) -> int:
-        """Env steps that wait in a window or a sequence and are no sample yet."""
+        """Number of env steps that wait in a window or a sequence and are not yet part of a sample."""
         return sum(stage.held for stage in (self._window, self._cutter) if stage is not None)
 
     def append(self, rows: Columns, env_id: IntArray, done: BoolArray, reserve: int = 0) -> None:
@@ -277,7 +277,7 @@ class TrajectoryRecorder:
         """Returns all finished rows as columns [T, N, ...], and forgets them.
 
         Where the envs have different numbers of rows, T is the largest, the others are padded with zeros behind their
-        last row and a column ``mask`` tells which rows are real.
+        last row and a column ``mask`` marks the real rows.
         """
         if self.in_order:
             flat = self.take()
@@ -298,7 +298,7 @@ class TrajectoryRecorder:
         return Batch(block)
 
     def take_episodes(self, episodes: Sequence[tuple[int, int, int]]) -> list[Batch]:
-        """Returns parts of the envs' finished rows, each a ``Batch`` of its own, and forgets all rows.
+        """Returns parts of the envs' finished rows as separate ``Batch`` es, and drops all rows.
 
         Args:
             episodes: Env, number of the first row among the env's own, and number behind the last one.
@@ -315,14 +315,14 @@ class TrajectoryRecorder:
         return np.bincount(self._owner[: self._size], minlength=self._env_num)
 
     def discard(self, env_id: IntArray, since: IntArray | None = None) -> int:
-        """Forgets what is held back of these envs, as after a step that must not count.
+        """Drops the held rows of these envs, as after a step that must not count.
 
         Args:
             env_id: The envs, [n].
-            since: Number of finished samples to keep of each of them, [n]; all where not given.
+            since: Number of finished samples to keep of each of them, [n]; all by default.
 
         Returns:
-            How many rows or samples were dropped.
+            Number of rows or samples dropped.
         """
         dropped = sum(stage.discard(env_id) for stage in (self._window, self._cutter) if stage is not None)
         if since is None:
@@ -340,7 +340,7 @@ class TrajectoryRecorder:
         self._size, self.in_order = len(self._owner), len(self._owner) == 0
 
     def clear(self) -> int:
-        """Forgets everything, held or finished, and returns how many rows and samples that were."""
+        """Drops all rows, held or finished, and returns the number of rows and samples."""
         dropped = self._size + self.discard(np.arange(self._env_num))
         self._keep(np.zeros(self._size, bool))
         return dropped
@@ -367,7 +367,7 @@ class TrajectoryRecorder:
 
 
 def _fill(columns: Columns, name: str, value: Any, axes: int) -> None:
-    """Adds a column of one value to columns that share their first ``axes`` axes; none to no columns."""
+    """Adds a column of one value to columns that share their first ``axes`` axes; returns no columns unchanged."""
     if columns and name not in columns:
         columns[name] = np.full(next(iter(columns.values())).shape[:axes], value)
 

@@ -1,4 +1,4 @@
-"""What a training run shows: one live line on a terminal, plain lines now and then elsewhere."""
+"""The display of a training run: one live line on a terminal, occasional plain lines elsewhere."""
 
 from __future__ import annotations
 

@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from rlframe.policy import Policy
 
 DEFAULT_FPS = 30
-"""Pictures a second of a film, where the env does not say."""
+"""Frames per second of a video if the env does not specify them."""
 PLAIN_SECONDS = 5.0
 """Seconds between two lines about a long evaluation."""
 
 
 def evaluate(args: argparse.Namespace) -> int:
-    """Does what the command line asks for and returns the exit code."""
+    """Runs the verb and returns the exit code."""
     if args.episodes < 1:
         raise ConfigError('bad value', where='--episodes', got=args.episodes, expected='an int >= 1')
     if not 0 <= args.seed < 2**32:
@@ -138,7 +138,7 @@ def _play(
     own: _OwnParts = CONFIGURED,
     on_step: _Progress | None = None,
 ) -> dict[str, Any]:
-    """Plays episodes as ``score`` says and returns what the evaluator tells of them."""
+    """Plays episodes as ``score`` says and returns the evaluator's results."""
     state, manifest = load_checkpoint(path, buffer=False)
     data = config.as_played(config.config_of(manifest, str(path)))
     if own.env is not None:
@@ -177,7 +177,7 @@ def _play(
 
 
 def _with_episodes(data: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns a config pair whose evaluator plays episodes, also where that of the run scored its policy on data."""
+    """Returns a config pair whose evaluator plays episodes, even if that of the run scored its policy on data."""
     main, create = (copy.deepcopy(data[name]) for name in ('main_config', 'create_config'))
     kind: Any = SERIAL_EVALUATOR_REGISTRY.get_cls(
         {'type': 'interaction', **config.section_at(create, ('evaluator',))}
@@ -191,7 +191,7 @@ def _with_episodes(data: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, A
 
 
 def _film(cfg: ResolvedConfig, factory: EnvFactory, policy: Policy, folder: Path, seed: int) -> None:
-    """Films one episode in an env of its own, under the manager that the config names."""
+    """Records one episode as video in a separate env, under the manager that the config names."""
     from gymnasium.error import DependencyNotInstalled
     from gymnasium.utils.save_video import save_video
 

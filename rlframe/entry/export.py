@@ -9,7 +9,7 @@ from rlframe.export import FORMATS, export_policy
 
 
 def export(args: argparse.Namespace) -> int:
-    """Does what the command line asks for and returns the exit code."""
+    """Runs the verb and returns the exit code."""
     written = export_policy(
         args.checkpoint, args.format, args.out, trust=args.trust, overrides=args.overrides
     )

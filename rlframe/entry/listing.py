@@ -17,11 +17,11 @@ from rlframe.registry import REGISTRIES
 from rlframe.utils.field import REQUIRED, Field
 
 SECTIONS = {'model': 'policy.model'} | {part.name: part.key for part in COMPONENTS}
-"""Kind of component to its section in a config; learner hooks have none of their own."""
+"""Kind of component to its section in a config; learner hooks have no section."""
 
 
 def show(args: argparse.Namespace) -> int:
-    """Does what the command line asks for and returns the exit code."""
+    """Runs the verb and returns the exit code."""
     console = Console(highlight=False)
     if args.name:
         _show_options(console, args.kind, args.name)
@@ -51,7 +51,7 @@ def _show_options(console: Console, kind: str, name: str) -> None:
 
 
 def told(field: Field) -> str:
-    """Returns the description of an option and what it reaches."""
+    """Returns the description of an option and its reach."""
     return f'{field.doc} (reaches: {field.reaches})'.lstrip() if field.reaches else field.doc
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from rlframe.run.exit_guard import hard_exit
 
 SHOW_CURSOR = b'\x1b[?25h\n'
-"""Undoes what a live line did to the terminal."""
+"""Resets the terminal after a live line."""
 
 
 class StopSignal:

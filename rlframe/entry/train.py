@@ -1,4 +1,4 @@
-"""``rlframe train``: trains as a config says, shows the progress, and says where the results are."""
+"""``rlframe train``: trains as a config says, shows the progress, and prints where the results are."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from rlframe.pipeline.serial import SerialPipeline
 
 AUTO = 'auto'
-"""What ``--resume`` takes for the newest run of the config."""
+"""Value of ``--resume`` for the newest run of the config."""
 
 
 def train(args: argparse.Namespace) -> int:
-    """Does what the command line asks for and returns the exit code."""
+    """Runs the verb and returns the exit code."""
     given = dict(seed=args.seed, max_env_step=args.env_step, max_train_iter=args.train_iter)
     pair = read_config(args.config) if args.config else None
     with warnings.catch_warnings(record=True) as caught:
@@ -64,7 +64,7 @@ def _resume(
 def _newest_run(
     cfg: ResolvedConfig, pair: Pair, args: argparse.Namespace, given: Mapping[str, Any]
 ) -> Resumption | None:
-    """Returns where the newest run of this config goes on; None where there is none, so that a new one begins."""
+    """Finds the newest run of this config to resume; None if there is none, so that a new one begins."""
     from rlframe.pipeline.resume import newest_run
 
     folder = newest_run(cfg, args.exp_name)
@@ -138,7 +138,7 @@ def run(
 
 
 def _launch_line(pipeline: SerialPipeline) -> str:
-    """Says what the run will take."""
+    """Prints the expected resources of the run."""
     from rlframe.checkpoint import describe_cost
     from rlframe.pipeline import build
 
@@ -159,7 +159,7 @@ def _launch_line(pipeline: SerialPipeline) -> str:
 
 
 def _goal(pipeline: SerialPipeline) -> str:
-    """Says what score ends training; nothing where none does."""
+    """Prints the score that ends training, if there is one."""
     goal = pipeline.evaluator.stop_value
     if isinstance(goal, int | float):
         return f'{goal:g}'
@@ -167,7 +167,7 @@ def _goal(pipeline: SerialPipeline) -> str:
 
 
 def _resume_line(pipeline: SerialPipeline, resumption: Resumption) -> str:
-    """Says where a resumed run goes on."""
+    """Prints the point from which a run is resumed."""
     progress, exact = pipeline.progress, '' if pipeline.exact else ' (not exact)'
     done = f'\n{nothing_left(pipeline)}' if pipeline.complete else ''
     return (
@@ -177,7 +177,7 @@ def _resume_line(pipeline: SerialPipeline, resumption: Resumption) -> str:
 
 
 def _last_lines(pipeline: SerialPipeline, seconds: float, interrupted: bool) -> str:
-    """Says how the run ended, where its results are, and how to score them."""
+    """Prints how the run ended, where its results are, and how to score them."""
     progress, evaluator, folder = pipeline.progress, pipeline.evaluator, short_path(pipeline.folder)
     score, goal = evaluator.describe(evaluator.best), _goal(pipeline)
     state = 'solved' if pipeline.solved else 'not solved' if goal else 'done'

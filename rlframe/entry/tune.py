@@ -1,4 +1,4 @@
-"""``rlframe tune``: searches over the options of a config, shows the trials, and says what was best and where it is."""
+"""``rlframe tune``: searches over the options of a config, shows the trials, and reports the best result."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ ENVIRONMENT = {
     'TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S': '0',
     'TUNE_FORCE_TRIAL_CLEANUP_S': '30',  # seconds after which a trial that does not end is killed
 }
-"""What Tune is told by its environment, unless the user says otherwise."""
+"""Environment variables set for Tune, unless the user sets them."""
 QUIET = {'log_to_driver': False}
-"""Arguments of ``ray.init``: what trials print would break the table."""
+"""Arguments of ``ray.init``: output of trials would break the table."""
 
 
 def tune(args: argparse.Namespace) -> int:
-    """Does what the command line asks for and returns the exit code."""
+    """Runs the verb and returns the exit code."""
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     from rlframe.backend.ray.actors.session import check_installed, disconnect
@@ -126,7 +126,7 @@ def _assignments(texts: list[str], flag: str) -> Iterator[tuple[str, float]]:
 
 @contextmanager
 def _interruptible() -> Iterator[list[int]]:
-    """Ends a search in order by Ctrl-C or SIGTERM, a second one at once; yields what came.
+    """Ends a search in order by Ctrl-C or SIGTERM, a second one at once; yields the received signals.
 
     Tune itself ends in order by SIGUSR1 and by SIGINT; by SIGTERM it would leave its trials behind.
     """
@@ -150,7 +150,7 @@ def _interruptible() -> Iterator[list[int]]:
 
 
 def _last_lines(report: Report, interrupted: bool) -> str:
-    """Says how the search ended, what was best, and how to use it."""
+    """Prints how the search ended, the best result, and how to use it."""
     from rlframe.tune.report import CONFIG, POLICY
     from rlframe.tune.trial import short_value
 

@@ -1,4 +1,4 @@
-"""The command-line options of ``rlframe tune``, apart from what they do: reading them imports no Ray."""
+"""The command-line options of ``rlframe tune``, without their implementation: reading them imports no Ray."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def add_tune(verbs: Verbs, common: argparse.ArgumentParser) -> None:
 
 
 def check_tune(args: argparse.Namespace) -> None:
-    """Makes sure that the options belong together; ends the process by a message on usage where they do not."""
+    """Checks that the options are compatible; ends the process with a usage message if not."""
     if args.resume is None and args.config is None:
         args.usage.error('the following arguments are required: -c/--config')
     if args.resume is not None:

@@ -1,4 +1,4 @@
-"""What the options of several verbs have in common."""
+"""Command-line options that several verbs share."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 from typing import TypeAlias
 
 Verbs: TypeAlias = 'argparse._SubParsersAction[argparse.ArgumentParser]'
-"""Where a verb adds its parser."""
+"""The object to which a verb adds its parser."""
 
 
 def count(text: str) -> int:

@@ -1,7 +1,7 @@
-"""Envs and how they are stepped together.
+"""Envs and their managers.
 
-Any Gymnasium env runs from config through a factory; a manager steps N of them and returns columns in which an env's last
-row holds its true last observation. Nothing here knows what a policy is.
+Any Gymnasium env runs from config through a factory; a manager steps N of them and returns columns in which an env's
+last row holds its true last observation. Nothing here knows about policies.
 """
 
 from rlframe.envs.base_env import EnvFactory

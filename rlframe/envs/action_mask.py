@@ -1,4 +1,4 @@
-"""Action masks that an env gives in ``info['action_mask']``, moved into its observations."""
+"""Moves action masks from ``info['action_mask']`` into the observations of an env."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SAME_SEED = (
 
 
 def may_give_mask(env: Any) -> bool:
-    """Whether only a reset tells if an env, or a vector env, gives action masks beside its observations."""
+    """Whether only a reset can tell if an env, or a vector env, gives action masks in its infos."""
     obs = getattr(env, 'single_observation_space', env.observation_space)
     return bool(mask_parts(getattr(env, 'single_action_space', env.action_space))) and not has_mask(obs)
 
@@ -50,10 +50,10 @@ def look_at(env: Any) -> tuple[bool, str]:
 
 
 def masked_space(obs: gymnasium.Space[Any], action: gymnasium.Space[Any], name: str) -> spaces.Dict:
-    """Returns the space of observations with an action mask beside them.
+    """Returns the space of observations with an action mask added.
 
     Raises:
-        IncompatibleError: If there are no masks for such an action space.
+        IncompatibleError: If such an action space does not support masks.
     """
     parts = mask_parts(action)
     if not parts:
@@ -66,14 +66,14 @@ def masked_space(obs: gymnasium.Space[Any], action: gymnasium.Space[Any], name: 
 
 
 class MaskedEnv(Wrapper):
-    """Makes ``{'observation': obs, 'action_mask': info['action_mask']}`` of an env's observations.
+    """Turns an env's observations into ``{'observation': obs, 'action_mask': info['action_mask']}``.
 
     Args:
-        env: An env whose ``info`` tells which actions are allowed, after ``reset`` and after every step; where the episode
-            has ended it need not.
+        env: An env whose ``info`` contains the allowed actions, after ``reset`` and every step; it may be missing at
+            the end of an episode.
 
     Raises:
-        IncompatibleError: If there are no masks for its action space.
+        IncompatibleError: If its action space does not support masks.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
@@ -110,13 +110,13 @@ class MaskedEnv(Wrapper):
 
 
 class MaskedVectorEnv(VectorWrapper):
-    """Does what ``MaskedEnv`` does to every env of a vector env.
+    """Applies ``MaskedEnv`` to every env of a vector env.
 
     Args:
         env: A vector env whose ``info`` has the masks of all envs as one array, [N, A].
 
     Raises:
-        IncompatibleError: If there are no masks for its action space.
+        IncompatibleError: If its action space does not support masks.
     """
 
     def __init__(self, env: Any) -> None:
@@ -147,7 +147,7 @@ class MaskedVectorEnv(VectorWrapper):
         return self._joined(obs), reward, terminated, truncated, _without_mask(info)
 
     def _take(self, info: dict[str, Any], what: str, due: BoolArray) -> None:
-        """Notes the masks that are given; those of envs that are ``due`` must be, [N]."""
+        """Stores the given masks; those of envs that are ``due`` are required, [N]."""
         mask = info.get(ACTION_MASK)
         given = info.get(f'_{ACTION_MASK}', np.full(self.num_envs, mask is not None))
         if (due & ~given).any() or (mask is not None and np.shape(mask) != self._mask.shape):

@@ -1,4 +1,4 @@
-"""A controller of CartPole-v1 written by hand, and records of what it does, for policies that learn from records."""
+"""A hand-written controller of CartPole-v1 and recordings of its episodes, for imitation learning."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 from rlframe.data.timestep import Array, FloatArray
 
 SHOWN, HELD_OUT = range(20), range(1000, 1005)
-"""Seeds of the episodes to learn from, and of those to be scored on."""
+"""Seeds of the training episodes and of the test episodes."""
 
 
 def expert(obs: FloatArray) -> int:
-    """Pushes towards where the pole falls, a little corrected by where the cart is."""
+    """Pushes in the direction in which the pole falls, slightly corrected by the cart's position."""
     position, velocity, angle, spin = obs
     return int(0.1 * position + 0.3 * velocity + 4.0 * angle + spin > 0)
 
@@ -23,7 +23,7 @@ def record(seeds: Iterable[int]) -> dict[str, Array]:
     """Lets the expert play an episode for each seed.
 
     Returns:
-        What it saw, ``obs`` [T, 4], and what it did, ``action`` [T], in all env steps of all episodes.
+        The observations, ``obs`` [T, 4], and the actions, ``action`` [T], of all env steps of all episodes.
     """
     env, obs_seen, actions = gymnasium.make('CartPole-v1'), [], []
     for seed in seeds:
@@ -39,10 +39,10 @@ def record(seeds: Iterable[int]) -> dict[str, Array]:
 
 
 def demonstrations() -> dict[str, Array]:
-    """Returns 20 episodes to learn from."""
+    """Returns 20 training episodes."""
     return record(SHOWN)
 
 
 def held_out() -> dict[str, Array]:
-    """Returns 5 others, to be scored on."""
+    """Returns 5 test episodes."""
     return record(HELD_OUT)

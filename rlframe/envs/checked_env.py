@@ -1,4 +1,4 @@
-"""CheckedEnv: holds one env of a vector env to the contract, before the vector env makes something else of its answers."""
+"""CheckedEnv: checks one env of a vector env, before the vector env transforms its return values."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ else:
     Wrapper = gymnasium.Wrapper
 
 NUMBERS = float, int, np.floating
-"""What a reward usually is."""
+"""Usual types of a reward."""
 FLAGS = bool, np.bool_
 """Valid types of ``terminated`` and ``truncated``."""
 
 
 class CheckedEnv(Wrapper):
-    """Checks the first answers of an env in full, and those that look unusual ever after.
+    """Checks the first return values of an env in full, and afterwards those that look unusual.
 
     Args:
         env: The env.
-        index: Which one of the vector env it is.
-        remarks: Told of loose ends.
+        index: Its index in the vector env.
+        remarks: Receives remarks.
     """
 
     def __init__(self, env: Env, index: int, remarks: contract.Remarks) -> None:
@@ -79,7 +79,7 @@ class CheckedEnv(Wrapper):
         return answer
 
     def get_state(self) -> dict[str, int]:
-        """Returns what is counted; the env has a state of its own."""
+        """Returns the counters; the env has its own state."""
         return {'episode': self._episode, 'number': self._number, 'unchecked': self._unchecked}
 
     def set_state(self, state: dict[str, int]) -> None:

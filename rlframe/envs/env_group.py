@@ -1,4 +1,4 @@
-"""Envs of one process: made, checked, stepped one after the other, taken down and put back."""
+"""Creates, checks, steps, saves, restores and closes the envs of one process."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FAILURES = (Exception, SystemExit)
-"""What an env may raise that is a fault of its own."""
+"""Exceptions that count as a fault of the env that raises them."""
 States = dict[int, dict[str, Any] | Refusal]
-"""States by env, or the reasons why they cannot be saved."""
+"""States by env id, or the reasons why they cannot be saved."""
 
 
 class Counts(NamedTuple):
-    """What is counted of each env, of all processes together; each array is [N]."""
+    """The counters of each env, over all processes; each array is [N]."""
 
     steps: IntArray
     """Env steps of the running episode."""
@@ -46,25 +46,25 @@ class Counts(NamedTuple):
 
     @classmethod
     def zeros(cls, env_num: int) -> Counts:
-        """Returns the counts of envs that were never reset."""
+        """Returns the counters of envs that were never reset."""
         steps, episodes = np.zeros((2, env_num), np.int64)
         return cls(steps, episodes, np.full(env_num, contract.CHECKED_STEPS))
 
 
 class Answers(NamedTuple):
-    """What n envs answered to one step; the rows of those that failed mean nothing."""
+    """The results of one step of n envs; the rows of failed envs are meaningless."""
 
     obs: Array
     reward: FloatArray
     terminated: BoolArray
     truncated: BoolArray
     infos: Sequence[Mapping[str, Any]]
-    """None at all where no env had anything to tell."""
+    """Empty if no env returned an info."""
     faults: Sequence[Fault]
 
 
 class Group(Protocol):
-    """N envs, wherever they are: what an env manager makes its decisions about."""
+    """Interface of N envs, wherever they run, for the decisions of an env manager."""
 
     @property
     def spec(self) -> EnvSpec: ...
@@ -87,9 +87,9 @@ class EnvGroup:
     An env that raises is closed and forgotten; its next ``reset`` makes a new one.
 
     Args:
-        make: Env ids to what makes each env.
-        watch: Told the id of each env before it is made, reset or stepped.
-        in_worker: Whether errors are to be raised in another process.
+        make: Env ids to the factory of each env.
+        watch: Called with the id of each env before it is created, reset or stepped.
+        in_worker: Whether errors are raised in another process.
         note: Called before anything other than creating, resetting and stepping envs.
     """
 
@@ -106,15 +106,15 @@ class EnvGroup:
     ) -> None:
         self._make, self._watch, self._in_worker, self._note = make, watch, in_worker, note
         self.envs: dict[int, Env] = {}
-        """Env ids to the envs that there are."""
+        """Env ids to the existing envs."""
         self.remarks = contract.Remarks(hold=in_worker)
-        """What there is to tell of envs that keep the contract loosely."""
+        """Remarks on envs that meet the contract only loosely."""
         self._step: dict[int, Callable[[Any], Any]] = {}
         self._habits: dict[int, Habits] = {}  # of the envs that are still checked in full
         self._states: dict[int, EnvState] = {}
 
     def launch(self) -> list[EnvSpec]:
-        """Makes all envs and returns what a policy must know of each; the same object where it is the same.
+        """Creates all envs and returns the spec of each; the same object if they are equal.
 
         Raises:
             EnvStartError: If a constructor fails.
@@ -130,7 +130,7 @@ class EnvGroup:
         return [specs[0] if spec == specs[0] else spec for spec in specs]
 
     def attach(self, spec: EnvSpec, counts: Counts) -> None:
-        """Tells the group what a policy must know of every env, and where the envs are counted."""
+        """Sets the common spec of all envs and their counters."""
         self.spec, self.counts = spec, counts
         self._own = np.fromiter(self._make, np.int64)
         self._checking = True  # whether steps of own envs are still to be checked in full
@@ -139,7 +139,7 @@ class EnvGroup:
         self._sets = [zero_obs(space, len(self._own)) for _ in range(2)]
 
     def _add(self, env: int) -> None:
-        """Makes an env."""
+        """Creates an env."""
         if self._watch is not None:
             self._watch(env)
         make = self._make[env]
@@ -161,15 +161,15 @@ class EnvGroup:
             _close(env, failed)
 
     def reset(self, env_id: IntArray, seeds: Sequence[int | None], obs: Array) -> list[Fault]:
-        """Begins a new episode in each of the given envs, and makes those that are missing.
+        """Begins a new episode in each of the given envs, and creates those that are missing.
 
         Args:
-            env_id: Which envs, [n].
+            env_id: The envs, [n].
             seeds: Seed of each.
-            obs: Where the first observations go, [N, ...].
+            obs: Receives the first observations, [N, ...].
 
         Returns:
-            Those that failed.
+            The failed envs.
         """
         faults = []
         for env, seed in zip(env_id.tolist(), seeds, strict=True):
@@ -273,14 +273,14 @@ class EnvGroup:
         return checked
 
     def capture(self) -> tuple[States, list[Fault]]:
-        """Returns the state of every env that there is, and those that failed."""
+        """Returns the state of every existing env, and those that failed."""
         return {env: self._states[env].capture() for env in sorted(self.envs)}, []
 
     def restore(self, states: Mapping[int, Any]) -> dict[int, str]:
         """Restores envs to states that ``capture`` returned, after the counts were restored.
 
         Returns:
-            The envs that the states do not fit, and why.
+            The envs that could not be restored, with the reasons.
         """
         self._checking = True
         unfit = {}
@@ -305,10 +305,10 @@ class EnvGroup:
 
 
 def _columns(answers: Sequence[Any], rows: Array, faults: Sequence[Fault]) -> Answers:
-    """Puts observations into ``rows`` and returns them with the other columns.
+    """Writes observations into ``rows`` and returns them with the other columns.
 
     Raises:
-        TypeError, ValueError, LookupError: If anything is not of the right shape or kind.
+        TypeError, ValueError, LookupError: If a value has the wrong shape or type.
     """
     obs, reward, terminated, truncated, infos = zip(*answers, strict=True)
     if rows.ndim > 1:

@@ -1,4 +1,4 @@
-"""N envs stepped one after the other in this process."""
+"""Steps N envs one after the other in this process."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 class BaseEnvManager(IEnvManager):
     """Steps N envs one after the other in this process.
 
-    An env that raises ends the run, is replaced or is given up, as ``on_error`` says. The step in which that happens is
-    declared void by ``info['abnormal']``, with the cause as ``info['env_error']``; a ``reset`` begins the env's next
+    If an env raises, the run ends, or the env is replaced or dropped, as ``on_error`` says. That step is declared void
+    by ``info['abnormal']``, with the cause as ``info['env_error']``; a ``reset`` begins the env's next
     episode. An error that leaves ``step`` or ``reset`` closes the envs.
 
     Args:
-        env_fn: Makes one env each, N of them.
+        env_fn: Factories of the envs, N of them.
         cfg: Options of the manager.
     """
 
@@ -70,7 +70,7 @@ class BaseEnvManager(IEnvManager):
         self.obs = zero_obs(self.spec.observation_space, self.env_num)
 
     def _make_group(self) -> Group:
-        """Makes the envs where they are to live."""
+        """Creates the envs in this process or in their workers."""
         group = EnvGroup(dict(enumerate(self._env_fn)))
         try:
             specs = group.launch()
@@ -98,7 +98,7 @@ class BaseEnvManager(IEnvManager):
         self._begin(self._seeds(env_id, seed))
 
     def _seeds(self, env_id: IntArray | None, seed: Sequence[int | None] | None) -> dict[int, int | None]:
-        """Returns the envs that are to begin an episode, and the seed of each."""
+        """Returns the envs that begin an episode, and the seed of each."""
         listed = self._all.tolist() if env_id is None else env_id.tolist()
         seeds: dict[int, int | None] = dict(
             zip(listed, [None] * len(listed) if seed is None else seed, strict=True)
@@ -111,7 +111,7 @@ class BaseEnvManager(IEnvManager):
         return seeds
 
     def _begin(self, seeds: Mapping[int, int | None]) -> None:
-        """Begins a new episode in each of the given envs, in new ones where envs fail."""
+        """Begins a new episode in each of the given envs, and replaces envs that fail."""
         self.obs = self.obs.copy()
         due = {env: seed for env, seed in seeds.items() if self._settle(env)}
         try:
@@ -154,7 +154,7 @@ class BaseEnvManager(IEnvManager):
         return step
 
     def _step_some(self, action: Array, env_id: IntArray) -> Answers:
-        """Steps those of the given envs that have a running episode; the rows of the others mean nothing."""
+        """Steps the given envs that have a running episode; the rows of the others are meaningless."""
         able = np.array([env not in self._lost for env in env_id.tolist()])
         count = len(env_id)
         flags = np.zeros((2, count), np.bool_)
@@ -170,7 +170,7 @@ class BaseEnvManager(IEnvManager):
         return whole._replace(infos=infos, faults=some.faults)
 
     def _with_void_rows(self, answers: Answers, env_id: IntArray) -> Answers:
-        """Decides about the envs that failed, and declares the rows void of all that have no running episode."""
+        """Handles envs that failed, and declares the rows of all envs without a running episode void."""
         self._handle(answers.faults)
         infos = list(answers.infos) or [{} for _ in env_id]
         for row, env in enumerate(env_id.tolist()):
@@ -183,7 +183,7 @@ class BaseEnvManager(IEnvManager):
         return answers._replace(infos=infos)
 
     def _handle(self, faults: Sequence[Fault]) -> None:
-        """Decides about envs that failed.
+        """Handles envs that failed.
 
         Raises:
             EnvCrashedError: If that ends the run.
@@ -210,7 +210,7 @@ class BaseEnvManager(IEnvManager):
             )
 
     def _settle(self, env: int) -> bool:
-        """Notes that no void step of an env is due any more, and returns whether the env goes on."""
+        """Clears the pending void step of an env, and returns whether the env continues."""
         self._lost.pop(env, None)
         if env in self._dropped:
             self._count_envs()
@@ -234,7 +234,7 @@ class BaseEnvManager(IEnvManager):
         return np.array(lost, np.int64)
 
     def _is_at_start(self, env: int) -> bool:
-        """Whether resetting an env with the seed of its last reset puts it where it is."""
+        """Whether resetting an env with the seed of its last reset restores its state."""
         return self._counts.steps[env] == 0 and self._begun[env] is not None
 
     def _begin_anew(self, env_id: Sequence[int]) -> None:

@@ -1,4 +1,4 @@
-"""What to do about an env that fails: let the error through, put a new env in its place, or go on without it."""
+"""Handles an env that fails: raises the error, replaces the env, or continues without it."""
 
 from __future__ import annotations
 
@@ -45,45 +45,45 @@ FAULT_FIELDS: Options = dict(
         may_change=True,
     ),
 )
-"""Options of every env manager that can outlive a fault of its envs."""
+"""Options of every env manager that can survive a fault of its envs."""
 
 SHOWN_CAUSES = 5
-"""Most causes that the error at the end of a budget names."""
+"""Maximum number of causes that the error at the end of a budget names."""
 
 FATAL = (ActionError, EnvContractError, IncompatibleError, NonFiniteError, StallError)
-"""Errors that end the run under every policy: a new env would make the same mistake, or it is not known whose it is."""
+"""Errors that end the run under every setting: a new env would fail the same way, or the failing env is unknown."""
 
 
 class Fault(NamedTuple):
-    """Envs that cannot go on."""
+    """A failure of one or more envs."""
 
     error: EnvCrashedError
-    """What happened."""
+    """The error."""
     env_id: tuple[int, ...]
-    """Whom it happened to; all envs of a process where it is not known which of them was to blame."""
+    """The failed envs; all envs of a process if it is unknown which of them failed."""
     others: tuple[int, ...] = ()
-    """Who shared a process with them and is lost too."""
+    """The other envs of the same process, which are lost too."""
 
 
 def crashed(
     env: int, what: str, episode: int, step: int, error: BaseException, in_worker: bool = False
 ) -> EnvCrashedError:
-    """Returns the error that tells of an exception of an env; the exception is its cause.
+    """Returns the error about an exception of an env; the exception is its cause.
 
     Args:
-        env: Which env.
-        what: What raised, such as ``step()``.
+        env: Env id.
+        what: The call that raised, such as ``step()``.
         episode: Running episode, counted from 1.
-        step: Env step of the episode, counted from 1; 0 where none was taken.
-        error: What it raised.
-        in_worker: Whether another process is to raise the error: its text then includes the traceback.
+        step: Env step of the episode, counted from 1; 0 if there was none.
+        error: The exception.
+        in_worker: Whether the error is raised in another process: its text then includes the traceback.
     """
     place = f'env {env}, episode {episode}, step {step}' if step else f'env {env}, episode {episode}'
     return _told(EnvCrashedError, f'{place}: {what}', error, in_worker)
 
 
 def not_made(env: int, error: BaseException, in_worker: bool = False) -> EnvStartError:
-    """Returns the error that tells of an exception of an env's constructor; see ``crashed``."""
+    """Returns the error about an exception of an env's constructor; see ``crashed``."""
     return _told(EnvStartError, f'env {env}: its constructor', error, in_worker)
 
 
@@ -97,7 +97,7 @@ def _told(kind: type[E], who: str, error: BaseException, in_worker: bool) -> E:
 
 
 class FaultBudget:
-    """Decides about each fault, and counts them.
+    """Decides how to handle each fault, and counts them.
 
     Args:
         on_error: ``raise``, ``restart`` or ``drop``.

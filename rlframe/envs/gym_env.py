@@ -26,7 +26,7 @@ else:
     gym = LazyModule('gymnasium')
 
 EXTRAS = {'ale': 'atari', 'box2d': 'box2d', 'mujoco': 'mujoco', 'minigrid': 'minigrid', 'minatar': 'minatar'}
-"""Words in an id or an error that tell which of rlframe's extras brings the env."""
+"""Words in an id or an error that identify the extra of rlframe that installs the env."""
 MODULES = {
     'highway_env': ('highway-', 'merge-', 'roundabout-', 'parking-', 'intersection-', 'racetrack-'),
     'gymnasium_robotics': (
@@ -52,7 +52,7 @@ MODULES = {
 
 @ENV_REGISTRY.register('gym')
 class GymEnvFactory(EnvFactory):
-    """Makes Gymnasium envs."""
+    """Creates Gymnasium envs."""
 
     config = dict(
         env_id=Field(
@@ -89,7 +89,7 @@ class GymEnvFactory(EnvFactory):
         return env
 
     def __getstate__(self) -> dict[str, Any]:
-        """Takes the registration of the env along, for a process that has not executed what registered it."""
+        """Stores the registration of the env, for a process that has not run the code that registers it."""
         name = self.cfg.env_id.rpartition(':')[2] if isinstance(self.cfg.env_id, str) else ''
         return {**vars(self), '_registered': gym.registry.get(name)}
 
@@ -134,7 +134,7 @@ class GymEnvFactory(EnvFactory):
 
 
 def make_by_id(env_id: str, kwargs: Mapping[str, Any]) -> gym.Env[Any, Any]:
-    """Makes the env behind ``id``, ``module:id`` or ``module:Class``."""
+    """Creates the env of ``id``, ``module:id`` or ``module:Class``."""
     module, _, name = env_id.rpartition(':')
     found = _import(module) if module else None
     if name not in gym.registry:

@@ -30,7 +30,7 @@ class IEnvManager(Configurable, ABC):
     env_num: int
     """Number of envs, N."""
     obs: Array
-    """Current observation of each env, [N, ...]; not written again once ``step`` or ``reset`` has replaced it twice."""
+    """Current observation of each env, [N, ...]; not overwritten until ``step`` or ``reset`` has replaced it twice."""
 
     unsaved: Mapping[int, str] = MappingProxyType({})
     """Envs whose state could not be saved at the last ``restart_lost()`` or restored since then, and why."""
@@ -47,7 +47,7 @@ class IEnvManager(Configurable, ABC):
     def from_factory(
         cls, factory: EnvFactory, env_num: int, cfg: EasyDict | None = None, render_mode: str | None = None
     ) -> IEnvManager:
-        """Makes a manager of ``env_num`` envs of a factory."""
+        """Creates a manager of ``env_num`` envs of a factory."""
 
     @abstractmethod
     def launch(self) -> None:
@@ -60,7 +60,7 @@ class IEnvManager(Configurable, ABC):
 
     @property
     def alive(self) -> IntArray:
-        """Ids of the envs that were not given up, [n]; all, unless the manager may go on without an env that fails."""
+        """Ids of the envs that were not dropped, [n]; all, unless the manager may continue without a failing env."""
         return np.arange(self.env_num)
 
     @abstractmethod
@@ -68,14 +68,14 @@ class IEnvManager(Configurable, ABC):
         """Begins a new episode in the given envs, or in all.
 
         Args:
-            env_id: Which envs, [n]; all where not given.
+            env_id: The envs, [n]; all if not given.
             seed: Seed of each, or ``None`` to continue with the env's own generator. An env that resets itself uses only the
                 seeds given when all envs are reset.
         """
 
     @abstractmethod
     def step(self, action: Array, env_id: IntArray) -> TimeStep:
-        """Steps the given envs, which must be ready, and returns the steps that are done."""
+        """Steps the given envs, which must be ready, and returns the finished steps."""
 
     def render(self, env_id: int) -> Array:
         """Returns a picture of one env, uint8 [H, W, C].
@@ -104,7 +104,7 @@ class IEnvManager(Configurable, ABC):
         begins the same episode.
 
         Returns:
-            Those envs, [n].
+            The envs that began a new episode, [n].
         """
         return np.zeros(0, np.int64)
 

@@ -1,4 +1,4 @@
-"""Games of several players from config: a PettingZoo id, ``module:name``, a class or a factory."""
+"""Multi-player games from config: a PettingZoo id, ``module:name``, a class or a factory."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     import gymnasium
 
 MAKERS = {'aec': ('env',), 'parallel': ('parallel_env',), 'auto': ('parallel_env', 'env')}
-"""Functions of a PettingZoo module that make its game, the preferred one first."""
+"""Functions of a PettingZoo module that create its game, the preferred one first."""
 
 
 @ENV_REGISTRY.register('pettingzoo')
 class PettingZooEnvFactory(EnvFactory):
-    """Makes games of several players."""
+    """Creates multi-player games."""
 
     config = dict(
         env_id=Field(

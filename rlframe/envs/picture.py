@@ -1,4 +1,4 @@
-"""Pictures of envs, and what is said where there are none."""
+"""Renders pictures of envs, and explains why an env has none."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from rlframe.errors import EnvError
 
 
 def picture_of(draw: Callable[[], Any], name: str) -> Array:
-    """Returns what an env draws, uint8 [H, W, 3].
+    """Returns the rendered picture of an env, uint8 [H, W, 3].
 
     Args:
         draw: Its ``render``.
-        name: What the env is called in an error.
+        name: Name of the env in an error.
 
     Raises:
-        EnvError: If it draws nothing, or something else.
+        EnvError: If it renders nothing, or something other than a picture.
     """
     try:
         picture = np.asarray(draw())

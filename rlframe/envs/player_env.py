@@ -1,4 +1,4 @@
-"""Games of several players, in either of PettingZoo's interfaces, behind Gymnasium's."""
+"""Wraps multi-player games, in either of PettingZoo's interfaces, as Gymnasium envs."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ else:
 class PlayerEnv(Env):
     """A game of P players as one env, whose observation is the record of a ``PlayerLayout``.
 
-    An action holds one entry per player, [P, ...]; those of players who are not active are not looked at. The reward of
-    a step is that of player 0, everybody's are in the record. Each episode begins with a seed that the env draws itself
-    where it is given none, so that seed and moves say where a game stands: this is its state for checkpoints.
+    An action holds one entry per player, [P, ...]; those of inactive players are ignored. The reward of
+    a step is that of player 0; the record holds everybody's. Each episode begins with a seed, drawn by the env if none
+    is given, so that seed and moves determine the state of a game: this is its state for checkpoints.
 
     Args:
         game: The game; ``possible_agents`` are its players, in this order.
-        name: What it is called.
+        name: Name of the game.
 
     Raises:
         IncompatibleError: If the players have different spaces.
     """
 
     player: EnvSpec
-    """What each player sees and does."""
+    """The spaces of each player."""
 
     def __init__(self, game: Any, name: str) -> None:
         self.game, self.metadata = game, dict(game.metadata)
@@ -89,17 +89,17 @@ class PlayerEnv(Env):
 
     @abstractmethod
     def _begin(self, seed: int) -> None:
-        """Begins a game and writes down what its players see."""
+        """Begins a game and records the players' observations."""
 
     @abstractmethod
     def _play(self, action: Array) -> None:
-        """Makes the moves of all active players and writes down what came of them."""
+        """Makes the moves of all active players and records the results."""
 
     def _own(self, action: Array, player: int) -> Any:
         return int(action[player]) if self._is_discrete else action[player]
 
     def _note(self, agent: Any, obs: Any, reward: float, terminated: bool, truncated: bool) -> None:
-        """Writes down what a player sees and got; it is active unless its game is over."""
+        """Records a player's observation and reward; the player is active unless its game is over."""
         player, record = self._index[agent], self._record
         self._layout.put_obs(record, player, obs)
         record['reward'][0, player] += reward
@@ -108,7 +108,7 @@ class PlayerEnv(Env):
         record['active'][0, player] = not (terminated or truncated)
 
     def get_state(self) -> dict[str, Any]:
-        """Returns where the game stands."""
+        """Returns the state of the game."""
         return {
             'rng': self.np_random.bit_generator.state,
             'seed': self._game_seed,
@@ -117,10 +117,10 @@ class PlayerEnv(Env):
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Plays the game again up to where it stood.
+        """Restores the state of a game by replaying its moves.
 
         Raises:
-            EnvContractError: If that leads elsewhere.
+            EnvContractError: If the replay leads to another state.
         """
         self._replay(state['seed'], list(state['moves']))
         if not np.array_equal(self._layout.to_bytes(self._record), state['record']):
@@ -142,7 +142,7 @@ class PlayerEnv(Env):
 class TurnEnv(PlayerEnv):
     """A game in which one player moves at a time (PettingZoo's AEC interface).
 
-    A player is paid when it is its turn, all that came since the last one; at the end everybody gets the rest.
+    A player gets its reward when it is its turn: the sum since its last turn; at the end everybody gets the rest.
     """
 
     def _begin(self, seed: int) -> None:
@@ -155,7 +155,7 @@ class TurnEnv(PlayerEnv):
         self._next_turn()
 
     def _next_turn(self) -> None:
-        """Writes down who is next and what that player sees; players whose game is over leave it."""
+        """Records the next player and its observation; players whose game is over leave."""
         while self.game.agents:
             agent = self.game.agent_selection
             obs, reward, terminated, truncated, _ = self.game.last()
@@ -183,7 +183,7 @@ class SimultaneousEnv(PlayerEnv):
 
 
 def player_env(game: Any, name: str) -> PlayerEnv:
-    """Returns a game as an env; one with ``agent_selection`` or ``last`` is one of turns.
+    """Returns a game as an env; a game with ``agent_selection`` or ``last`` is turn-based.
 
     Raises:
         IncompatibleError: If it is neither, or its players have different spaces.

@@ -1,4 +1,4 @@
-"""Any ``gymnasium.vector.VectorEnv`` as an env manager, whatever its way of beginning the next episode."""
+"""Runs any ``gymnasium.vector.VectorEnv`` as an env manager, whatever its autoreset mode."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ else:
 class GymVectorEnvManager(IEnvManager):
     """Steps the N envs of a Gymnasium vector env.
 
-    Its three autoreset modes give the same transitions. NEXT_STEP envs spend one step of the others on beginning an
-    episode: they are not ``ready`` meanwhile, and what the vector env reports for them in that step is no transition.
-    SAME_STEP envs report the true last observation beside the first one of the next episode. DISABLED envs are reset when
-    asked to. Seeds are used when all envs are reset together; afterwards the vector env goes on with its own generators.
+    Its three autoreset modes give the same transitions. NEXT_STEP envs use a step of the others to begin an episode:
+    they are not ``ready`` meanwhile, and their output in that step is no transition. SAME_STEP envs give the true last
+    observation together with the first one of the next episode. DISABLED envs are reset on request. Seeds are used when
+    all envs are reset together; afterwards the vector env continues with its own generators.
 
     Args:
-        env: The vector env, or what makes it.
+        env: The vector env, or a function that creates it.
         cfg: Options of the manager.
     """
 
@@ -174,7 +174,7 @@ class GymVectorEnvManager(IEnvManager):
         return int(self._episodes[env]), int(self._steps[env])
 
     def _has_one_generator(self) -> bool:
-        """Whether the vector env draws all its randomness from one generator: native ones do and take one seed."""
+        """Whether the vector env draws all randomness from one generator, as native ones that take one seed do."""
         return not isinstance(self._env.unwrapped, gym.vector.SyncVectorEnv | gym.vector.AsyncVectorEnv)
 
     def step(self, action: Array, env_id: IntArray) -> TimeStep:
@@ -239,7 +239,7 @@ class GymVectorEnvManager(IEnvManager):
         return self._all
 
     def _is_at_start(self) -> bool:
-        """Whether resetting all envs with the seeds of their last reset puts them where they are."""
+        """Whether resetting all envs with the seeds of their last reset restores their state."""
         return not self._steps.any() and None not in self._begun
 
     def _begin_anew(self) -> None:
@@ -335,7 +335,7 @@ def _make_checked(factory: EnvFactory, render_mode: str | None, index: int, rema
 
 
 def any_action(spec: EnvSpec) -> Any:
-    """Returns an action for envs whose action in this step is ignored."""
+    """Returns an action for envs that ignore their action in this step."""
     space = spec.action_space
     if isinstance(space, gym.spaces.Box):
         return np.clip(np.zeros(space.shape), space.low, space.high)

@@ -1,4 +1,4 @@
-"""What training leaves for use: a policy as one folder that acts without the training config and without the env.
+"""Exports a trained policy as one folder that acts without the training config and without the env.
 
 ``export_policy`` writes it, and other formats beside it; ``rlframe.load`` acts with it.
 """

@@ -42,11 +42,11 @@ FORMAT_VERSION = 1
 DESCRIPTION, WEIGHTS, CARD = 'policy.json', 'weights.safetensors', 'README.md'
 PARTS = frozenset((DESCRIPTION, WEIGHTS, CARD))
 NAME, FOLDER = 'artifact', 'export'
-"""What an artifact is called where it is exported to, and the folder of a run that exports are in."""
+"""Default name of an artifact, and the folder of exports in a run folder."""
 
 
 class Artifact(NamedTuple):
-    """What an artifact says."""
+    """Content of an artifact's manifest."""
 
     path: Path
     description: dict[str, Any]
@@ -55,7 +55,7 @@ class Artifact(NamedTuple):
 
 
 def write_artifact(path: Path, description: Mapping[str, Any], card: str) -> Path:
-    """Writes an artifact beside its place and renames it there; an artifact of that name is replaced.
+    """Writes an artifact to a temporary folder and renames it; an existing artifact of that name is replaced.
 
     Args:
         path: The folder to be.

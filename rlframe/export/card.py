@@ -1,4 +1,4 @@
-"""The model card: what a policy is, what it reached, and how it is used, for whoever gets the folder."""
+"""The model card of an exported policy: description, scores and instructions for use."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _usage(source: Source, imports_code: bool) -> list[str]:
 
 
 def _options(source: Source) -> list[Row]:
-    """Returns the options that the run set to something else than the default, but for paths of its own machine."""
+    """Returns the non-default options of the run, without paths of its machine."""
     keys = sorted(source.cfg._user_keys - {'exp_name', 'seed', 'policy.init_from'})
     said = redacted(source.manifest['config']['main_config'])
     return [(f'`{key}`', f'`{value!r}`') for key in keys if (value := _at(said, key)) is not ABSENT]

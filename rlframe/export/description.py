@@ -1,4 +1,4 @@
-"""What ``policy.json`` says of a policy, and the policy that is made of it."""
+"""Writes the description of a policy to ``policy.json``, and builds the policy from it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ else:
 def describe(
     policy: Policy, cfg: Mapping[str, Any], spec: EnvSpec, frame_stack: int, measured: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Returns what ``policy.json`` is to say, the policy's state in it as arrays and tensors.
+    """Returns the content of ``policy.json``, with the policy's state as arrays and tensors.
 
     Args:
         policy: The policy, with its weights.
@@ -70,7 +70,7 @@ CHOICES = {
     'MultiBinary': 'logit > 0',
     'Box': 'mode of the distribution, or the action itself, in units of [-1, 1]',
 }
-"""What the best action is of what a network says, by the kind of the action space."""
+"""Rule for the best action from a network's output, by the kind of the action space."""
 
 
 def reaching(description: Mapping[str, Any]) -> list[config.Reaching]:
@@ -96,7 +96,7 @@ def reaching(description: Mapping[str, Any]) -> list[config.Reaching]:
 
 
 def postprocessing(space: Any, is_masked: bool = False) -> list[dict[str, Any]]:
-    """Returns what is done, in this order, to what the network says, so that it becomes an action that the env takes.
+    """Returns the steps, in order, that turn the network's output into an action for the env.
 
     A network counts classes from 0 and means real numbers in units of [-1, 1].
 
@@ -119,7 +119,7 @@ def postprocessing(space: Any, is_masked: bool = False) -> list[dict[str, Any]]:
 
 
 class Restored(NamedTuple):
-    """What an artifact is made into."""
+    """Parts that an artifact is loaded into."""
 
     policy: Policy
     spec: EnvSpec
@@ -170,7 +170,7 @@ def _read(said: Mapping[str, Any]) -> tuple[EnvSpec, dict[str, Any], dict[str, A
 
 
 def _created(options: dict[str, Any], spec: EnvSpec, state: Mapping[str, Any]) -> Policy:
-    """Makes a policy; as its first weights are of no use, nothing else is to notice that they were drawn."""
+    """Creates a policy; drawing its initial weights, which are unused, leaves global generators unchanged."""
     from rlframe.pipeline.network_check import check_network
     from rlframe.policy import create_policy
 

@@ -1,4 +1,4 @@
-"""The formats that a policy is exported in: what each writes, and how it is used."""
+"""The formats of exported policies: the files of each, and their use."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class Format(NamedTuple):
     name: str
     """Of the file or folder that is written."""
     check: Callable[[Source, Path], None]
-    """Refuses what cannot be exported so, before anything is written."""
+    """Rejects policies that cannot be exported in this format, before anything is written."""
     write: Callable[[Source, Path], None]
     """Writes it."""
     usage: str
-    """How it is used, with ``{path}`` in it."""
+    """Instructions for use, with the placeholder ``{path}``."""
 
 
 def _replace(path: Path, data: bytes) -> None:
@@ -111,7 +111,7 @@ def _write_onnx(source: Source, path: Path) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keeps to itself what torch's exporters say of torch's own parts."""
+    """Silences warnings of torch's exporters about torch itself."""
     logger = logging.getLogger('torch.onnx')
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -141,11 +141,11 @@ FORMATS = {
         NAME, lambda source, path: check_place(path), _write_artifact, 'rlframe.load({path!r}).act(obs)'
     ),
 }
-"""What a policy can be exported as."""
+"""The formats of exported policies."""
 
 
 def check_format(name: str) -> None:
-    """Refuses a format that there is none of.
+    """Rejects an unknown format.
 
     Raises:
         ConfigError: With the formats that there are.

@@ -20,10 +20,10 @@ OBSERVATIONS = ('Box', 'Discrete')
 
 
 class BestAction(Protocol):
-    """What a policy has that can be exported as a function."""
+    """Parts of a policy that can be exported as a function."""
 
     def best_action(self, obs: torch.Tensor) -> torch.Tensor:
-        """Returns what the network means to do, [B, ...]: classes counted from 0, or numbers in units of [-1, 1]."""
+        """Returns the network's greedy action, [B, ...]: classes counted from 0, or numbers in units of [-1, 1]."""
 
 
 class ActionFunction(nn.Module):
@@ -45,7 +45,7 @@ class ActionFunction(nn.Module):
         check_function(policy, spec)
         self._policy: Any = policy
         self.model = policy._model.eval()
-        """The network, whose weights the function's are."""
+        """The network that holds the function's weights."""
         for module in self.model.modules():
             if isinstance(module, MLP):
                 module.trace_layers()
@@ -65,7 +65,7 @@ class ActionFunction(nn.Module):
 
 
 class EnvAction(nn.Module):
-    """Maps what a network means by actions, [B, ...], to those of an env; what ``postprocessing`` describes.
+    """Maps a network's actions, [B, ...], to those of an env, as ``postprocessing`` describes.
 
     Args:
         space: The action space.
@@ -119,7 +119,7 @@ def check_function(policy: Policy, spec: EnvSpec) -> None:
 
 
 def check_agreement(function: ActionFunction, policy: Policy, spec: EnvSpec, count: int = 32) -> None:
-    """Makes sure that a function gives the actions that its policy gives, on random observations.
+    """Checks on random observations that a function gives the same actions as its policy.
 
     A policy of one's own may act by other rules than those of the ``best_action`` that it inherited.
 

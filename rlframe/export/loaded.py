@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import gymnasium
 
 MASK_FIELDS = {'observation', ACTION_MASK}
-"""Parts of an observation whose mask stands beside what the env gives."""
+"""Parts of an observation with a mask separate from the env's own observation."""
 
 
 def load_policy(
@@ -48,13 +48,13 @@ class LoadedPolicy:
         policy, spec, frames = restored
         self._mode, self._policy = policy.eval_mode, policy
         self.observation_space: gymnasium.Space[Any] = spec.observation_space
-        """What the policy sees: with its action mask, and with the frames of a stack as its first axis."""
+        """Observation space of the policy: with its action mask, and with the frames of a stack as its first axis."""
         self.action_space: gymnasium.Space[Any] = spec.action_space
-        """What ``act`` returns one of."""
+        """Action space of ``act``."""
         self.description: Mapping[str, Any] = artifact.description
-        """What ``policy.json`` says."""
+        """Content of ``policy.json``."""
         self.path = artifact.path
-        """Where it was loaded from."""
+        """Path that it was loaded from."""
         self._kind: Kind = obs_dtype(spec.observation_space)
         self._parts = fields_of(spec.observation_space)
         self._is_beside = set(self._parts) == MASK_FIELDS
@@ -106,7 +106,7 @@ class LoadedPolicy:
         return FrameStacks(obs_dtype(self._parts['observation']) if self._is_beside else self._kind)
 
     def _given_kind(self) -> Kind:
-        """Returns what a user's observation is as an array, with its mask."""
+        """Converts a user's observation to an array, with its mask."""
         if self._stacks is None:
             return self._kind
         if not self._is_beside:
@@ -129,7 +129,7 @@ class LoadedPolicy:
         return rows, is_one
 
     def _with_mask(self, obs: Any, action_mask: Any) -> Any:
-        """Returns observations with the mask that came beside them in them."""
+        """Returns observations with their separate mask inserted."""
         if action_mask is None:
             if self._is_beside and not isinstance(obs, list) and ACTION_MASK not in _names(obs):
                 raise ObservationError(
@@ -171,7 +171,7 @@ class LoadedPolicy:
 
 
 def _names(obs: Any) -> tuple[str, ...]:
-    """Returns the names of an observation's parts, where they have names."""
+    """Returns the names of an observation's parts, if they have names."""
     if isinstance(obs, Mapping):
         return tuple(obs)
     return getattr(getattr(obs, 'dtype', None), 'names', None) or ()

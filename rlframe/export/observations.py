@@ -18,7 +18,7 @@ Kind = tuple[np.dtype[Any], tuple[int, ...]]
 
 
 def to_rows(obs: Any, kind: Kind) -> tuple[Array, bool]:
-    """Packs what an env, or a vector env, gave.
+    """Packs the observation of an env, or a vector env.
 
     Args:
         obs: An observation, or n of them: with a leading axis (of each part, where it has parts), or as a list.
@@ -54,7 +54,7 @@ def _from_list(obs: list[Any], dtype: np.dtype[Any]) -> Array:
 
 
 def _count(obs: Any, kind: Kind) -> int | None:
-    """Returns how many observations there are, told by the first part; None where it is one without a leading axis."""
+    """Returns the number of observations, from the first part; None for a single one without a leading axis."""
     dtype, shape = kind
     path = 'obs'
     while dtype.names is not None:
@@ -163,7 +163,7 @@ class FrameStacks:
     def __init__(self, kind: Kind) -> None:
         dtype, shape = kind
         self.frame: Kind = (_frame_dtype(dtype), shape if dtype.names else shape[1:])
-        """What one frame is as an array."""
+        """Array type and shape of one frame."""
         self._dtype, self._shape = kind
         self.reset()
 

@@ -1,4 +1,4 @@
-"""What is exported: the policy of a checkpoint, and what is known of it."""
+"""The source of an export: the policy of a checkpoint, and the facts about it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Source:
     """The policy of a checkpoint."""
 
     checkpoint: Path
-    """Where it was loaded from."""
+    """Path of the checkpoint."""
     cfg: ResolvedConfig
     """The config that it was trained by."""
     spec: EnvSpec
@@ -47,7 +47,7 @@ class Source:
 
     @property
     def measured(self) -> dict[str, Any]:
-        """What the checkpoint says of its return and its training."""
+        """The checkpoint's facts about its return and its training."""
         progress = self.manifest.get('progress', {})
         return {
             'name': self.checkpoint.name,

@@ -64,7 +64,7 @@ class ActorCritic(nn.Module):
             self.log_std = nn.Parameter(torch.full((distribution.log_std_size,), log_std_init))
 
     def logit(self, obs: Obs) -> torch.Tensor:
-        """Maps observations [B, ...] to what the actor says of actions, float32 [B, S]."""
+        """Maps observations [B, ...] to the parameters of the action distribution, float32 [B, S]."""
         return self._complete(self.actor(obs if self.encoder is None else self.encoder(obs)))
 
     def value(self, obs: Obs) -> torch.Tensor:
@@ -77,7 +77,7 @@ class ActorCritic(nn.Module):
         return self._complete(self.actor(features)), self.critic(features).squeeze(1)
 
     def _complete(self, output: torch.Tensor) -> torch.Tensor:
-        """Makes the logits of the actor's output: the one place where they come from."""
+        """Computes logits from the actor's output, in one place."""
         return output if self.log_std is None else torch.cat([output, self.log_std.expand_as(output)], 1)
 
 
@@ -116,7 +116,7 @@ def weight_layers(module: nn.Module) -> list[nn.Linear | nn.Conv2d]:
 
 
 def initialise(layers: Iterable[nn.Linear | nn.Conv2d], last_gain: float | None = None) -> None:
-    """Makes weights orthogonal and biases 0.
+    """Initialises weights orthogonally and biases with 0.
 
     Args:
         layers: The layers.

@@ -1,4 +1,4 @@
-"""Distributions over actions: how many outputs a network needs for an action space, and what they say of actions.
+"""Distributions over actions: the number of network outputs for an action space, and their interpretation.
 
 Actions are those of the network: classes counted from 0, and real numbers in units of [-1, 1] that are not clipped.
 """
@@ -27,7 +27,7 @@ HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
 
 
 class ActionDistribution(ABC):
-    """What the ``S`` outputs of a network say of actions.
+    """Interprets the ``S`` outputs of a network as a distribution over actions.
 
     What happens while data are collected is numpy's, with the generator that is given; what has a gradient is torch's. An action that is to be
     impossible has a very negative, finite logit.
@@ -48,7 +48,7 @@ class ActionDistribution(ABC):
 
     @abstractmethod
     def mode_tensor(self, logit: torch.Tensor) -> torch.Tensor:
-        """Does what ``mode`` does, as a part of a torch graph: [B, S] to [B, ...]."""
+        """Computes ``mode`` as a part of a torch graph: [B, S] to [B, ...]."""
 
     def log_prob(self, logit: FloatArray, action: Array) -> FloatArray:
         """Returns the log-probability (or log-density) of each row's action, float32 [n]."""

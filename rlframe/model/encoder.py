@@ -23,7 +23,7 @@ ACTIVATIONS = {
     'gelu': nn.functional.gelu,
     'silu': nn.functional.silu,
 }
-"""In place where autograd needs the result only: what they are given belongs to nobody else."""
+"""In-place activations, used if autograd needs only the result: nothing else refers to their input."""
 NATURE_LAYERS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
 """Convolutions for images of at least ``NATURE_SIZE``. Source: Mnih et al. (2015), Methods."""
 NATURE_SIZE = 36
@@ -35,7 +35,7 @@ SMALL_LAYERS = ((16, 3, 1),)
 
 
 class Reader(Protocol):
-    """Makes vectors of observations."""
+    """Encodes observations as vectors."""
 
     size: int
     """Length of a vector."""
@@ -153,7 +153,7 @@ def make_reader(
     conv_layers: Sequence[Sequence[int]] | None = None,
     image_layout: str = 'auto',
 ) -> Reader:
-    """Returns what makes vectors of the observations of a space; action masks in it are left out.
+    """Returns the encoder for the observations of a space; action masks in it are left out.
 
     Args:
         space: An observation space.

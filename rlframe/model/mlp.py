@@ -1,4 +1,4 @@
-"""Multi-layer perceptrons that know how to read an observation space."""
+"""Multi-layer perceptrons that take observations of any supported space."""
 
 from __future__ import annotations
 

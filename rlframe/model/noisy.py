@@ -12,7 +12,7 @@ SIGMA = 0.5
 
 
 class NoisyLinear(nn.Module):
-    """A linear layer whose weights are drawn anew at every pass while it trains, and are their means otherwise.
+    """A linear layer whose weights are sampled at every training pass, and are their means otherwise.
 
     The noise comes from torch's global generator, which is part of every checkpoint.
 

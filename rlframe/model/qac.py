@@ -57,7 +57,7 @@ def squashed_gaussian(
 
 
 class QCritics(nn.Module):
-    """Several Q-functions, which share nothing but what reads the observation.
+    """Several Q-functions that share nothing except the observation encoder.
 
     Args:
         spec: Spaces of the env. With discrete actions a critic values every action, with continuous ones the action it is

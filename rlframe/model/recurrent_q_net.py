@@ -18,7 +18,7 @@ from rlframe.registry import MODEL_REGISTRY
 
 @MODEL_REGISTRY.register('recurrent_q_net')
 class RecurrentQNet(nn.Module):
-    """Values each action of a step by what an LSTM remembers of the steps before it.
+    """Computes the values of each step's actions from an LSTM's memory of the previous steps.
 
     Args:
         spec: Spaces of the env.
@@ -54,7 +54,7 @@ class RecurrentQNet(nn.Module):
             EnvSpec(output, spec.action_space, name=spec.name), [], activation, dueling, 1, noisy
         )
         self.state_shape = (2, lstm_hidden_size)
-        """Shape of what is remembered of an episode, hidden and cell state; zeros before its first step."""
+        """Shape of the recurrent state of an episode, hidden and cell state; zeros before its first step."""
 
     def forward(self, obs: Any, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Values the actions of consecutive steps.
@@ -75,7 +75,7 @@ class RecurrentQNet(nn.Module):
         return self.head(output.flatten(0, 1)), torch.cat(after).transpose(0, 1)
 
     def burn_in(self, obs: Any, state: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """Goes through steps for what is remembered of them alone.
+        """Runs the LSTM over steps only to compute its state.
 
         Args:
             obs: As for ``forward``.

@@ -42,25 +42,25 @@ def set_threads(cfg: ResolvedConfig) -> None:
 
 
 def make_factory(cfg: ResolvedConfig) -> EnvFactory:
-    """Returns what makes the config's envs."""
+    """Returns the factory of the config's envs."""
     return ENV_REGISTRY.build(cfg.env, cfg.env)
 
 
 def make_env(
     cfg: ResolvedConfig, factory: EnvFactory, env_num: int, render_mode: str | None = None
 ) -> IEnvManager:
-    """Makes ``env_num`` envs under the config's manager."""
+    """Creates ``env_num`` envs under the config's manager."""
     kind: Any = ENV_MANAGER_REGISTRY.get_cls(cfg.env.manager)
     return kind.from_factory(factory, env_num, cfg.env.manager, render_mode)
 
 
 def collector_backend(cfg: ResolvedConfig, factory: EnvFactory) -> Backend:
-    """Returns the backend of the collector, which holds what it collects from; whoever asks has to close it."""
+    """Returns the backend of the collector, which owns the collector's envs or data; the caller has to close it."""
     return _opened(cfg.policy.collect.collector, factory, lambda backend: backend.open_collector(cfg))
 
 
 def evaluator_backend(cfg: ResolvedConfig, factory: EnvFactory) -> Backend:
-    """Returns the backend of the evaluator, which holds what it evaluates on; whoever asks has to close it."""
+    """Returns the backend of the evaluator, which owns the evaluator's envs or data; the caller has to close it."""
     return _opened(cfg.policy.eval.evaluator, factory, lambda backend: backend.open_evaluator(cfg))
 
 
@@ -85,7 +85,7 @@ def get_backend_cls(section: Mapping[str, Any]) -> type[Backend]:
 def make_eval_env(
     cfg: ResolvedConfig, factory: EnvFactory, env_num: int, render_mode: str | None = None
 ) -> IEnvManager:
-    """Makes ``env_num`` envs to evaluate in.
+    """Creates ``env_num`` envs for evaluation.
 
     Envs that the config's manager would drop are restarted, so that each does its share. A batch of more envs than there
     are here is all of them.
@@ -109,7 +109,7 @@ def make_policy(
     fields: tuple[str, ...] | None = None,
     rank: int = 0,
 ) -> Policy:
-    """Makes the policy, with the weights of ``policy.init_from`` where that is set."""
+    """Creates the policy, with the weights of ``policy.init_from`` if that is set."""
     from rlframe.policy import create_policy
 
     saved = load_checkpoint(cfg.policy.init_from, buffer=False) if cfg.policy.init_from else None
@@ -211,7 +211,7 @@ def _made_by(manifest: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def env_name(section: Mapping[str, Any]) -> str:
-    """Returns how the ``env`` section of a config names its env."""
+    """Returns the name of the env in the ``env`` section of a config."""
     env_id = section.get('env_id', 'an unknown env')
     return env_id if isinstance(env_id, str) else getattr(env_id, '__qualname__', repr(env_id))
 
@@ -237,7 +237,7 @@ def row_nbytes(spec: EnvSpec) -> int:
 
 
 def buffer_nbytes(cfg: ResolvedConfig, spec: EnvSpec) -> int:
-    """Estimates the bytes that the replay buffer will take; 0 if there is none, or its size is not an option."""
+    """Estimates the size of the replay buffer in bytes; 0 if there is none, or its size is not an option."""
     section = cfg.policy.other.replay_buffer
     return _buffer_row_nbytes(cfg, spec) * int((section or {}).get('replay_buffer_size', 0))
 
@@ -263,7 +263,7 @@ def check_memory(cfg: ResolvedConfig, spec: EnvSpec) -> None:
 
 
 def free_memory() -> int | None:
-    """Returns the bytes of memory that are free, or None where the system does not tell."""
+    """Returns the free memory in bytes, or None if the system does not report it."""
     try:
         lines = Path('/proc/meminfo').read_text(encoding='ascii').splitlines()
     except OSError:
@@ -272,7 +272,7 @@ def free_memory() -> int | None:
 
 
 def make_buffer(cfg: ResolvedConfig, **common: Any) -> IBuffer | None:
-    """Makes the replay buffer; None for an on-policy policy."""
+    """Creates the replay buffer; None for an on-policy policy."""
     section = cfg.policy.other.replay_buffer
     if section is None:
         return None
@@ -282,14 +282,14 @@ def make_buffer(cfg: ResolvedConfig, **common: Any) -> IBuffer | None:
 
 
 def make_learner(cfg: ResolvedConfig, policy: Policy, **common: Any) -> BaseLearner:
-    """Makes the learner."""
+    """Creates the learner."""
     from rlframe.worker import create_learner
 
     return create_learner(cfg.policy.learn.learner, policy=policy.learn_mode, **common)
 
 
 def make_collector(cfg: ResolvedConfig, backend: Backend, policy: Policy, **common: Any) -> ISerialCollector:
-    """Makes the collector, in a backend that ``collector_backend`` returned."""
+    """Creates the collector, in a backend that ``collector_backend`` returned."""
     return backend.make_collector(cfg, policy, **common)
 
 
@@ -303,7 +303,7 @@ def collector_state(cfg: ResolvedConfig, state: Mapping[str, Any]) -> Mapping[st
 
 
 def collecting_policy(cfg: ResolvedConfig, policy: Policy) -> Any:
-    """Returns who acts in the collector's envs: the policy, together with its past selves where the config says so."""
+    """Returns the policy that acts in the collector's envs, together with its past selves if the config says so."""
     options = cfg.policy.collect.collector.get('past_selves')
     if options is None or options.snapshot_freq is None:
         return policy.collect_mode
@@ -321,7 +321,7 @@ def collecting_policy(cfg: ResolvedConfig, policy: Policy) -> Any:
 def make_evaluator(
     cfg: ResolvedConfig, backend: Backend, policy: Policy, spec: EnvSpec, **common: Any
 ) -> ISerialEvaluator:
-    """Makes the evaluator, in a backend that ``evaluator_backend`` returned.
+    """Creates the evaluator, in a backend that ``evaluator_backend`` returned.
 
     One that scores returns takes the env's reward threshold if the config has no stop value.
     """
@@ -332,7 +332,7 @@ def make_evaluator(
 
 
 def with_opponents(cfg: ResolvedConfig, mode: EvalMode, spec: EnvSpec, seed: int) -> Any:
-    """Returns whom an evaluator measures, and whoever plays against it, as the evaluator's section says."""
+    """Returns the evaluated policy and its opponents, if any, as the evaluator's section says."""
     if cfg.policy.eval.evaluator.get('opponent') != 'random':
         return mode
     from rlframe.policy.acting.random_policy import random_opponent
@@ -341,7 +341,7 @@ def with_opponents(cfg: ResolvedConfig, mode: EvalMode, spec: EnvSpec, seed: int
 
 
 def make_commander(cfg: ResolvedConfig, pipeline: SerialPipeline) -> BaseSerialCommander:
-    """Makes the commander."""
+    """Creates the commander."""
     from rlframe.worker import create_commander
 
     workers = (pipeline.learner, pipeline.collector, pipeline.evaluator, pipeline.replay_buffer)

@@ -1,4 +1,4 @@
-"""Checkpoints of a pipeline: everything that the next round depends on, saved between two rounds and put back."""
+"""Checkpoints of a pipeline: saves and restores all state that the next round depends on, between two rounds."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ logger = logging.getLogger('rlframe.checkpoint')
 
 
 class Checkpoints:
-    """Saves and restores a pipeline, and keeps as many checkpoints as its config says.
+    """Saves and restores a pipeline, and retains as many checkpoints as its config says.
 
     A checkpoint that is asked for during a round is saved when the round is over, where another process can take over.
 
@@ -66,7 +66,7 @@ class Checkpoints:
 
     @property
     def folder(self) -> Path:
-        """Where checkpoints are kept."""
+        """The folder of the checkpoints."""
         return self._pipeline.folder / 'ckpt'
 
     def request(self, name: str) -> None:
@@ -74,7 +74,7 @@ class Checkpoints:
         self._requested.append(name)
 
     def finish_round(self) -> None:
-        """Saves what was asked for during the round, as ``latest``."""
+        """Saves the checkpoints requested during the round, as ``latest``."""
         for name in dict.fromkeys(self._requested):
             with self._buffer_held():
                 state, facts = self._settled(name)
@@ -118,13 +118,13 @@ class Checkpoints:
         return self._write(path, self._policy_state(), self._facts())
 
     def save_emergency(self) -> Path:
-        """Saves everything where it stands, in the middle of a round maybe; no resume takes it by itself."""
+        """Saves the current state, possibly in the middle of a round; it is never resumed from automatically."""
         name = f'emergency_iteration_{self._pipeline.progress.train_iter}'
         with self._buffer_held():
             return self._write(self.folder / name, self._state(), self._facts(), self._buffer_state())
 
     def leave_crash_report(self, error: BaseException) -> None:
-        """Saves what explains an error, and the state as it is; what fails on the way is noted at the error."""
+        """Saves a report about an error and the current state; failures meanwhile are added to the error as notes."""
         pipeline = self._pipeline
         facts = {
             'counters': pipeline.progress.state_dict(),
@@ -156,7 +156,7 @@ class Checkpoints:
         return checkpoint.save_checkpoint(path, state, facts, buffer=buffer, secrets=secrets)
 
     def _settled(self, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Brings everything to where a resumed run can take over and returns the state and the facts about it."""
+        """Brings all parts to a state that a run can resume from, and returns the state and its facts."""
         pipeline = self._pipeline
         pipeline.learner.ckpt_name = name
         pipeline.collector.settle()
@@ -227,7 +227,7 @@ class Checkpoints:
         path: Path,
         clone_key: int | None = None,
     ) -> None:
-        """Puts the pipeline where it was when ``save`` wrote this.
+        """Restores the pipeline from a checkpoint of ``save``.
 
         Args:
             state: State of the checkpoint.
@@ -312,7 +312,7 @@ def _number(score: float) -> float | None:
 
 
 def check_same(manifest: Mapping[str, Any], cfg: ResolvedConfig, spec: EnvSpec, path: Path) -> None:
-    """Makes sure that a checkpoint can be resumed by this policy in this env.
+    """Checks that this policy and env can resume from a checkpoint.
 
     Raises:
         CheckpointMismatchError: If it was made by another policy or for another env, or holds a policy only.

@@ -1,4 +1,4 @@
-"""Decides when a run is over, also under the changed config of a resumed run, and what to set to train further."""
+"""Decides when a run ends, also under the changed config of a resumed run, and how to train it further."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BUDGETS = {
     'max_env_step': ('envstep', 'env steps', '--env-step'),
     'max_train_iter': ('train_iter', 'updates', '--train-iter'),
 }
-"""For each budget key: its counter, what it counts, and its command line flag."""
+"""For each budget key: its counter, the counter's unit, and its command line flag."""
 
 
 def spent_budgets(cfg: Mapping[str, Any], progress: Progress) -> list[str]:
@@ -63,7 +63,7 @@ def _goal(main: Mapping[str, Any]) -> tuple[Any, Any]:
 
 
 def nothing_left(pipeline: SerialPipeline) -> str:
-    """Returns why a run is over, and what to set to train further."""
+    """Returns the reason why a run has ended, and the option to set to train further."""
     progress = pipeline.progress
     if pipeline.stopped:
         reached = ' or '.join(
@@ -80,7 +80,7 @@ def nothing_left(pipeline: SerialPipeline) -> str:
 
 
 def unused(pipeline: SerialPipeline, may_go_on: bool) -> Iterator[str]:
-    """Yields warnings about what a finished run never used: too little data for an update, unread options.
+    """Yields warnings about a finished run: too little data for an update, unread options.
 
     Args:
         pipeline: The run.

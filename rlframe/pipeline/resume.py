@@ -1,4 +1,4 @@
-"""Finds where a run that ended early goes on: its config, the newest whole checkpoint, and the folder to write to."""
+"""Locates the state to resume a run from: its config, the newest intact checkpoint, and the folder to write to."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ Pair = tuple[Mapping[str, Any], Mapping[str, Any]]
 
 @dataclasses.dataclass(frozen=True)
 class Resumption:
-    """What is needed to go on with a run."""
+    """The inputs for resuming a run."""
 
     cfg: ResolvedConfig
     """The config to go on with."""
     checkpoint: Path
-    """Where it goes on."""
+    """The checkpoint to resume from."""
     folder: Path | None
     """The run folder to go on writing to; None: a new one, as the checkpoint is not the newest of its run."""
     notes: tuple[str, ...]
-    """What the user should know: options that differ, checkpoints that were passed over."""
+    """Notes for the user: options that differ, checkpoints that were skipped."""
 
 
 def resume(

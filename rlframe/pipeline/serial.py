@@ -74,7 +74,7 @@ class SerialPipeline:
         resume: Path | None = None,
         clone_key: int | None = None,
     ) -> None:
-        """Builds every worker. What can go wrong with the config goes wrong before the run folder is made."""
+        """Builds every worker. Config errors occur before the run folder is created."""
         self.cfg = cfg
         self.secrets = Secrets(cfg)
         """Secrets of the config, which the run's files must not contain."""
@@ -90,14 +90,14 @@ class SerialPipeline:
         self._closers.append(self.collection.close)
         check_fits(saved, cfg, self.factory.spec, resume, self._model)
         self.policy = build.make_policy(cfg, self.factory.spec, self._model)
-        """What is trained."""
+        """The policy that is being trained."""
         self.evaluation = build.evaluator_backend(cfg, self.factory)
         """Backend of the evaluator."""
         self._closers.append(self.evaluation.close)
         build.check_memory(cfg, self.factory.spec)
         self._output.open(saved[1].get('logs') if saved is not None else None)
         self.folder, self.writer = self._output.folder, self._output.writer
-        """Where results go, and where metrics go."""
+        """The run folder, and the writer of metrics."""
         common = {'tb_logger': self.writer, 'exp_name': str(self.folder)}
         self.replay_buffer = build.make_buffer(cfg, **common)
         """Past transitions; None for an on-policy policy."""
@@ -115,7 +115,7 @@ class SerialPipeline:
         self.past_goal = False
         """Whether a solved run trains on until a budget is spent."""
         self.evaluations = 0
-        """Evaluations whose answer came in since this object was set up."""
+        """Number of evaluations completed since this object was set up."""
         self._begun = self._warm = False
         self._evaluated_at = -1  # train iterations at the last evaluation
         self._idle_rounds = 0
@@ -132,7 +132,7 @@ class SerialPipeline:
 
     @property
     def finished(self) -> bool:
-        """Whether there is nothing left to do."""
+        """Whether training is complete."""
         return self.stopped or bool(spent_budgets(self.cfg, self.progress))
 
     @property
@@ -179,7 +179,7 @@ class SerialPipeline:
         return self.result()
 
     def _batches(self, data: Batch) -> Iterable[Any]:
-        """Returns what to train on: the fresh data itself, or batches from the replay buffer once it holds one."""
+        """Returns the training data: the fresh data, or batches from the replay buffer once it can fill one."""
         if self.replay_buffer is None:
             return (data,)
         self.replay_buffer.push(data, self.progress.envstep)
@@ -217,7 +217,7 @@ class SerialPipeline:
         self._take_evaluations()
 
     def _submit(self) -> None:
-        """Asks for an evaluation; where the answer comes later, the policy is held as it is now."""
+        """Requests an evaluation; if its result comes later, the current policy is copied."""
         progress, later = self.progress, self.evaluator.answers_later
         self.evaluator.submit(
             None if later else self.checkpoints.save_best, progress.train_iter, progress.envstep
@@ -312,7 +312,7 @@ class SerialPipeline:
         return self.checkpoints.save(Path(path))
 
     def load_checkpoint(self, path: Path) -> None:
-        """Goes on where a checkpoint of ``save_checkpoint`` was written.
+        """Resumes from a checkpoint of ``save_checkpoint``.
 
         Raises:
             CheckpointError: If it is missing or damaged, or was made by another policy or for another env.
@@ -320,7 +320,7 @@ class SerialPipeline:
         self.checkpoints.load(Path(path))
 
     def round_state(self) -> dict[str, Any]:
-        """Returns what the loop itself remembers from round to round."""
+        """Returns the loop's own state between rounds."""
         return {
             'warm': self._warm,
             'evaluated_at': self._evaluated_at,
@@ -336,7 +336,7 @@ class SerialPipeline:
         self.past_goal = state.get('past_goal', False)
 
     def reset_config(self, cfg: ResolvedConfig) -> bool:
-        """Starts over with another config, in a run folder of its own."""
+        """Restarts with another config, in a separate run folder."""
         self.cleanup()
         self.setup(cfg)
         return True

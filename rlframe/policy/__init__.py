@@ -1,4 +1,4 @@
-"""Policies: what acts in an env and what is trained.
+"""Policies, which act in envs and learn from the data.
 
 A policy is built from its config section and the spec of an env, and is used through four faces that each have only the
 functions one worker needs. It meets envs, collectors and buffers only as arguments.

@@ -8,7 +8,7 @@ from rlframe.registry import POLICY_REGISTRY
 
 @POLICY_REGISTRY.register('a2c')
 class A2CPolicy(PPOPolicy):
-    """Advantage actor-critic, synchronous: PPO whose only update of a round sees all its data at once.
+    """Advantage actor-critic, synchronous: PPO with a single update per round on all its data at once.
 
     The probability ratio of PPO's objective is then 1, where its gradient is that of the log-probability times the advantage,
     and no ratio is far enough from 1 to be clipped: ``clip_ratio`` has no effect unless there are more epochs or batches.

@@ -1,4 +1,4 @@
-"""ActorPolicy: what policies share whose network's output is a distribution over actions."""
+"""ActorPolicy: the common base of policies whose network outputs a distribution over actions."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ class Policy(Configurable, ActingState):
     takes_sequences = False
     """Whether its update can handle training samples of several env steps (``collect.unroll_len``)."""
     is_recurrent = False
-    """Whether what it does in a step depends on the steps before it in the episode."""
+    """Whether its actions depend on earlier steps of the episode."""
 
     def __init__(
         self,
@@ -162,7 +162,7 @@ class Policy(Configurable, ActingState):
         raise NotImplementedError
 
     def _forward_collect(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
-        """Returns a ``Batch`` with ``action`` [n, ...] and whatever else the transition needs."""
+        """Returns a ``Batch`` with ``action`` [n, ...] and all further columns that the transition needs."""
         raise NotImplementedError
 
     def _forward_eval(self, obs: Array, env_id: IntArray) -> Batch:
@@ -196,17 +196,17 @@ class Policy(Configurable, ActingState):
             self._load_acting_state(state)
 
     def reset_targets(self) -> None:
-        """Makes copies of the network equal to it, after it was given other weights."""
+        """Synchronises copies of the network with it, after new weights were loaded."""
 
     def _reset(self, env_id: IntArray | None = None) -> None:
-        """Forgets what was remembered of these envs' episodes, or of all, wherever they were played."""
+        """Resets the recurrent state of these envs' episodes, or of all, in collection and evaluation."""
 
     def _reset_collect(self, env_id: IntArray | None = None) -> None:
-        """Forgets what collection remembered of these envs' episodes, or of all; extend it with ``super()``."""
+        """Resets the recurrent state that collection keeps for these envs, or for all; extend it with ``super()``."""
         self._reset(env_id)
 
     def _reset_eval(self, env_id: IntArray | None = None) -> None:
-        """Forgets what evaluation remembered of these envs' episodes, or of all; extend it with ``super()``."""
+        """Resets the recurrent state that evaluation keeps for these envs, or for all; extend it with ``super()``."""
         self._reset(env_id)
 
     def get_setting_learn(self, info: Mapping[str, Any]) -> dict[str, Any]:
@@ -223,7 +223,7 @@ class Policy(Configurable, ActingState):
 
     @classmethod
     def state_nbytes(cls, cfg: EasyDict) -> int:
-        """Returns the bytes of a transition that hold what the policy remembered, where it is recurrent."""
+        """Returns the number of bytes of a transition that hold the recurrent state, if the policy is recurrent."""
         return 0
 
     @classmethod
@@ -293,7 +293,7 @@ class Policy(Configurable, ActingState):
         return CommandMode(self.get_setting_learn, self.get_setting_collect, self.get_setting_eval)
 
     def get_attribute(self, name: str) -> Any:
-        """Returns a named fact: what ``_get_<name>`` answers, ``_<name>``, or the option of that name.
+        """Returns a named attribute: the result of ``_get_<name>``, ``_<name>``, or the option of that name.
 
         Raises:
             AttributeError: If there is none.
@@ -328,7 +328,7 @@ class Policy(Configurable, ActingState):
         return {'model': self._model.state_dict(), **self._normalizer.state_dict()}
 
     def _load_model(self, state: Mapping[str, Any]) -> None:
-        """Loads the network and what its observations are normalised by.
+        """Loads the network and the normalisation statistics of its observations.
 
         Raises:
             CheckpointMismatchError: If a layer is missing or has another shape; both shapes are named.

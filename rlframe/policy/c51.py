@@ -22,7 +22,7 @@ else:
 
 @POLICY_REGISTRY.register('c51')
 class C51Policy(DQNPolicy):
-    """DQN whose network gives the probability of each of ``n_atom`` returns between ``v_min`` and ``v_max``.
+    """DQN whose network outputs the probability of each of ``n_atom`` returns between ``v_min`` and ``v_max``.
 
     Source:
         Bellemare et al., A Distributional Perspective on Reinforcement Learning (2017), algorithm 1. The priority is the

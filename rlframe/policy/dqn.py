@@ -136,7 +136,7 @@ class DQNPolicy(TDPolicy):
         return self._with_priority(metrics, priority)
 
     def _losses(self, data: Batch) -> tuple[torch.Tensor, torch.Tensor, Metrics]:
-        """Returns the loss of each transition and its priority, float32 [B], and what is to be logged."""
+        """Returns the loss of each transition and its priority, float32 [B], and the values to log."""
         value = self._chosen(self._model(self._tensor(data['obs'])), data)  # [B]
         target = self._target(data)
         error = target - value
@@ -144,7 +144,7 @@ class DQNPolicy(TDPolicy):
         return error.square(), error.detach().abs(), metrics
 
     def _chosen(self, output: torch.Tensor, data: Batch) -> torch.Tensor:
-        """Picks what the network says of the action that was taken: [B, A, ...] to [B, ...]."""
+        """Selects the network's output for the action taken: [B, A, ...] to [B, ...]."""
         action = self._tensor(data['action']).long()
         return (
             output[self._rows(action), action]
@@ -162,7 +162,7 @@ class DQNPolicy(TDPolicy):
             return self._tensor(data['reward']) + self._discount(data) * next_value
 
     def _next_output(self, data: Batch) -> torch.Tensor:
-        """Returns what the target network says of the best action in the next state, [B, ...]."""
+        """Returns the target network's output for the best action in the next state, [B, ...]."""
         next_obs = self._tensor(data['next_obs'])
         output = self._target_model(next_obs)  # [B, A, ...]
         if not self._double and not self._has_mask and output.dim() == 2:
@@ -172,7 +172,7 @@ class DQNPolicy(TDPolicy):
         return output[self._rows(best), best] if output.dim() > 2 else output.gather(1, best[:, None])[:, 0]
 
     def _expected(self, output: torch.Tensor) -> torch.Tensor:
-        """Turns what the network says into values of actions, float32 [B, A]."""
+        """Converts the network's output to action values, float32 [B, A]."""
         return output
 
     def _update_target(self) -> None:
@@ -187,7 +187,7 @@ class DQNPolicy(TDPolicy):
         return self._expected(self._model(obs)).argmax(1)
 
     def _q_value(self, obs: Array) -> torch.Tensor:
-        """Returns the value of each action, -inf where a mask forbids it, float32 [n, A]."""
+        """Returns the value of each action, -inf if a mask forbids it, float32 [n, A]."""
         with torch.inference_mode():
             tensor = self._tensor(obs)
             value = self._expected(self._model(tensor))

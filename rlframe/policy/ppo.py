@@ -131,7 +131,7 @@ class PPOPolicy(ActorPolicy):
 
     @cached_property
     def _returns(self) -> RunningMoments | None:
-        """Statistics of returns, in whose units the critic speaks; None where it speaks in the env's own."""
+        """Statistics of returns, which define the critic's units; None if the critic uses the env's own."""
         return RunningMoments() if self._cfg.learn.value_norm else None
 
     def _init_learn(self) -> None:
@@ -157,7 +157,7 @@ class PPOPolicy(ActorPolicy):
                 return
 
     def _columns(self, data: Batch) -> Rows:
-        """Returns what the updates of a round read, as tensors [M, ...]."""
+        """Returns the inputs of a round's updates, as tensors [M, ...]."""
         cfg = self._cfg.learn
         columns = {name: self._tensor(data[name]) for name in ('obs', 'action', 'log_prob', 'advantage')}
         return_ = np.asarray(data['return_'])
@@ -235,7 +235,7 @@ class PPOPolicy(ActorPolicy):
         return self._distribution.mode_tensor(self._model.logit(obs))
 
     def _logit(self, obs: Array) -> FloatArray:
-        """Returns what the actor says of observations, float32 [n, S]."""
+        """Returns the actor's output for observations, float32 [n, S]."""
         with torch.inference_mode():
             tensor = self._tensor(obs)
             logit = masked(self._model.logit(tensor), mask_of(tensor), IMPOSSIBLE)

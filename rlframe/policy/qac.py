@@ -1,4 +1,4 @@
-"""QACPolicy: what policies with an actor and Q-critics share that learn from a replay buffer."""
+"""QACPolicy: the common base of policies with an actor and Q-critics that learn from a replay buffer."""
 
 from __future__ import annotations
 
@@ -110,15 +110,15 @@ class QACPolicy(TDPolicy):
         self._target_theta, self._actor_update_freq = cfg.target_theta, cfg.actor_update_freq
 
     def _next_value(self, next_obs: torch.Tensor) -> torch.Tensor:
-        """Returns what the target networks say that a state is worth, float32 [B]; no gradient is wanted."""
+        """Returns the target networks' value of a state, float32 [B], without gradients."""
         raise NotImplementedError
 
     def _actor_loss(self, obs: torch.Tensor) -> tuple[torch.Tensor, Metrics]:
-        """Returns what the actor is to make small, and what is to be logged."""
+        """Returns the loss of the actor, and the values to log."""
         raise NotImplementedError
 
     def _value(self, obs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
-        """Returns what each critic says of the actions that were taken, float32 [critics, B]."""
+        """Returns each critic's value of the actions taken, float32 [critics, B]."""
         return self._model.critic(obs, action)
 
     def _forward_learn(self, data: Batch) -> Metrics:
@@ -147,7 +147,7 @@ class QACPolicy(TDPolicy):
         return self._with_priority(metrics, error.detach().abs().mean(0))
 
     def _after_actor(self, metrics: Metrics) -> None:
-        """Updates what follows the actor, from what is to be logged of it."""
+        """Updates the parts that depend on the actor, from the values logged for it."""
 
     def _optimizer_metrics(self) -> Metrics:
         metrics = self._optimizers['critic'].metrics()
@@ -191,7 +191,7 @@ class QACPolicy(TDPolicy):
             return self._output(self.best_action(self._tensor(obs)))
 
     def _output(self, action: torch.Tensor) -> Batch:
-        """Returns actions in [-1, 1] as the env takes them and, beside, as the network gave them."""
+        """Returns actions in [-1, 1] both in the env's units and as the network output them."""
         unit = action.cpu().numpy()
         env_action = self._bounds.to_env(unit.reshape(len(unit), *self._action_shape))
         return Batch.unchecked({'action': env_action, 'unit_action': unit}, len(unit))

@@ -19,7 +19,7 @@ else:
 
 @POLICY_REGISTRY.register('qrdqn')
 class QRDQNPolicy(DQNPolicy):
-    """DQN whose network gives quantiles of each action's return; actions are compared by their mean.
+    """DQN whose network outputs quantiles of each action's return; actions are compared by their mean.
 
     Source:
         Dabney et al., Distributional Reinforcement Learning with Quantile Regression (2018), algorithm 1.

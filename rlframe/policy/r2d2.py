@@ -104,7 +104,7 @@ class R2D2Policy(DQNPolicy):
         return super()._forward_eval(obs, env_id, **settings)
 
     def _act_in(self, states: EpisodeStates, env_id: IntArray) -> FloatArray:
-        """Says whose episodes the next ``_q_value`` goes on with and returns their states."""
+        """Sets the episodes that the next ``_q_value`` continues and returns their states."""
         before = states.get(env_id)
         self._acting = states, env_id, before
         return before
@@ -145,7 +145,7 @@ class R2D2Policy(DQNPolicy):
         return error.square().sum(1) / steps, priority, metrics
 
     def _values(self, data: Batch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-        """Returns what the networks say of each step and of the obs behind the last one.
+        """Returns the networks' outputs for each step and for the obs after the last one.
 
         Returns:
             The online and the target network's values, float32 [B, T + 1, A], and the action masks, bool [B * (T + 1), A].

@@ -29,7 +29,7 @@ else:
 
 
 def check_alpha(value: Any) -> str:
-    """Returns what is expected instead of a value that is no temperature, else an empty string."""
+    """Returns a description of valid temperatures if a value is invalid, else an empty string."""
     is_fine = value == 'auto' if isinstance(value, str) else 0 <= value < math.inf
     return '' if is_fine else "'auto', or a number >= 0"
 

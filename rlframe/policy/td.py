@@ -1,4 +1,4 @@
-"""TDPolicy: what policies share that learn values from a replay buffer by temporal differences."""
+"""TDPolicy: the common base of policies that learn values from a replay buffer by temporal differences."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class TDPolicy(Policy):
 
     @classmethod
     def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
-        """Refuses importance weights where there are no priorities."""
+        """Rejects importance weights if there are no priorities."""
         errors = super().check_config(cfg)
         if cfg.priority_IS_weight and not cfg.priority:
             message, where = 'needs policy.priority=True', 'priority_IS_weight'
@@ -72,14 +72,14 @@ class TDPolicy(Policy):
         torch._foreach_copy_(*self._states)
 
     def _discount(self, data: Batch) -> torch.Tensor:
-        """Returns the weight of what follows each transition, float32 [B]: 0 where the episode ended in a terminal state."""
+        """Returns the weight of the bootstrap value of each transition, float32 [B]: 0 after a terminal state."""
         terminated = self._tensor(data['terminated'])
         if 'value_gamma' in data:
             return self._tensor(data['value_gamma']).masked_fill(terminated, 0.0)
         return torch.where(terminated, 0.0, self._discount_factor)
 
     def _with_priority(self, metrics: Metrics, priority: torch.Tensor) -> Metrics:
-        """Adds the priority of each transition, float32 [B], where there are priorities."""
+        """Adds the priority of each transition, float32 [B], if there are priorities."""
         if not self._priority:
             return metrics
         # what spoilt an update that was skipped is best not drawn again

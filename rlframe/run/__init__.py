@@ -1,1 +1,1 @@
-"""What a run writes and shows while it goes on: its folder, metrics, progress, and reports of crashes."""
+"""The output of a run while it trains: its folder, metrics, progress and crash reports."""

@@ -1,4 +1,4 @@
-"""What a run that ends by an error leaves behind for whoever looks into it."""
+"""Writes the crash report of a run that ends with an error."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ PACKAGES = ('rlframe', 'torch', 'numpy', 'gymnasium', 'ray')
 def write_crash_report(
     folder: Path, name: str, error: BaseException, facts: Mapping[str, Any], secrets: Secrets | None = None
 ) -> Path:
-    """Writes a text file with the traceback, the versions of what takes part, and facts about the run.
+    """Writes a text file with the traceback, the versions of the packages involved, and facts about the run.
 
     Only its owner can read it.
 
     Args:
         folder: Run folder.
         name: Name of the file, without its ending.
-        error: What ended the run.
+        error: The error that ended the run.
         facts: Further headings and their content: text, or data that is shown as JSON.
         secrets: Values that are not written.
     """

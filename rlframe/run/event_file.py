@@ -1,4 +1,4 @@
-"""TensorBoard's event files, written at once: tensorboardX queues events for a thread, so that a killed run loses them."""
+"""Writes TensorBoard event files at once; tensorboardX queues events for a thread, so a killed run loses them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ summary = LazyModule('tensorboardX.summary')
 
 
 class EventFile:
-    """Appends to a new event file in a folder, which is made if there is none.
+    """Appends to a new event file in a folder, which is created if it does not exist.
 
     Args:
-        folder: What ``tensorboard --logdir`` is to be given.
+        folder: The folder to pass to ``tensorboard --logdir``.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -40,7 +40,7 @@ class EventFile:
         self._writer.write_event(event_pb2.Event(wall_time=time(), step=step, summary=content))
 
     def flush(self) -> None:
-        """Makes sure that everything is on disk."""
+        """Flushes everything to disk."""
         self._writer.flush()
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ hard_exit = os._exit
 
 
 class HardExit(SystemExit):
-    """Stands for a call of ``os._exit`` in a guarded block; it is an ordinary failure of the env that raises it."""
+    """Raised in place of ``os._exit`` in a guarded block; it is an ordinary failure of the env that raises it."""
 
     def __str__(self) -> str:
         return f'os._exit({self.code})'
@@ -63,13 +63,13 @@ def told() -> Iterator[None]:
 
 
 def place_of(error: BaseException) -> str:
-    """Returns the file and line that raised an error, as `` (file:line)``; a guarded ``os._exit`` has that of its caller."""
+    """Returns the place that raised an error, as `` (file:line)``; for a guarded ``os._exit``, its caller."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__]
     return f' ({Path(frames[-1].filename).name}:{frames[-1].lineno})' if frames else ''
 
 
 def ended_from_inside(error: SystemExit) -> RunEndedError:
-    """Returns the error about code of a run that tried to end the process."""
+    """Returns the error about code that tried to end the process of a run."""
     what = str(error) if isinstance(error, HardExit) else f'sys.exit({error.code!r})'
     ended = RunEndedError(
         f'the code of the run tried to end the process, by {what}{place_of(error)}',

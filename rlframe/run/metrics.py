@@ -1,4 +1,4 @@
-"""MetricWriter: one record a line in ``metrics.jsonl``, which is the truth, and the same numbers in TensorBoard."""
+"""MetricWriter: writes one record per line to ``metrics.jsonl``, the reference, and the same numbers to TensorBoard."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ DI_NAMES = {
     'train/total_loss': 'learner_step/total_loss_avg',
     'train/learning_rate': 'learner_step/cur_lr_avg',
 }
-"""rlframe's tags and what DI-engine calls them; others keep their name."""
+"""Maps rlframe's tags to those of DI-engine; other tags keep their name."""
 
 
 class ScalarWriter(Protocol):
-    """What a worker needs of a ``tb_logger``: tensorboardX's ``SummaryWriter`` has it, and ``MetricWriter``."""
+    """Interface of the ``tb_logger`` of workers: tensorboardX's ``SummaryWriter`` and ``MetricWriter`` implement it."""
 
     def add_scalar(self, tag: str, value: float, step: int) -> Any:
         """Writes one number."""
@@ -38,9 +38,9 @@ class MetricWriter:
 
     Args:
         folder: Run folder; ``metrics.jsonl`` and ``tensorboard/`` are written there.
-        tag_style: ``sb3`` or ``di``: how TensorBoard's tags are named. The file always has rlframe's own names.
+        tag_style: ``sb3`` or ``di``: how TensorBoard's tags are named. The file always uses rlframe's own names.
         sizes: Result of ``state_dict()`` at the checkpoint of a resumed run: later output is cut off.
-        secrets: Values that are not written, in tags and facts.
+        secrets: Values that are never written, in tags and facts.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class MetricWriter:
         self.board.add_video(self._secrets.scrub(tag), video, step, fps)
 
     def state_dict(self) -> dict[str, int]:
-        """Returns the size of each file, in bytes, after making sure that all records are in it."""
+        """Returns the size of each file, in bytes, after flushing all records."""
         self.flush()
         return {str(path.relative_to(self._folder)): path.stat().st_size for path in _files(self._folder)}
 
@@ -100,7 +100,7 @@ class MetricWriter:
         return lines[-1] if lines else ''
 
     def flush(self) -> None:
-        """Makes sure that all records are on disk."""
+        """Flushes all records to disk."""
         self._file.flush()
         if self._board is not None:
             self._board.flush()
@@ -118,7 +118,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def copy_records(source: Path, folder: Path) -> None:
-    """Copies what a ``MetricWriter`` wrote to another run folder."""
+    """Copies the output of a ``MetricWriter`` to another run folder."""
     for path in _files(source):
         if path.is_file():
             target = folder / path.relative_to(source)
@@ -127,7 +127,7 @@ def copy_records(source: Path, folder: Path) -> None:
 
 
 def cut_off(folder: Path, sizes: Mapping[str, int]) -> None:
-    """Takes everything out of the files of metrics that was written after they had these sizes."""
+    """Truncates the metric files to these sizes, which removes everything written later."""
     for path in _files(folder):
         size = sizes.get(str(path.relative_to(folder)))
         if size is None:
@@ -137,7 +137,7 @@ def cut_off(folder: Path, sizes: Mapping[str, int]) -> None:
 
 
 def write_record(writer: ScalarWriter | None, values: Mapping[str, float], step: int, **facts: Any) -> None:
-    """Writes a record to a ``MetricWriter``, number by number to any other writer, or nowhere."""
+    """Writes a record to a ``MetricWriter``; number by number to any other writer; nowhere if there is none."""
     if writer is None:
         return
     if hasattr(writer, 'write'):

@@ -1,4 +1,4 @@
-"""Progress: the one place where an experiment counts."""
+"""Counts the progress of an experiment in one place."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Progress:
     episodes: int = 0
     """Training episodes that ended."""
     wall_time: float = 0.0
-    """Seconds of training in all runs that led here."""
+    """Seconds of training, including the runs that this one resumed."""
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the counters."""
@@ -39,7 +39,7 @@ class TrainIter(int):
     """Number of gradient steps so far, with the interface of DI-engine's counter ``last_iter``.
 
     Args:
-        progress: The counters that it belongs to.
+        progress: The counters that hold the number.
     """
 
     _progress: Progress

@@ -1,4 +1,4 @@
-"""The run folder: where an experiment leaves everything that tells its story. One process at a time writes to it."""
+"""The run folder, which holds all output of an experiment. One process at a time writes to it."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from rlframe.safety.private_file import private_opener
 from rlframe.safety.secrets import Secrets
 
 LOCK = '.lock'
-"""File of a run folder that the process that writes there holds locked."""
+"""File of a run folder that the writing process keeps locked."""
 LOG = 'log.txt'
-"""File of a run folder that rlframe's log is written to."""
+"""File of a run folder that receives rlframe's log."""
 
 
 SAID = 300
-"""Characters of a lock that are shown."""
+"""Number of characters of a lock that are shown."""
 
 
 def check_writable(folder: Path) -> None:
-    """Makes sure that a folder exists and that files can be made in it, by making one.
+    """Checks that a folder exists and is writable by creating a file in it.
 
     Raises:
-        ExperimentDirError: With the system's reason, and who asks.
+        ExperimentDirError: With the system's reason and the option or command that needs the folder.
     """
     try:
         os.rmdir(tempfile.mkdtemp(prefix='.rlframe-', dir=folder))
@@ -47,12 +47,12 @@ def check_writable(folder: Path) -> None:
 
 
 def lock(folder: Path) -> Callable[[], None]:
-    """Takes the run folder for this process, until the function that is returned is called or the process ends.
+    """Locks the run folder for this process, until the returned function is called or the process ends.
 
-    The lock is the kernel's (flock), so a process that died holds none; where the system has no flock, nothing is locked.
+    The lock is the kernel's (flock), so a dead process holds none; on systems without flock, nothing is locked.
 
     Raises:
-        ExperimentLockedError: With process, host and time of who has it.
+        ExperimentLockedError: With process, host and time of the lock holder.
     """
     try:
         import fcntl
@@ -110,7 +110,7 @@ def last_holder(folder: Path) -> str:
 
 
 def _opened(path: Path, flags: int) -> IO[str]:
-    """Opens a regular file; a link is not followed, as the folder may be somebody else's, and a pipe is not waited for."""
+    """Opens a regular file; does not follow a link, as the folder may be somebody else's, nor wait for a pipe."""
     descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -119,18 +119,18 @@ def _opened(path: Path, flags: int) -> IO[str]:
 
 
 def _said(file: IO[str]) -> str:
-    """Returns what a lock says, as a short text that a terminal can show."""
+    """Returns the content of a lock as a short text that is safe to print to a terminal."""
     file.seek(0)
     return ''.join(letter if letter.isprintable() else ' ' for letter in file.read(SAID)).strip()
 
 
 def new_folder(name: str, seed: int) -> Path:
-    """Makes ``<name>_seed<seed>`` in the working directory, with a number behind it where it exists already."""
+    """Creates ``<name>_seed<seed>`` in the working directory, with a number appended if it exists."""
     return free_folder(Path(f'{name}_seed{seed}'))
 
 
 def free_folder(base: Path) -> Path:
-    """Makes a folder, with a number behind its name where it exists already."""
+    """Creates a folder, with a number appended to its name if it exists."""
     number = 0
     while True:
         folder = base.with_name(f'{base.name}_{number}' if number else base.name).absolute()
@@ -142,10 +142,10 @@ def free_folder(base: Path) -> Path:
 
 
 def named_folder(name: str) -> Path:
-    """Makes the folder that a user asked for by name.
+    """Creates the folder that a user asked for by name.
 
     Raises:
-        ExperimentExistsError: If it exists; the ways out are named.
+        ExperimentExistsError: If it exists; the error names the alternatives.
     """
     folder = Path(name).absolute()
     try:
@@ -164,8 +164,8 @@ def check_links(folder: Path, is_own: bool = False) -> None:
 
     Args:
         folder: The run folder.
-        is_own: Whether this user made the run: then links to folders, on another disk for example, may stay. Links to files
-            may not, as anybody can put them beside a checkpoint of this user.
+        is_own: Whether this user made the run: then links to folders, on another disk for example, may stay. Links to
+            files are not, as anybody can put them next to a checkpoint of this user.
 
     Raises:
         UnsafeCheckpointError: If a symbolic link in it leads elsewhere.
@@ -210,7 +210,7 @@ class _Formatter(logging.Formatter):
 
 
 def log_to_file(folder: Path, secrets: Secrets | None = None) -> logging.Handler:
-    """Sends rlframe's log, without secrets, to ``log.txt`` of a run folder, until the returned handler is removed."""
+    """Writes rlframe's log, without secrets, to ``log.txt`` of a run folder, until the returned handler is removed."""
     os.close(private_opener(str(folder / LOG), os.O_WRONLY | os.O_CREAT))
     handler = logging.FileHandler(folder / LOG, encoding='utf-8')
     handler.setFormatter(_Formatter(secrets or Secrets()))

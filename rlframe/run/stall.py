@@ -1,4 +1,4 @@
-"""StallDetector: prints what every thread is doing where a run makes no progress."""
+"""StallDetector: prints the stack of every thread if a run makes no progress."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ STALL_TIMEOUT = Field(
 
 
 class StallDetector:
-    """Prints the stacks of all threads to stderr when ``beat`` was not called for a while, again and again.
+    """Prints the stacks of all threads to stderr, repeatedly, while ``beat`` is not called for some time.
 
-    The watchdog is a thread of the interpreter in C, so that it also works while an env holds the interpreter's lock. There
-    is one for the whole process; the run goes on, unless it ``raises``.
+    The watchdog is a thread of the interpreter in C, so that it also works while an env holds the interpreter's lock.
+    There is one per process; the run continues, unless ``raises`` is set.
 
     Args:
-        seconds: How long a while is; None: nothing is watched.
+        seconds: Time without a ``beat`` before the stacks are printed; None: nothing is watched.
         file: File descriptor to print to.
-        raises: For somebody who supervises the process: whether a ``StallError`` is raised in the main thread where it
-            stands. If that changes nothing for the same while again, stacks are printed and the process ends by exit code 1.
+        raises: For a supervised process: whether a ``StallError`` is also raised in the main thread. If nothing changes
+            for the same time again, stacks are printed and the process ends with exit code 1.
     """
 
     def __init__(self, seconds: float | None, file: int = 2, raises: bool = False) -> None:

@@ -1,1 +1,1 @@
-"""Protects users from files of others and their secrets from files: limits, strict JSON, keys, redaction."""
+"""Protects users from other people's files, and their secrets from files: limits, strict JSON, keys, redaction."""

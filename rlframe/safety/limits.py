@@ -1,4 +1,4 @@
-"""Limits on data from files that somebody else may have written, so that a small file cannot take all memory.
+"""Limits on data from untrusted files, so that a small file cannot take all memory.
 
 Each limit is far above what rlframe itself writes; an environment variable raises it.
 """
@@ -28,7 +28,7 @@ of layers, NETWORK_OPTIONS the numbers in the options of a network."""
 
 
 class LimitExceededError(ValueError):
-    """More than a limit allows; the caller that knows the file turns it into an error that names the file.
+    """A number above a limit; the caller that knows the file turns it into an error that names the file.
 
     Args:
         name: The limit.

@@ -1,4 +1,4 @@
-"""Files that only their owner can read, from their creation on, whatever the umask."""
+"""Creates files that only their owner can read, whatever the umask."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PRIVATE = 0o600
 
 
 def private_opener(path: str, flags: int) -> int:
-    """Opens a file for ``open(..., opener=...)``; one that exists keeps its content and becomes private."""
+    """Opens a file for ``open(..., opener=...)``; an existing file keeps its content and becomes private."""
     descriptor = os.open(path, flags, PRIVATE)
     with suppress(OSError, AttributeError):  # a file of somebody else, or Windows
         os.fchmod(descriptor, PRIVATE)

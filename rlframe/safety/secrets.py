@@ -1,7 +1,8 @@
-"""Finds the secrets in configs and keeps them out of everything that a run writes.
+"""Finds the secrets in configs and keeps them out of all files that a run writes.
 
-A value is a secret if its key says so (``api_key``, ``dbPassword``, ``hf-token``); this covers everything nested below the key.
-In strings, secrets are recognised by their form: the password in ``scheme://user:password@host``, ``token=...``, ``Bearer ...``.
+A value is a secret if its key says so (``api_key``, ``dbPassword``, ``hf-token``), with everything nested below it.
+In strings, secrets are recognised by form: the password in ``scheme://user:password@host``, ``token=...``,
+``Bearer ...``.
 """
 
 from __future__ import annotations
@@ -203,7 +204,7 @@ class Secrets:
         return [[self._names[piece]] if i % 2 else piece for i, piece in enumerate(pieces)]
 
     def join(self, parts: list[Any]) -> Any:
-        """Returns the value that ``split`` split.
+        """Restores the value that ``split`` split.
 
         Raises:
             CheckpointError: If a secret in it is not known here; the option is named.
@@ -243,7 +244,7 @@ def _is_long(value: Any) -> bool:
 
 
 def _flagged(items: list[Any] | tuple[Any, ...]) -> Iterator[tuple[Any, bool]]:
-    """Yields the items of a list, and whether the one before is a flag such as ``--password``."""
+    """Yields the items of a list, and whether the item before is a flag such as ``--password``."""
     before: Any = None
     for item in items:
         is_flag = isinstance(before, str) and before.startswith('-') and '=' not in before
@@ -252,7 +253,7 @@ def _flagged(items: list[Any] | tuple[Any, ...]) -> Iterator[tuple[Any, bool]]:
 
 
 def _spans(text: str) -> list[Span]:
-    """Returns where the secrets in a text begin and end."""
+    """Returns the start and end of each secret in a text."""
     spans = [match.span(1) for match in (*_URL.finditer(text), *_BEARER.finditer(text))]
     spans += [match.span(2) for match in _PAIR.finditer(text) if is_secret_name(match[1])]
     header = _HEADER.fullmatch(text)
@@ -272,7 +273,7 @@ def _hidden(text: str) -> str:
 
 
 def _leaves(tree: Any, key: str, name: str, is_secret: bool) -> Iterator[tuple[str, str, Any, bool]]:
-    """Yields dotted key, last name, value, and whether a key says that it is a secret, of all that is no dict or list."""
+    """Yields dotted key, last name, value, and whether a key marks it as secret, for each leaf value."""
     if isinstance(tree, Mapping):
         for below, value in raw_items(tree):
             inner = f'{key}.{below}' if key else str(below)

@@ -1,4 +1,4 @@
-"""Reads JSON that somebody else may have written: within limits, and strictly by the standard.
+"""Reads untrusted JSON within limits and strictly by the standard.
 
 Python's own reader accepts ``NaN`` and ``Infinity``, keeps the last of duplicate keys, and has no limit on memory.
 """
@@ -16,7 +16,7 @@ FLOAT = '__float__'
 
 
 class JsonText(str):
-    """JSON as one text, which is faster to write than a tree of values; if it holds secrets, it is written as a tree."""
+    """JSON as one text, faster to write than a tree of values; if it contains secrets, it is written as a tree."""
 
 
 class JSONRefusedError(ValueError):
@@ -32,7 +32,7 @@ def loads(data: bytes, kind: str, takes_constants: bool = False) -> Any:
 
     Args:
         data: The text.
-        kind: Whose limits count: ``MANIFEST``, ``CONFIG``, ``POLICY`` or ``STATE``.
+        kind: The file kind whose limits apply: ``MANIFEST``, ``CONFIG``, ``POLICY`` or ``STATE``.
         takes_constants: Whether ``NaN`` and ``Infinity`` are accepted, as older versions of rlframe wrote them.
 
     Raises:
@@ -60,7 +60,7 @@ def loads(data: bytes, kind: str, takes_constants: bool = False) -> Any:
 
 
 def check_size(nbytes: int, kind: str) -> None:
-    """Refuses a file that is too long, before it is read.
+    """Rejects a file that is too long, before it is read.
 
     Raises:
         LimitExceededError: With the limit and how to raise it.
@@ -69,7 +69,7 @@ def check_size(nbytes: int, kind: str) -> None:
 
 
 def check_nesting(depth: int) -> None:
-    """Refuses what is nested too deeply.
+    """Rejects a tree that is nested too deeply.
 
     Raises:
         JSONRefusedError: With the limit.
@@ -104,7 +104,7 @@ def to_tagged(tree: Any) -> Any:
 
 
 def checked_leaf(value: Any) -> Any:
-    """Returns what is no list and no dict; constants that ``loads`` was told to take become plain floats.
+    """Converts a value that is no list and no dict; constants that ``loads`` accepts become plain floats.
 
     Raises:
         JSONRefusedError: If it is a number such as 1e999.
@@ -128,7 +128,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _where(tree: Any, key: str) -> str:
-    """Returns the dotted key of the first constant, an empty text where there is none."""
+    """Returns the dotted key of the first constant, or an empty text if there is none."""
     if isinstance(tree, _Constant):
         return key
     items: Any = ()

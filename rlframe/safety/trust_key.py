@@ -33,11 +33,11 @@ def keyed_hash(body: bytes) -> str | None:
 
 
 def is_own(body: bytes, claimed: str) -> bool:
-    """Whether a manifest ends with the keyed hash that this user's key gives.
+    """Whether the hash at the end of a manifest is the one that this user's key gives.
 
     Args:
         body: The content of the manifest before it.
-        claimed: The hash that it has.
+        claimed: The hash in the manifest.
     """
     key = _key()
     return key is not None and hmac.compare_digest(_hash(key, body), claimed)
@@ -64,7 +64,7 @@ def _hash(key: bytes, body: bytes) -> str:
 
 
 def _key() -> bytes | None:
-    """Returns the key if there is one that only this user can know."""
+    """Returns the key, if it exists and only this user can read it."""
     if named := os.environ.get(VARIABLE):
         if len(named) >= LEAST:
             return named.encode('utf-8', 'surrogateescape')
@@ -87,7 +87,7 @@ def _key() -> bytes | None:
 
 
 def _made_key() -> bytes | None:
-    """Makes the key; if another process is quicker, its key is taken."""
+    """Creates the key; if another process is faster, uses its key."""
     if os.environ.get(VARIABLE):
         return None
     try:

@@ -1,4 +1,4 @@
-"""Loggers of results that keep every row of a trial that is paused and goes on.
+"""Loggers of results that keep every row of a trial that is paused and continued.
 
 Ray's own fetch the file from the results folder whenever a trial starts, also where the driver's own copy of it is newer, and
 lose the rows since the last time that it was stored (ray 2.60).
@@ -13,7 +13,7 @@ from ray.tune.logger import CSVLoggerCallback, JsonLoggerCallback
 
 
 class _KeepsRows:
-    """Fetches a file only where there is none here: by a driver that goes on with another's search."""
+    """Fetches a file only if it is missing here: for a driver that continues another driver's search."""
 
     def _restore_from_remote(self, file_name: str, trial: Any) -> None:
         if not Path(trial.local_path, file_name).is_file():

@@ -47,7 +47,7 @@ class SeededVariants(BasicVariantGenerator):  # type: ignore[misc]  # Ray is unt
         self._repeats = repeats
 
     def next_trial(self) -> Any:
-        """Returns the next trial, None if there is none for now."""
+        """Returns the next trial, None if none is available now."""
         trial: Any = super().next_trial()  # type: ignore[no-untyped-call]
         if trial is not None and (seed := self._repeats.seed_of(trial_options(trial.config))) is not None:
             trial.config['seed'] = trial.evaluated_params['seed'] = seed

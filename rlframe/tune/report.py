@@ -1,4 +1,4 @@
-"""What a search leaves for its user: the best config as a file, the best policy, a table and a picture."""
+"""The results of a search: the best config as a file, the best policy, a table and a plot."""
 
 from __future__ import annotations
 
@@ -27,42 +27,42 @@ class Row:
 
     name: str
     options: Mapping[str, Any]
-    """What was its own when its score was best, by dotted keys."""
+    """Its sampled options at its best score, by dotted keys."""
     config: Mapping[str, Any]
-    """All of its config then, as ``RLTrainable`` takes it; empty where it reached no score."""
+    """Its full config at its best score, as ``RLTrainable`` takes it; empty if it reached no score."""
     score: float
-    """The best that it reached; NaN where it reached none."""
+    """Its best score; NaN if it reached none."""
     env_steps: int
     """Env steps behind that score."""
     seconds: float
-    """How long it trained in all."""
+    """Its total training time."""
     error: str
-    """Type and message of what ended it, empty where nothing did."""
+    """Type and message of the error that ended it, empty if there was none."""
     result: Any
-    """What Ray knows of it."""
+    """Ray's record of it."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What came of a search, and where it is."""
+    """The results of a search, and their location."""
 
     folder: Path
     """The results folder."""
     metric: str
-    """What trials are compared by."""
+    """Name of the score that trials are compared by."""
     rows: tuple[Row, ...]
     """The trials, the best first."""
     notes: tuple[str, ...]
-    """What could not be written, and why."""
+    """Files that could not be written, with the reasons."""
 
     @property
     def best(self) -> Row | None:
-        """The trial with the best score, where there is one."""
+        """The trial with the best score, if any."""
         return self.rows[0] if self.rows and not math.isnan(self.rows[0].score) else None
 
     @property
     def written(self) -> list[str]:
-        """What is there of ``best_config.py``, ``best_policy``, ``trials.csv`` and ``scores.png``."""
+        """Existing files among ``best_config.py``, ``best_policy``, ``trials.csv`` and ``scores.png``."""
         return [name for name in (CONFIG, POLICY, TABLE, PICTURE) if (self.folder / name).exists()]
 
     @property
@@ -121,7 +121,7 @@ def _row(result: Any, metric: str, sign: float) -> Row:
 
 
 def _is_whole(config: Any) -> bool:
-    """Whether a config is one that a trial takes, not what a file says of it."""
+    """Whether a config is a trial's config, not the content of a config file."""
     if not isinstance(config, Mapping):
         return False
     base = config.get('config')
@@ -129,14 +129,14 @@ def _is_whole(config: Any) -> bool:
 
 
 def _noted_config(path: Path) -> dict[str, Any]:
-    """Returns what Tune noted of the config of a trial that has no result; not the config that it shares with others."""
+    """Returns Tune's record of the config of a trial without results; not the config that it shares with others."""
     file = path / 'params.json'
     noted: dict[str, Any] = json.loads(file.read_text(encoding='utf-8')) if file.is_file() else {}
     return noted
 
 
 def _described(error: BaseException | None) -> str:
-    """Returns an error in one line: of one that came out of an actor, what was raised there."""
+    """Returns an error in one line: for an error from an actor, the original exception."""
     if error is None:
         return ''
     cause = getattr(error, 'cause', None) or error
@@ -173,7 +173,7 @@ def _write_best(folder: Path, best: Row, metric: str) -> list[str]:
 
 
 def _best_checkpoint(best: Row, metric: str) -> Path | None:
-    """Returns the checkpoint with the best score, the last one where that is not kept."""
+    """Returns the checkpoint with the best score, or the last one if that was not kept."""
     kept = [
         checkpoint
         for checkpoint, metrics in best.result.best_checkpoints or ()

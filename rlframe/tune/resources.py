@@ -1,4 +1,4 @@
-"""What a trial takes of the cluster, and the refusal of what the cluster can never give."""
+"""The resources of a trial, and the error if the cluster can never provide them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ray = LazyModule('ray')
 
 
 def bundles_of(cfg: ResolvedConfig, learner: Mapping[str, float] | None = None) -> list[dict[str, float]]:
-    """Returns what a trial takes: first the process that learns, then each of its actors.
+    """Returns the resources of a trial: first the learning process, then each of its actors.
 
     Args:
         cfg: The compiled config of the trial.
@@ -31,7 +31,7 @@ def bundles_of(cfg: ResolvedConfig, learner: Mapping[str, float] | None = None) 
 
 
 def _on_cuda(cfg: ResolvedConfig) -> bool:
-    """Whether the policy is to be on CUDA, also where this machine, which only hands trials out, has none."""
+    """Whether the policy uses CUDA, even if this machine, which only schedules trials, has none."""
     import torch
 
     if cfg.policy.cuda is not None:
@@ -42,7 +42,7 @@ def _on_cuda(cfg: ResolvedConfig) -> bool:
 
 
 class ResourceCheck(Callback):  # type: ignore[misc]  # Ray is untyped
-    """Ends a search whose trials can never start; Tune itself would wait for ever."""
+    """Ends a search whose trials can never start; Tune itself would wait forever."""
 
     def __init__(self) -> None:
         self._seen: set[str] = set()
@@ -61,7 +61,7 @@ class ResourceCheck(Callback):  # type: ignore[misc]  # Ray is untyped
 
 
 def check_fits(bundles: Sequence[Mapping[str, float]], who: str) -> None:
-    """Makes sure that the cluster, were it empty, has room for the bundles.
+    """Checks that the cluster, if empty, has room for the bundles.
 
     Raises:
         ResourceError: With the numbers.

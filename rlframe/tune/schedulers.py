@@ -1,4 +1,4 @@
-"""Schedulers by their names: which trials end early, and which take over what others learned."""
+"""Schedulers by name, which end trials early or let them copy better ones."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from rlframe.utils.resolved_config import ResolvedConfig
 from rlframe.utils.seed import seeded_globals
 
 TIME = 'timesteps_total'
-"""What ASHA compares trials after: env steps, warm-up included."""
+"""Unit by which ASHA compares trials: env steps, warm-up included."""
 REDUCTION = 3
-"""Of so many trials one goes on at each of ASHA's and HyperBand's rungs."""
+"""Reduction factor: one of so many trials continues at each rung of ASHA and HyperBand."""
 
 
 def make_scheduler(
@@ -39,7 +39,7 @@ def make_scheduler(
     interval: int | None = None,
     seed: int | None = None,
 ) -> Any:
-    """Makes a scheduler.
+    """Creates a scheduler.
 
     Args:
         name: One of ``SCHEDULERS``.
@@ -107,7 +107,7 @@ def _pbt(cfg: ResolvedConfig, space: Mapping[str, Any], interval: int) -> Any:
 
 
 def _choices(domain: Any) -> list[Any]:
-    """Returns what a domain chooses from; PBT goes to a neighbour in a list, and takes everything else for a number."""
+    """Returns the choices of a domain; PBT moves to a neighbour in a list, and treats everything else as a number."""
     if isinstance(domain, Mapping):
         return list(domain['grid_search'])
     return list(domain.categories) if isinstance(domain, Categorical) else []
@@ -137,7 +137,7 @@ def _pb2(cfg: ResolvedConfig, space: Mapping[str, Any], interval: int) -> Any:
 
 @functools.cache
 def _in_step(scheduler: Any) -> Any:
-    """Returns PBT or PB2 whose trials wait for each other at every decision, except for trials that have ended.
+    """Returns a PBT or PB2 scheduler whose trials wait for each other at every decision, except for ended trials.
 
     Without waiting, a trial that is quick takes over the same state again and again while the trial that it comes from
     waits for a process. With it, Ray waits for ever if the last one that others wait for fails or is done, and a trial that is
@@ -183,7 +183,7 @@ def _in_step(scheduler: Any) -> Any:
 
 
 def _perturbable(cfg: ResolvedConfig, space: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Returns what is searched over, where all of it may change while a run goes on."""
+    """Returns the searched options, after checking that all of them may change during a run."""
     searched = searched_options(space)
     if not searched:
         raise ConfigError(f'{name} needs an option to change', where='param_space')
@@ -200,7 +200,7 @@ def _perturbable(cfg: ResolvedConfig, space: Mapping[str, Any], name: str) -> di
 
 
 def _clipped(config: dict[str, Any], bounds: Mapping[str, tuple[float, float]]) -> dict[str, Any]:
-    """Returns a config whose searched numbers lie in their domains: PBT multiplies them by 0.8 or 1.2."""
+    """Returns a config whose searched numbers are clipped to their domains: PBT multiplies them by 0.8 or 1.2."""
     for key, (lower, upper) in bounds.items():
         config[key] = type(config[key])(min(max(config[key], lower), upper))
     return config
@@ -214,4 +214,4 @@ MAKERS: dict[str, Callable[[ResolvedConfig, Mapping[str, Any], int], Any]] = {
     'pb2': _pb2,
     'none': lambda cfg, space, interval: None,
 }
-"""What makes the schedulers of ``SCHEDULERS``."""
+"""Factories of the schedulers in ``SCHEDULERS``."""

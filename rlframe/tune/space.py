@@ -1,4 +1,4 @@
-"""What is searched over: domains written as text, and the check that a config can take what is drawn from them."""
+"""Search spaces: domains written as text, and the check that the config accepts their values."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DOMAINS: dict[str, Any] = {
     'choice': lambda *values: tune.choice(list(values)),
     'grid': lambda *values: tune.grid_search(list(values)),
 }
-"""What a domain can be called in text, and what makes it."""
+"""Names of domains in text, and their factories."""
 
 ONE_FORM = 'Set it once: as a dotted key, or nested.'
 EXAMPLES = 'loguniform(1e-4,1e-2), uniform(0,1), randint(1,10), choice(32,64,128) or grid(32,64,128)'
@@ -63,7 +63,7 @@ def parse_domain(text: str, where: str = '') -> Any:
 
 
 def _values(inside: str) -> list[Any]:
-    """Returns what stands between the parentheses, read as values on the command line are."""
+    """Parses the arguments between the parentheses like values on the command line."""
     call = ast.parse(f'f({inside})', mode='eval').body
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.keywords:
         raise ValueError('values are separated by commas and have no names')
@@ -73,7 +73,7 @@ def _values(inside: str) -> list[Any]:
 
 
 def _check_interval(domain: Any) -> None:
-    """Makes sure that the ends of an interval are numbers, the lower one first; Tune would draw from it anyhow."""
+    """Checks that the ends of an interval are numbers, the lower one first; Tune would accept invalid ones."""
     if not isinstance(domain, Float | Integer) or domain.lower is None:
         return
     kinds = int if isinstance(domain, Integer) else int | float
@@ -102,7 +102,7 @@ def flat_space(param_space: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _lay(key: str, value: Any, found: dict[str, Any]) -> None:
-    """Notes a value under its key; a dict with domains inside by the keys of what is in it."""
+    """Stores a value under its key; a dict that contains domains is split by its keys."""
     if isinstance(value, Mapping) and not is_searched(value) and _has_domain(value):
         for name, below in value.items():
             _lay(f'{key}.{name}', below, found)
@@ -120,7 +120,7 @@ def _has_domain(value: Any) -> bool:
 
 
 def check_space(base: TrialBase, space: Mapping[str, Any]) -> list[ResolvedConfig]:
-    """Makes sure that the config can take the ends of every domain.
+    """Checks that the config accepts the ends of every domain.
 
     Returns:
         The config without what is searched over, then with each end of each domain.
@@ -151,7 +151,7 @@ def searched_options(space: Mapping[str, Any]) -> dict[str, Any]:
 def _with_end(
     base: TrialBase, fixed: Mapping[str, Any], searched: Mapping[str, Any], key: str, value: Any
 ) -> ResolvedConfig:
-    """Compiles the config with one end of one domain, and where that cannot be, with ends of the others too."""
+    """Compiles the config with one end of one domain, and if that fails, with ends of the others too."""
     others = {other: ends(domain) for other, domain in searched.items() if other != key and ends(domain)}
     choices = [{other: found[i] for other, found in others.items()} for i in (0, -1)]
     for options in choices:
@@ -168,7 +168,7 @@ def _compiled(base: TrialBase, options: Mapping[str, Any], where: str) -> Resolv
 
 
 def ends(domain: Any) -> list[Any]:
-    """Returns the values that a domain has at its ends, or all of them where it is a choice."""
+    """Returns the values at the ends of a domain, or all choices of a categorical one."""
     if isinstance(domain, Mapping) and domain.keys() == {'grid_search'}:
         return list(domain['grid_search'])
     if isinstance(domain, Categorical):

@@ -1,4 +1,4 @@
-"""TrialTable: the trials of a search on the terminal, while it goes on."""
+"""TrialTable: shows the trials of a running search on the terminal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rich.text import Text
 from rlframe.tune.trial import short_value, trial_options
 
 LIVE_SECONDS, PLAIN_SECONDS = 0.5, 10.0
-"""Seconds between two drawings of the table, and between two plain lines where there is no terminal."""
+"""Seconds between two updates of the table, and between two plain lines if there is no terminal."""
 ROWS = 20
 """Trials that are shown at most: those that run, then the best."""
 

@@ -19,7 +19,7 @@ from rlframe.tune.trial import Trial, compile_trial
 logger = logging.getLogger('rlframe.tune')
 
 OWN_STATE = 'own_state'
-"""Name, in a checkpoint of Tune, of what the ``save_checkpoint`` of a subclass returned."""
+"""Name, in a Tune checkpoint, of the result of a subclass's ``save_checkpoint``."""
 
 
 class OwnState(dict[str, Any]):
@@ -99,7 +99,7 @@ class RLTrainable(Trainable):  # type: ignore[misc]  # Ray is untyped
         raise_failure(failure, f'trial {self.trial_id}')
 
     def log_result(self, result: dict[str, Any]) -> None:
-        """Makes sure that what the run itself wrote of its metrics is on disk when its result is."""
+        """Flushes the run's own metrics to disk before its result is reported."""
         self._running.pipeline.writer.flush()
 
     def save_checkpoint(self, checkpoint_dir: str) -> Any:
@@ -152,7 +152,7 @@ class RLTrainable(Trainable):  # type: ignore[misc]  # Ray is untyped
 
     @classmethod
     def default_resource_request(cls, config: Mapping[str, Any]) -> PlacementGroupFactory:
-        """Returns a bundle for what learns, and one for each actor that collects or evaluates."""
+        """Returns a bundle for the learner, and one for each actor that collects or evaluates."""
         try:
             cfg = compile_trial(config)
         except RLFrameError:  # the trial itself says so, where its error can be seen
@@ -161,7 +161,7 @@ class RLTrainable(Trainable):  # type: ignore[misc]  # Ray is untyped
 
     @classmethod
     def resource_help(cls, config: Mapping[str, Any]) -> str:
-        """Says which keys decide what a trial takes."""
+        """Returns the keys that decide the resources of a trial."""
         return (
             'A trial takes `resources` ({"CPU": 1}, and a GPU where policy.device is CUDA), and for each of'
             ' policy.collect.collector.num_collectors actors with backend="ray" what remote_configs says (1 CPU).'
@@ -182,6 +182,6 @@ def _with_own_state(load: Callable[[Any, Any], None]) -> Callable[[Any, Any], No
 
 
 def _can_be_copied(error: Exception) -> bool:
-    """Whether an exception and its causes come back whole from a copy; one with arguments of its own may not."""
+    """Whether an exception and its causes can be copied intact; one with custom arguments may not be."""
     cause = error.__cause__
     return bool(failure_of(error).error) and (not isinstance(cause, Exception) or _can_be_copied(cause))

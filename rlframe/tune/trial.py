@@ -1,4 +1,4 @@
-"""Trial: a config with options of its own, trained from one evaluation to the next."""
+"""Trial: a config with sampled options, trained from one evaluation to the next."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from rlframe.utils.resolved_config import ResolvedConfig, to_plain
 CHECKPOINT, OWNER = 'latest', 'trial.json'
 """In a checkpoint of Tune: the checkpoint of the run, which ``rlframe eval`` and ``--resume`` take, and whose it is."""
 SEARCH = 'search.json'
-"""In a results folder: what its trials are compared by."""
+"""File in a results folder that names the score of its trials."""
 REPEAT = '__trial_index__'
 """Key under which Ray's ``Repeater`` stores which repetition of a sample a trial is, counted from 0."""
 OWN_KEYS = ('config', 'main_config', 'create_config', 'metric', 'stop', 'resources', REPEAT)
@@ -50,7 +50,7 @@ class TrialBase:
     create: Mapping[str, Any]
     """``create_config``."""
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """What is laid over them, by dotted keys."""
+    """Overrides of the config, by dotted keys."""
     import_path: tuple[str, ...] = ()
     """Absolute folders that its modules are imported from."""
 
@@ -59,7 +59,7 @@ class TrialBase:
 
 
 def trial_options(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the options that a trial has of its own, by dotted keys.
+    """Returns the sampled options of a trial, by dotted keys.
 
     Sections that are named by a key without a dot are flattened; what stands at a dotted key is a value, also where it is a
     dict, as schedules are.
@@ -214,7 +214,7 @@ class Trial:
         (folder / OWNER).write_text(json.dumps({'trial_id': self._trial_id}), encoding='utf-8')
 
     def load(self, folder: Path) -> None:
-        """Goes on where a trial wrote this; as another one, with other random numbers, where it was not this one.
+        """Resumes from a trial's checkpoint; with new random numbers if another trial wrote it.
 
         Learning rates and all other options are those of this trial.
 
@@ -229,7 +229,7 @@ class Trial:
         self._pipeline = self._make(folder / CHECKPOINT, clone_key)
 
     def export(self, formats: Sequence[str], folder: Path) -> dict[str, str]:
-        """Writes the policy as it is now for use elsewhere and returns where, by format.
+        """Exports the current policy and returns the paths, by format.
 
         Raises:
             ConfigError: If a format is unknown, or cannot hold such a policy.
@@ -250,7 +250,7 @@ class Trial:
 
 
 def _owner(folder: Path) -> str | None:
-    """Returns which trial wrote a checkpoint, None where it was not one of Tune."""
+    """Returns the trial that wrote a checkpoint, None if it is not a Tune checkpoint."""
     path = folder / OWNER
     try:
         return str(json.loads(path.read_text(encoding='utf-8'))['trial_id']) if path.is_file() else None

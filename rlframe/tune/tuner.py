@@ -90,7 +90,7 @@ def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
     callbacks: Sequence[Any] = (),
     ray_init_config: Mapping[str, Any] | None = None,
 ) -> Tuner:
-    """Prepares a search; ``fit()`` of what is returned does it.
+    """Prepares a search; call ``fit()`` of the returned object to run it.
 
     Ray is connected to where this process has none yet, see ``rlframe.backend.ray.actors.session.connect``.
 
@@ -265,7 +265,7 @@ def _check_envs(possible: Sequence[ResolvedConfig]) -> None:
 
 
 def _check_numbers(**given: tuple[Any, float]) -> None:
-    """Makes sure that each value, where there is one, is a number that is at least so large."""
+    """Checks that each value, if given, is a number not below its minimum."""
     for where, (value, least) in given.items():
         if value is None:
             continue
@@ -314,7 +314,7 @@ def _make_search(
 
 
 def _wanted_folder(storage: str | Path, name: str | None, cfg: ResolvedConfig) -> Path:
-    """Returns where the results folder is to be, which can be made there."""
+    """Returns the path of the results folder after checking that it can be created there."""
     if '://' in str(storage):
         raise ExperimentDirError(
             'results are written to a folder',

@@ -1,4 +1,4 @@
-"""Makes floating point results independent of memory addresses, and names what they do depend on."""
+"""Makes floating point results independent of memory addresses, and names what else they depend on."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ ALIGNMENT = 64
 def aligned(tensor: torch.Tensor) -> torch.Tensor:
     """Copies a CPU tensor of floats if its memory is not aligned like torch's own.
 
-    Matrix products of BLAS libraries depend on the alignment of their operands in the last bit, so a network that reads numpy's
-    memory in place would depend on what the allocator happened to return.
+    Matrix products of BLAS libraries depend on the alignment of their operands in the last bit, so a network that reads
+    numpy's memory in place would depend on the address that the allocator happened to return.
 
     Args:
         tensor: Any tensor. Integers and booleans are returned as they are, as their arithmetic is exact.
@@ -40,7 +40,7 @@ def aligned(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def aligned_zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """Returns zeros in memory that ``aligned`` need not copy."""
+    """Returns zeros in memory that is aligned, so ``aligned`` does not copy it."""
     size = math.prod(shape) * dtype.itemsize
     memory = np.zeros(size + ALIGNMENT, np.uint8)
     start = -memory.__array_interface__['data'][0] % ALIGNMENT
@@ -48,9 +48,9 @@ def aligned_zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[An
 
 
 def arithmetic() -> dict[str, str]:
-    """Names what determines rounding on this machine: the processor type, and the modes that the user set.
+    """Names what determines rounding on this machine: the processor type and the modes that the user set.
 
-    Two machines with the same answer round alike; on a different one, a resumed run is exact up to rounding.
+    Two machines with the same answer round the same way; on a different one, a resumed run is exact up to rounding.
     """
     modes = {name: os.environ[name] for name in ('MKL_CBWR', 'ATEN_CPU_CAPABILITY') if name in os.environ}
     kind = f'{platform.machine()} {_vendor()} {torch.backends.cpu.get_cpu_capability()}'

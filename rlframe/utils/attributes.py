@@ -1,4 +1,4 @@
-"""Reads the attributes of an object without making later access to them slower."""
+"""Reads the attributes of an object without slowing down later access to them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 
 def attributes_of(value: Any) -> dict[Any, Any] | None:
-    """Returns the dict in which an object keeps its attributes, or ``None`` if it has none.
+    """Returns the dict that holds an object's attributes, or ``None`` if it has none.
 
-    Up to Python 3.12 the first look at ``__dict__`` moves the attributes out of the object into a dict that shares its keys
-    with others of the class, which the interpreter reads without its cache: an env steps up to a third slower from then on.
-    Taking one item out and putting it back gives the dict keys of its own, whose access is cached again.
+    Up to Python 3.12 the first read of ``__dict__`` moves the attributes out of the object into a dict that shares its
+    keys with others of the class, which the interpreter reads without its cache: an env steps up to a third slower from
+    then on. Removing one item and adding it again gives the dict its own keys, whose access is cached again.
     """
     if not type(value).__dictoffset__:
         return None

@@ -1,6 +1,6 @@
-"""States of numpy's bit generators that come from a file, at which numpy itself does not look.
+"""Validates states of numpy's bit generators that come from a file, since numpy does not.
 
-It reads the memory where a position points to, wherever that is, and a generator that only says 0 keeps it drawing for ever.
+numpy reads any memory that a position points to, and a generator whose numbers are all 0 keeps it drawing forever.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 MT19937_WORDS, PHILOX_WORDS = 624, 4
-"""Random words that these generators hold; the position behind the last one means that there are none left."""
+"""Number of random words that these generators hold; the position after the last one means that none are left."""
 
 
 def checked_bits(state: Any) -> Any:
-    """Returns the state of a bit generator if it is one that a generator can be in.
+    """Returns the state of a bit generator if it is valid.
 
     Raises:
         ValueError: If its position lies outside its words, or its numbers would all be 0.
@@ -32,7 +32,7 @@ def checked_bits(state: Any) -> Any:
 
 
 def checked_words(state: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Returns the state of numpy's global generator, as a tuple, if a generator can be in it; raises likewise."""
+    """Returns the state of numpy's global generator, as a tuple, if it is valid; raises like ``checked_bit_state``."""
     _check(state[2], MT19937_WORDS)
     _check_words(state[1])
     return state

@@ -1,4 +1,4 @@
-"""Options of the section ``checkpoint`` of a run; apart from the code, so that a config can be checked without numpy."""
+"""Options of the section ``checkpoint`` of a run, in their own file so that configs are checked without numpy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Declared options: what a component can be told, with type, range, unit and meaning.
+"""Declared options of a component, with type, range, unit and meaning.
 
 A component lists its options in a class attribute ``config``, a nested dict whose leaves are ``Field`` s (a
 plain value is a ``Field`` of its own type). ``Configurable.default_config()`` merges them along the bases.
@@ -32,18 +32,18 @@ class Field:
     """One option of a component.
 
     Args:
-        default: Value where the user sets none, or ``REQUIRED``.
+        default: Value if the user sets none, or ``REQUIRED``.
         type: Accepted type or types; ``None`` takes the default's type. An int is accepted for a float, a
             bool is no int.
         range: Interval that a number must lie in, such as ``(0, inf)`` or ``[0, 1]``; round brackets exclude
             the end.
         unit: Unit in words.
-        doc: What it does, in one line.
+        doc: What the option does, in one line.
         choices: The only values accepted.
-        check: Returns what was expected instead of a bad value, or an empty string.
-        may_change: Whether a run that is resumed may have another value than it began with.
-        reaches: What a value of this option can reach beyond the run: one of ``REACHES``, or nothing. A foreign config may
-            only set such an option to its default, unless the user trusts it.
+        check: Returns a description of the expected value if the value is bad, else an empty string.
+        may_change: Whether a resumed run may use another value than it started with.
+        reaches: What a value of this option can reach beyond the run: one of ``REACHES``, or an empty string. A foreign
+            config may only set such an option to its default, unless the user trusts it.
         ignored: Why the option has no effect, if it is only accepted for old configs.
         harmless: Allow-list of other values that reach nothing: a predicate that takes any value and never raises.
     """
@@ -78,13 +78,13 @@ class Field:
 
     @property
     def types(self) -> tuple[type, ...]:
-        """Accepted types, ``type(None)`` among them where the default is ``None``."""
+        """Accepted types, including ``type(None)`` if the default is ``None``."""
         declared = self.type if self.type is not None else type(self.default)
         types = declared if isinstance(declared, tuple) else (declared,)
         return (*types, type(None)) if self.default is None and type(None) not in types else types
 
     def expected(self) -> str:
-        """Says in words what is accepted."""
+        """Describes the accepted values in words."""
         if self.choices:
             return 'one of ' + ', '.join(repr(choice) for choice in self.choices)
         names = ' or '.join('None' if t is type(None) else t.__name__ for t in self.types)
@@ -92,7 +92,7 @@ class Field:
         return f'{text} ({self.unit})' if self.unit else text
 
     def problem(self, value: Any) -> str:
-        """Says which values are valid if ``value`` is not; else returns an empty string."""
+        """Returns a description of the valid values if ``value`` is invalid, else an empty string."""
         if self.choices:
             return (
                 ''
@@ -123,7 +123,7 @@ class Field:
         return isinstance(value, tuple(t for t in self.types if t is not bool))
 
     def convert(self, value: Any) -> Any:
-        """Returns an accepted value as its declared type: 1 as 1.0 for a float, 1e6 as 1000000 for an int."""
+        """Converts an accepted value to its declared type: 1 to 1.0 for a float, 1e6 to 1000000 for an int."""
         if (
             isinstance(value, int)
             and not isinstance(value, bool)
@@ -151,7 +151,7 @@ def _in_range(value: float, interval: str) -> bool:
 
 
 Options = dict[str, Any]
-"""Names to a ``Field`` or, for a section, to more ``Options``."""
+"""Maps names to a ``Field`` or, for a section, to more ``Options``."""
 
 
 def as_fields(options: Mapping[str, Any]) -> Options:
@@ -167,7 +167,7 @@ def as_fields(options: Mapping[str, Any]) -> Options:
 
 
 def merge_fields(base: Options, over: Options) -> Options:
-    """Lays ``over`` on ``base``, section by section; a plain value replaces the default of a ``Field``."""
+    """Merges ``over`` into ``base``, section by section; a plain value replaces the default of a ``Field``."""
     merged = dict(base)
     for name, value in over.items():
         old = merged.get(name)
@@ -185,7 +185,7 @@ def merge_fields(base: Options, over: Options) -> Options:
 
 
 def _with_default(field: Field, value: Any) -> Field:
-    """Returns the field with another default; what it accepted before it still accepts."""
+    """Returns the field with another default; all values that it accepted before stay valid."""
     if field.type is not None or field.default not in (None, REQUIRED):
         return dataclasses.replace(field, default=value, type=field.types)
     types = (type(value), type(None)) if field.default is None else None
@@ -203,13 +203,13 @@ def defaults_of(options: Options) -> dict[str, Any]:
 def check_values(
     values: Mapping[str, Any], options: Options, prefix: str = '', root: Options | None = None
 ) -> tuple[dict[str, Any], list[ConfigError]]:
-    """Lays a user's values on the defaults of the options.
+    """Merges a user's values into the defaults of the options.
 
     Args:
-        values: What the user set.
-        options: What may be set.
+        values: The values that the user set.
+        options: The options that may be set.
         prefix: Dotted key of the section and a dot, for the errors.
-        root: All options of the config, where ``options`` are only those of a section.
+        root: All options of the config, if ``options`` are only those of a section.
 
     Returns:
         The complete values, and one error for each value that cannot be used (nothing is raised).
@@ -236,7 +236,7 @@ def check_values(
 
 
 def _missing(options: Options, values: Mapping[str, Any], prefix: str) -> list[ConfigError]:
-    """Returns an error for each required option that is not set, also in sections that are not there."""
+    """Returns an error for each required option that is not set, including those in missing sections."""
     errors = []
     for name, option in options.items():
         if name in values:
@@ -276,7 +276,7 @@ def _remedy_for_text(text: str, option: Field) -> str:
 
 
 def _completed(value: Any, default: Any) -> Any:
-    """Fills a dict up from the default dict, unless it is of another ``type``."""
+    """Completes a dict from the default dict, unless it has another ``type``."""
     if not (isinstance(value, Mapping) and isinstance(default, Mapping)):
         return value
     same_type = 'type' not in value or value['type'] == default.get('type')
@@ -293,12 +293,12 @@ def _number_in(text: str) -> float | int | None:
 
 
 class Configurable:
-    """Base of everything that is built from a config section."""
+    """Base class of all components that are built from a config section."""
 
     config: dict[str, Any] = {}
     """The options that this class adds to those of its bases."""
     reaches: str = ''
-    """What this class reaches by itself, one of ``REACHES``: a foreign config may not choose it."""
+    """What this class itself can reach, one of ``REACHES``: a foreign config may not choose such a class."""
 
     @classmethod
     def config_fields(cls) -> Options:
@@ -315,9 +315,9 @@ class Configurable:
 
     @classmethod
     def check_config(cls, cfg: ResolvedConfig) -> list[ConfigError]:
-        """Returns the mistakes that no single option shows, such as two options that exclude each other.
+        """Returns errors about combinations of options, such as two that exclude each other.
 
-        It is asked once every option alone is possible. Override it to add rules; keep those of the base with
+        Called once each option is valid by itself. Override it to add rules; keep those of the base with
         ``super()``.
 
         Args:
@@ -330,10 +330,10 @@ class Configurable:
 
     @classmethod
     def resolve_config(cls, cfg: Mapping[str, Any] | None) -> EasyDict:
-        """Completes a user's options with the defaults; a config that was compiled already is passed through.
+        """Completes a user's options with the defaults; a compiled config is returned unchanged.
 
         Raises:
-            ConfigError: If an option is unknown or impossible. All mistakes are reported together.
+            ConfigError: If an option is unknown or invalid. All mistakes are reported together.
         """
         if isinstance(cfg, ResolvedConfig):
             return cfg

@@ -1,4 +1,4 @@
-"""Tells at the cost of one dot product whether numbers are finite."""
+"""Checks at the cost of one dot product whether numbers are finite."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import numpy as np
 
 
 def is_finite(values: np.ndarray[Any, Any]) -> bool:
-    """Whether there is no NaN and no infinity among values of any shape; what are no real numbers has none.
+    """Whether values of any shape contain no NaN and no infinity; True for values that are not real numbers.
 
-    The dot product of an array with itself is finite only if all of it is. The reverse fails for numbers whose squares
-    overflow: only then each is looked at.
+    The dot product of an array with itself is finite only if every element is. The reverse fails for numbers whose
+    squares overflow: only then each element is checked.
     """
     return (
         values.dtype.kind != 'f' or math.isfinite(np.vdot(values, values)) or bool(np.isfinite(values).all())

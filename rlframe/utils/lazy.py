@@ -1,4 +1,4 @@
-"""Modules that are imported at their first use, so that options and errors need no torch."""
+"""Imports modules at their first use, so that options and errors need no torch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class LazyModule:
-    """Stands for a module until one of its attributes is read; what was read once is kept.
+    """Stands for a module until one of its attributes is read; attributes are cached.
 
     Args:
         name: Dotted name of the module.

@@ -12,12 +12,12 @@ from rlframe.registry import nearest
 
 
 def raw_items(tree: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Returns all pairs of a dict, none of them counted as read, even where a key shadows ``items``."""
+    """Returns all pairs of a dict without counting them as read, even if a key shadows ``items``."""
     return list(dict.items(tree)) if isinstance(tree, dict) else list(tree.items())
 
 
 def copied(value: Any) -> Any:
-    """Copies a value of a config; what cannot be copied, an open file for example, stays what it is."""
+    """Copies a value of a config; values that cannot be copied, such as open files, are returned unchanged."""
     try:
         return copy.deepcopy(value)
     except TypeError:
@@ -40,7 +40,7 @@ def to_plain(tree: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class ResolvedConfig(EasyDict):  # type: ignore[misc]  # EasyDict is untyped
-    """A config whose keys are all declared and whose values are all possible; it knows which keys were read.
+    """A config with only declared keys and valid values; it tracks which keys were read.
 
     Args:
         values: The complete, checked values.
@@ -115,11 +115,11 @@ class ResolvedConfig(EasyDict):  # type: ignore[misc]  # EasyDict is untyped
         return ResolvedConfig, (to_plain(self), self._user_keys, self._may_change)
 
     def was_read(self, name: str) -> bool:
-        """Whether something has read the key ``name`` of this section."""
+        """Whether the key ``name`` of this section has been read."""
         return name in self._read
 
     def unread(self, prefix: str = '') -> list[str]:
-        """Returns the dotted keys that nothing has read."""
+        """Returns the dotted keys that have not been read."""
         found: list[str] = []
         pairs: list[tuple[str, Any]] = raw_items(self)
         for name, value in pairs:

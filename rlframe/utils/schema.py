@@ -1,8 +1,8 @@
-"""Schemas of states, so that the error about a missing or invalid part names it.
+"""Schemas of states, so that an error names the missing or invalid part.
 
 A schema is a ``Kind``, or a dict of schemas; ``'name?'`` is a key that may be missing, and unknown keys are ignored.
-Each class that restores a state has its own schema, and checks it first; ``part`` builds the dotted name of the place, and
-turns any other error that a bad state causes into the same kind of error.
+Each class that restores a state has its own schema and checks it first; ``part`` builds the dotted name of the part
+and turns any other error that a bad state causes into the same kind of error.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ BROKEN = (
     AssertionError,
     MemoryError,
 )
-"""Exceptions that code raises when it gets a state that was never saved."""
+"""Exceptions that code raises when it restores a malformed state."""
 
 
 class Kind(NamedTuple):
-    """What a part of a state must be."""
+    """The expected type and content of a part of a state."""
 
     name: str
     """In words, as ``expected`` of the error."""
@@ -115,7 +115,7 @@ def maybe(kind: Kind) -> Kind:
 
 
 def list_of(schema: Schema, count: int | None = None) -> Kind:
-    """Returns the schema of a list of parts, of a given length if there is one."""
+    """Returns the schema of a list of parts, with a fixed length if one is given."""
     words = 'a list' if count is None else f'a list of {count}'
     return Kind(words, lambda v: LIST.fits(v) and (count is None or len(v) == count), schema)
 
@@ -153,7 +153,7 @@ def check_state(state: Any, schema: Schema, key: str = '') -> None:
         key: Dotted name of the part.
 
     Raises:
-        CheckpointStateError: With the part's name, what was got and what was expected.
+        CheckpointStateError: With the part's name, the actual and the expected value.
     """
     if not isinstance(schema, Kind):
         _check_parts(state, schema, key)
@@ -225,7 +225,7 @@ def loading(path: Path | str) -> Iterator[None]:
 
 
 class _Shown:
-    """Representation of a value in an error: short, and arrays by their shapes."""
+    """Describes a value in an error: shortened, and arrays by their shapes."""
 
     def __init__(self, value: Any) -> None:
         shape = getattr(value, 'shape', None)
@@ -260,4 +260,4 @@ FACTS: Schema = {
     'replay_buffer?': TEXT,
     'rlframe?': TEXT,
 }
-"""Schema of a checkpoint's manifest, apart from its files."""
+"""Schema of a checkpoint's manifest, without its files."""

@@ -1,4 +1,4 @@
-"""Where randomness comes from: every generator is derived from the config's seed and the name of its user."""
+"""Derives every random generator from the config's seed and the name of its user."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rlframe.utils.lazy import LazyModule
 torch = LazyModule('torch')
 
 COLLECT, EVALUATE, SCORE = 'collect', 'evaluate', 'score'
-"""Purposes with env seeds of their own: training, evaluation during training, scoring of a finished policy."""
+"""Purposes with separate env seeds: training, evaluation during training, scoring of a finished policy."""
 
 
 def _key(name: str) -> int:
@@ -30,7 +30,7 @@ def env_seed(seed: int, rank: int, index: int, purpose: str = COLLECT) -> int:
 
 
 def incarnation_seed(seed: int, rank: int, incarnation: int) -> int:
-    """Returns the seed of what takes the place of a lost worker: the run's own for the first incarnation, which is 0."""
+    """Returns the seed of the replacement of a lost worker; the first incarnation, 0, has the run's own seed."""
     if incarnation == 0:
         return seed
     key = [seed, rank, incarnation, _key('incarnation')]
@@ -77,17 +77,17 @@ RNG_STATE: schema.Schema = {
     'numpy': schema.Kind('the state of the generator of numpy.random', _fits_numpy),
     'random': schema.Kind('the state of the generator of the module random', _fits_random),
 }
-"""What ``global_rng_state`` returns."""
+"""The result of ``global_rng_state``."""
 
 
 def global_rng_mark() -> dict[str, Any]:
-    """Returns marks of the state of the global generators of numpy and Python, by name."""
+    """Returns fingerprints of the state of the global generators of numpy and Python, by name."""
     _, keys, *rest = np.random.get_state(legacy=True)  # noqa: NPY002  as in set_seed
     return {'numpy.random': (np.asarray(keys).tobytes(), *rest), 'random': random.getstate()}
 
 
 def set_global_rng_state(state: Mapping[str, Any]) -> None:
-    """Puts the global generators back into a state of ``global_rng_state()``."""
+    """Restores the state of the global generators from ``global_rng_state()``."""
     torch.set_rng_state(state['torch'])
     np.random.set_state(checked_words(tuple(state['numpy'])))  # noqa: NPY002  as in set_seed
     version, internal, gauss = state['random']
@@ -98,7 +98,7 @@ BIT_GENERATORS = ('MT19937', 'PCG64', 'PCG64DXSM', 'Philox', 'SFC64')
 
 
 def bit_generator_cls(name: Any) -> Any:
-    """Returns numpy's class of bit generators that a saved state names; ``numpy.random`` has other things, too.
+    """Returns numpy's class of bit generators with a saved name; ``numpy.random`` also contains other classes.
 
     Raises:
         ValueError: If there is no such class.
@@ -109,10 +109,10 @@ def bit_generator_cls(name: Any) -> Any:
 
 
 def forked(state: Any, key: int) -> Any:
-    """Returns the state of a whole run in which every random generator is another one.
+    """Returns the state of a run with every random generator replaced by a different one.
 
     Args:
-        state: State with those of numpy generators in it, and of the global ones, wherever they are.
+        state: State that contains those of numpy generators and of the global ones, at any depth.
         key: The same state with the same key always gives the same generators.
     """
     if isinstance(state, Mapping):
@@ -131,13 +131,13 @@ def forked(state: Any, key: int) -> Any:
 
 
 def _digest(value: Any) -> int:
-    """Returns a number below 2**32 that tells values apart."""
+    """Returns a hash of the values, below 2**32."""
     return zlib.crc32(repr(value).encode())
 
 
 @contextmanager
 def seeded_globals(*key: int) -> Iterator[None]:
-    """Lets a block draw the same from the global generators whenever the key is the same, and leaves them as they were."""
+    """Makes a block's global random draws depend on the key alone, and restores the global generators afterwards."""
     with preserved_rng():
         set_seed(int(np.random.SeedSequence(key).generate_state(1)[0]))
         yield
@@ -145,7 +145,7 @@ def seeded_globals(*key: int) -> Iterator[None]:
 
 @contextmanager
 def preserved_rng() -> Iterator[None]:
-    """Leaves the global generators as they were, whatever the block draws."""
+    """Restores the global generators after the block, whatever it draws."""
     state = global_rng_state()
     try:
         yield

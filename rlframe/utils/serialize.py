@@ -1,4 +1,4 @@
-"""Hands Python objects to other processes of this run, and says what exactly cannot be handed over."""
+"""Serializes Python objects for other processes of this run, and names the parts that cannot be serialized."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ cloudpickle = LazyModule(
 )  # functions and classes of scripts and notebooks too; gymnasium brings it
 
 MAX_DEPTH = 20
-"""Steps that are followed from an object to the part of it that cannot be handed over."""
+"""Maximum number of steps from an object to the part of it that cannot be serialized."""
 
 
 FACTORY = 'Use a module-level factory: a function or class that makes such parts itself in the other process.'
-"""What to do about something that is built here and needed there."""
+"""Remedy for objects that are built in one process and needed in another."""
 
 
 def to_bytes(value: Any, name: str, remedy: str = FACTORY) -> bytes:
-    """Returns a value as bytes for ``from_bytes`` in another process of this run; lambdas and local classes work.
+    """Serializes a value for ``from_bytes`` in another process of this run; lambdas and local classes work.
 
     Args:
-        value: What to hand over.
-        name: What to call it in an error.
-        remedy: What to do about a part that cannot be handed over.
+        value: The object to serialize.
+        name: Its name in an error.
+        remedy: How to avoid a part that cannot be serialized.
 
     Raises:
-        SerializationError: With the path to the part that cannot be handed over.
+        SerializationError: With the path to the part that cannot be serialized.
     """
     problem = _problem(value)
     if problem is None:
@@ -55,7 +55,7 @@ def to_bytes(value: Any, name: str, remedy: str = FACTORY) -> bytes:
 
 
 def plain_to_bytes(value: Any, name: str, remedy: str = '') -> bytes:
-    """Does what ``to_bytes`` does, quicker where nothing but plain data and importable classes is in it."""
+    """Serializes like ``to_bytes``, but faster for plain data and importable classes."""
     try:
         return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
     except Exception:  # whatever an object's own methods raise
@@ -63,11 +63,11 @@ def plain_to_bytes(value: Any, name: str, remedy: str = '') -> bytes:
 
 
 def from_bytes(data: bytes | memoryview) -> Any:
-    """Returns what ``to_bytes`` or ``plain_to_bytes`` was given.
+    """Restores a value from the bytes of ``to_bytes`` or ``plain_to_bytes``.
 
-    It runs whatever the bytes say, so they may come only from another process of this run, through a pipe that nobody
-    else can write to, or from an actor of Ray, which unpickles what it transports anyway and is to be kept apart by a
-    token: never from a file, and never over any other network.
+    Unpickling runs any code that the bytes contain, so they may come only from another process of this run, through a
+    pipe that nobody else can write to, or from a Ray actor (Ray unpickles its messages anyway, so its cluster must be
+    protected by a token): never from a file, and never over any other network.
     """
     return pickle.loads(data)  # bytes of this run's own processes only, as said above
 
@@ -81,7 +81,7 @@ def _problem(value: Any) -> Exception | None:
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yields the parts of an object, each with what to write behind the object's name to get at it."""
+    """Yields the parts of an object, each with the suffix that accesses it, such as ``.name`` or ``[0]``."""
     if isinstance(value, Mapping):
         for key, inner in raw_items(value):
             yield f'[{key!r}]', inner

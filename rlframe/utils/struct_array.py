@@ -12,7 +12,7 @@ Array: TypeAlias = npt.NDArray[Any]
 
 
 def struct_dtype(fields: Mapping[str, tuple[Any, tuple[int, ...]]]) -> np.dtype[Any]:
-    """Returns the type of rows with these fields, laid out so that each field of an array can be wrapped as a tensor.
+    """Returns a dtype for rows with these fields, laid out so that each field can be wrapped as a tensor.
 
     Args:
         fields: Names to the type and the shape of a field in one row.
@@ -21,11 +21,11 @@ def struct_dtype(fields: Mapping[str, tuple[Any, tuple[int, ...]]]) -> np.dtype[
 
 
 def leaves(array: Array, path: str = '') -> Iterator[tuple[str, Array]]:
-    """Yields each plain array in a structured one, however nested, and where it lies; a plain array yields itself.
+    """Yields each plain array in a structured one, however nested, with its path; a plain array yields itself.
 
     Args:
         array: The array.
-        path: What it is called: the field ``camera`` of ``obs`` is ``obs['camera']``.
+        path: Name of the array; the field ``camera`` of ``obs`` is ``obs['camera']``.
     """
     if array.dtype.names is None:
         yield path, array
@@ -35,5 +35,5 @@ def leaves(array: Array, path: str = '') -> Iterator[tuple[str, Array]]:
 
 
 def field_path(path: str, name: str) -> str:
-    """Returns how a field is written in an error: ``obs['camera']``, or ``obs[1]`` where it is part of a tuple."""
+    """Formats a field for an error: ``obs['camera']``, or ``obs[1]`` if it is part of a tuple."""
     return f'{path}[{name if name.isdigit() else repr(name)}]'

@@ -196,11 +196,11 @@ def meant_keys(name: str, known: Collection[str]) -> list[str] | None:
 
     Args:
         name: The last part of an unknown key.
-        known: Dotted keys of all options that there are: of a whole config, or of one component, which begin further in.
+        known: Dotted keys of all known options: of a whole config, or of one component, which start further in.
 
     Returns:
-        Their dotted keys, as they stand in ``known``; none where the options that are meant do not exist there, and None
-        where nothing is known of the name.
+        Their dotted keys, as they stand in ``known``; empty if those options do not exist there, and None if the
+        name itself is unknown.
     """
     alternatives = SYNONYMS.get(name.lower().replace('-', '_'))
     if alternatives is None:
@@ -214,7 +214,7 @@ def meant_keys(name: str, known: Collection[str]) -> list[str] | None:
 
 
 def _as_known(key: str, known: Collection[str], is_whole: bool) -> str:
-    """Returns a dotted key as a component names it that has it, an empty string where none has."""
+    """Returns a dotted key as the component that has it names it; an empty string if none has it."""
     if is_whole:
         return key if key in known else ''
     return next((own for own in known if key.endswith(f'.{own}')), '')

@@ -1,4 +1,4 @@
-"""The error for an unknown key, with the option that was probably meant."""
+"""Builds the error for an unknown key, with the option that was probably meant."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def unknown_key(
 ) -> ConfigError:
     """Returns the error for an unknown key, with the closest known one.
 
-    Args:
+    where: The unknown dotted key.
         where: The dotted key.
-        siblings: The options that its section has.
+        siblings: The options of its section.
         root: All options, to find the section that the key belongs to.
         at: Prefix of the dotted keys of ``root``.
     """
@@ -57,7 +57,7 @@ def unknown_key(
 
 
 def nearest_name(name: str, known: Iterable[str]) -> str:
-    """Returns the known name that ``name`` is a misspelling of, or an empty string.
+    """Returns the known name that ``name`` misspells, or an empty string.
 
     Names that only share a word, such as ``learning_rate_policy`` and ``learning_rate_critic``, are different names.
     """

@@ -30,7 +30,7 @@ def get_serial_collector_cls(cfg: EasyDict) -> type[ISerialCollector]:
 
 
 def create_serial_evaluator(cfg: EasyDict, **kwargs: Any) -> ISerialEvaluator:
-    """Builds the evaluator named by ``cfg.type``, ``interaction`` if there is none; it evaluates in this process.
+    """Builds the evaluator named by ``cfg.type``, by default ``interaction``; it evaluates in this process.
 
     Raises:
         ConfigError: If the config names another backend than ``'local'``.

@@ -1,1 +1,1 @@
-"""Checks of envs: what rlframe requires of them, and what it warns of."""
+"""Checks of envs: requirements that raise errors, and bad habits that cause warnings."""

@@ -1,4 +1,4 @@
-"""What is required of an env, checked in full in its first steps and cheaply ever after."""
+"""The requirements on an env, checked in full in its first steps and cheaply afterwards."""
 
 from __future__ import annotations
 
@@ -34,27 +34,27 @@ else:
 logger = logging.getLogger(__name__)
 
 CHECKED_STEPS = 8
-"""First env steps, and first episodes, of each env that are checked in full."""
+"""Number of first env steps, and first episodes, of each env that are checked in full."""
 
 Place = Callable[[int], tuple[int, int]]
-"""Tells the running episode of an env and the last env step of it."""
+"""Returns the running episode of an env and its last env step."""
 
 
 class Remarks:
-    """Tells the user once of each kind of loose end: by an ``EnvContractWarning``, and in the text log.
+    """Reports each kind of contract remark once: as an ``EnvContractWarning``, and in the text log.
 
     Args:
-        hold: Whether to keep what there is to tell, for another process to tell it.
+        hold: Whether to hold remarks back for another process to report.
     """
 
     def __init__(self, hold: bool = False) -> None:
         self._hold = hold
         self._kinds: set[str] = set()
         self.held: list[tuple[str, str]] = []
-        """Kinds and texts that wait for the other process."""
+        """Kinds and texts of the remarks held back for the other process."""
 
     def tell(self, kind: str, text: str) -> None:
-        """Tells of a loose end, unless one of this kind was told of before."""
+        """Reports a remark, unless one of this kind was reported before."""
         if kind in self._kinds:
             return
         self._kinds.add(kind)
@@ -65,7 +65,7 @@ class Remarks:
         warnings.warn(text, EnvContractWarning, stacklevel=2)
 
     def take(self) -> list[tuple[str, str]]:
-        """Returns what was held back, and forgets it."""
+        """Returns and clears the held remarks."""
         held, self.held = self.held, []
         return held
 
@@ -96,18 +96,18 @@ def check_spaces(envs: Sequence[gymnasium.Env[Any, Any] | EnvSpec], spec: EnvSpe
 
 
 def first_obs(answer: Any, spec: EnvSpec, env: int, episode: int, remarks: Remarks) -> Array:
-    """Returns the observation out of what ``reset`` returned.
+    """Returns the observation from the return value of ``reset``.
 
     Args:
-        answer: What it returned.
-        spec: What is declared.
-        env: Which env.
-        episode: Which of its episodes begins, counted from 1.
-        remarks: Told of loose ends in the first ``CHECKED_STEPS`` episodes.
+        answer: The return value.
+        spec: The declared spaces.
+        env: Env id.
+        episode: Number of the episode that begins, from 1.
+        remarks: Receives remarks in the first ``CHECKED_STEPS`` episodes.
 
     Raises:
         EnvContractError: If it is not ``(obs, info)`` with an observation of the declared shape.
-        NonFiniteError: If there is a NaN or an infinity in the observation.
+        NonFiniteError: If the observation contains a NaN or an infinity.
     """
     if episode > CHECKED_STEPS and _is_usual_first(answer, spec):
         usual: Array = answer[0]
@@ -133,7 +133,7 @@ def first_obs(answer: Any, spec: EnvSpec, env: int, episode: int, remarks: Remar
 
 
 def _is_usual_first(answer: Any, spec: EnvSpec) -> bool:
-    """Whether what ``reset`` returned obviously keeps the contract."""
+    """Whether the return value of ``reset`` obviously meets the contract."""
     if not isinstance(answer, tuple) or len(answer) != 2 or not isinstance(answer[1], dict):
         return False
     obs, space = answer[0], spec.observation_space
@@ -146,11 +146,11 @@ def _is_usual_first(answer: Any, spec: EnvSpec) -> bool:
 
 
 def check_step(answer: Any, spec: EnvSpec, env: int, episode: int, step: int, remarks: Remarks) -> None:
-    """Checks what ``step`` returned.
+    """Checks the return value of ``step``.
 
     Raises:
         EnvContractError: If it is not five values of the declared shapes and types.
-        NonFiniteError: If the observation is to become whole numbers and one of its numbers is not finite.
+        NonFiniteError: If the observation is converted to integers and one of its numbers is not finite.
     """
     place = f'step() of env {env}, episode {episode}, step {step},'
     if not isinstance(answer, tuple) or len(answer) != 5:
@@ -182,11 +182,11 @@ def check_rows(obs: Array, spec: EnvSpec, env_num: int, what: str, remarks: Rema
     """Returns the observations of a vector env, [N, ...], in the declared type.
 
     Args:
-        obs: What it gave.
-        spec: What is declared of one env.
+        obs: The observations.
+        spec: The declared spaces of one env.
         env_num: Number of envs, N.
-        what: What gave it, for the error.
-        remarks: Told of loose ends; nobody is where not given.
+        what: Their source, for the error.
+        remarks: Receives remarks; none are made if not given.
 
     Raises:
         EnvContractError: If the shape is not the declared one, or these are no numbers.
@@ -203,7 +203,7 @@ def check_rows(obs: Array, spec: EnvSpec, env_num: int, what: str, remarks: Rema
 
 
 def check_columns(reward: Array, terminated: Array, truncated: Array, spec: EnvSpec, env_num: int) -> None:
-    """Checks what else a vector env gave beside its observations, [N] each.
+    """Checks the rewards and flags of a vector env, [N] each.
 
     Raises:
         EnvContractError: If it is of another shape, or the flags are not of type bool.
@@ -223,7 +223,7 @@ def check_columns(reward: Array, terminated: Array, truncated: Array, spec: EnvS
 
 
 def check_values(step: TimeStep, spec: EnvSpec, place: Place) -> None:
-    """Checks rewards and observations for NaN and infinity, one dot product each where all is well, and action masks.
+    """Checks rewards and observations for NaN and infinity, one dot product each if all are finite, and action masks.
 
     Raises:
         NonFiniteError: With the env, its episode and step, and the value.
@@ -267,7 +267,7 @@ def _non_finite(name: str, value: Any, env: int, place: tuple[int, int]) -> NonF
 
 
 def check_action(action: Any, spec: EnvSpec, env: int) -> None:
-    """Checks that a policy's action is one that the env knows.
+    """Checks that a policy's action is in the action space.
 
     Raises:
         ActionError: With the action and the space.
@@ -280,19 +280,19 @@ def check_action(action: Any, spec: EnvSpec, env: int) -> None:
 
 
 def _are_whole(action: Any, value: Array) -> bool:
-    """Whether an action for a space of whole numbers consists of such."""
+    """Whether an action for an integer space consists of integers."""
     return np.asarray(action).dtype.kind in 'biu' and bool((value == action).all())
 
 
 def _declared_parts(
     obs: Any, spec: EnvSpec, place: str, leading: tuple[int, ...] = ()
 ) -> list[tuple[str, Array, gymnasium.Space[Any]]]:
-    """Returns the arrays that an observation consists of, each with its name and its space.
+    """Returns the arrays of an observation, each with its name and its space.
 
     Args:
-        obs: What was given.
-        spec: What is declared.
-        place: What gave it, for the error.
+        obs: The observation.
+        spec: The declared spaces.
+        place: Its source, for the error.
         leading: Axes before those of one observation.
 
     Raises:
@@ -326,7 +326,7 @@ def _declared_parts(
 def _declared_kind(
     name: str, obs: Any, space: gymnasium.Space[Any], place: str, leading: tuple[int, ...]
 ) -> Array:
-    """Returns a part of an observation as an array of numbers of the declared shape behind ``leading`` axes."""
+    """Returns a part of an observation as a numeric array of the declared shape after ``leading`` axes."""
     declared = (*leading, *(space.shape or ()))
     article = 'an ' if name == 'obs' else ''
     try:
@@ -345,7 +345,7 @@ def _declared_kind(
 def _remark_obs(
     name: str, obs: Array, space: gymnasium.Space[Any], spec: EnvSpec, place: str, remarks: Remarks
 ) -> None:
-    """Remarks on finite values that are not of the declared type, or not within the declared bounds."""
+    """Remarks on finite values of another type than declared, or outside the declared bounds."""
     low, high = _bounds(space)
     dtype: Any = space.dtype
     both_float = obs.dtype.kind == dtype.kind == 'f'

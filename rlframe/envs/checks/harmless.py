@@ -1,4 +1,4 @@
-"""Allow-lists of env ids, arguments and wrappers that a foreign config may name, as they reach nothing."""
+"""Allow-lists of env ids, arguments and wrappers that a foreign config may name because they reach nothing."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ NAMESPACES = {'ALE': 'ale_py', 'MinAtar': 'minatar.gym', 'rlframe': 'rlframe.env
 MINIGRID = ('MiniGrid-', 'BabyAI-')
 
 _ID = re.compile(r'(?:(?P<namespace>[\w-]+)/)?(?P<name>[\w.-]+?)(?:-v\d+)?', re.ASCII)
-"""Gymnasium's grammar of an id, without a module before it."""
+"""Gymnasium's grammar of an id without a module prefix."""
 _GAME = re.compile(r'(?:atari|butterfly|classic|mpe|sisl)\.[a-z0-9_]+_v\d+')
-"""A PettingZoo id of its own families."""
+"""A PettingZoo id of one of its own families."""
 _TEXTS = {
     'render_mode': words('rgb_array|ansi'),
     'map_name': words('4x4|8x8'),

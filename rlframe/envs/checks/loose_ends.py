@@ -32,7 +32,7 @@ class Habits:
 
     Args:
         name: Name of the env.
-        index: Which env it is.
+        index: Env id.
         remarks: Collects the findings.
     """
 
@@ -63,7 +63,7 @@ class Habits:
         """Checks that no other env wrote into the observation of this one before it was stored.
 
         Raises:
-            EnvContractError: If one did.
+            EnvContractError: If another env did.
         """
         if others and self.has_changed():
             raise EnvContractError(
@@ -77,7 +77,7 @@ def differs_after_same_seed(env: gymnasium.Env[Any, Any], first: Any, seed: int)
 
     Args:
         env: The env, or a vector env.
-        first: What the first reset with this seed gave.
+        first: The first observation of the first reset with this seed.
         seed: The seed.
     """
     copies = [part.copy() for part in _arrays_in(first)]

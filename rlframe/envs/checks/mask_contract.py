@@ -1,4 +1,4 @@
-"""What is required of the action masks in observations."""
+"""The requirements on the action masks in observations."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from rlframe.errors import ActionMaskError, IncompatibleError
 
 
 def check_mask_space(spec: EnvSpec) -> None:
-    """Checks that the mask in an observation space, if there is one, is of the size that the action space needs.
+    """Checks that the mask in an observation space, if there is one, has the size that the action space needs.
 
     Raises:
-        IncompatibleError: If it is not; both are named.
+        IncompatibleError: If it does not; both are named.
     """
     space: Any = spec.observation_space
     parts = mask_parts(spec.action_space)
@@ -30,13 +30,13 @@ def check_mask_space(spec: EnvSpec) -> None:
 
 
 def check_masks(obs: Array, env_id: IntArray, spec: EnvSpec, place: Callable[[int], tuple[int, int]]) -> None:
-    """Checks that masks allow at least one action; where the action has several dimensions, one in each.
+    """Checks that masks allow at least one action, in each dimension if the action has several.
 
     Args:
-        obs: Observations of envs whose episodes go on, [n].
-        env_id: Whose they are, [n].
-        spec: What the envs have in common; their observations have a mask.
-        place: Tells the running episode of an env and the last env step of it.
+        obs: Observations of envs whose episodes continue, [n].
+        env_id: Env id of each, [n].
+        spec: The common description of the envs; their observations have a mask.
+        place: Returns the running episode of an env and its last env step.
 
     Raises:
         ActionMaskError: If one allows none; the env, its episode and step are named.

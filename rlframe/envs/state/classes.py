@@ -1,4 +1,4 @@
-"""Which classes a state may name: those of the env's own code and those that its constructor used."""
+"""The classes that a state may name: those of the env's own code and those that its constructor used."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from typing import Any
 from rlframe.envs.state.values import cached
 
 LIBRARIES = ('gymnasium.spaces.', 'rlframe.data.batch', 'rlframe.data.timestep')
-"""Beginnings of modules of libraries whose objects are data: a state may have any of them."""
+"""Module prefixes of libraries whose objects are data: a state may contain any of them."""
 PARTLY = frozenset(('gymnasium', 'rlframe', 'numpy'))
-"""Packages of which only these, and the modules that the env's classes come from, count as its own code."""
+"""Packages of which only these modules, and those of the env's classes, count as its own code."""
 STANDARD: dict[str, type] = {
     f'collections:{kind.__name__}': kind for kind in (Counter, ChainMap, UserDict, UserList, UserString)
 }
-"""Classes of the standard library, written in Python, whose objects have no state but their attributes and content."""
+"""Pure Python classes of the standard library whose objects have no state except attributes and content."""
 BASES = (
     object, dict, list, set, frozenset, tuple, deque, OrderedDict, defaultdict, bytearray, SimpleNamespace,
     int, float, complex, str, bytes,
@@ -30,14 +30,14 @@ BASES = (
 UNNAMED = frozenset(
     (FunctionType, BuiltinFunctionType, ModuleType, type, ABCMeta, bool, int, float, str, type(None))
 )
-"""Types of what has a name that nobody needs: it is told by its value, or never part of a state."""
+"""Types of named objects that are restored by value or are never part of a state."""
 HEAP = 1 << 9
 """Flag of classes that were not compiled."""
 POINTER = tuple.__itemsize__
 
 
 class MismatchError(Exception):
-    """A state does not fit the env that it is to be restored into."""
+    """Raised if a state does not fit the env that it is restored into."""
 
 
 def type_name(kind: type) -> str:
@@ -53,7 +53,7 @@ def module_of(kind: type) -> str:
 
 @cached
 def layout_of(kind: type) -> type | None:
-    """Returns the one of ``BASES`` that objects of this class are laid out as, or ``None`` if they hold more."""
+    """Returns the one of ``BASES`` that defines the class's memory layout, or ``None`` if its objects hold more."""
     for base in kind.__mro__:
         if base in BASES:
             return base
@@ -113,12 +113,12 @@ class Classes:
         self._names: dict[type, str | None] = {}
 
     def remember(self, kind: type) -> None:
-        """Allows a class of which the constructor made an object, wherever it comes from."""
+        """Allows a class of which the constructor created an object, wherever it is defined."""
         if kind.__flags__ & HEAP:
             self._known.setdefault(type_name(kind), kind)
 
     def name_of(self, kind: type) -> str | None:
-        """Returns the name by which ``find`` finds a class, or ``None`` if a state may not name it."""
+        """Returns the name that ``find`` accepts for a class, or ``None`` if a state may not name it."""
         if kind not in self._names:
             name = type_name(kind)
             try:
@@ -155,7 +155,7 @@ class Classes:
         return package in self._packages or ('.' not in module and _folder(module) in self._folders)
 
     def named_objects(self) -> dict[int, tuple[str, Any]]:
-        """Returns the objects that the env's own modules and their classes hold under a name, by their ids."""
+        """Returns the named objects of the env's own modules and their classes, by their ids."""
         found: dict[int, tuple[str, Any]] = {}
         for name in sorted(self._modules & sys.modules.keys()):
             content = vars(sys.modules[name])
@@ -178,7 +178,7 @@ class Classes:
 
 
 def can_be_made(kind: type) -> bool:
-    """Whether objects of a class are made by no more than their attributes and content; nothing happens when they go."""
+    """Whether objects of a class are restored from attributes and content alone, without side effects when deleted."""
     if isinstance(kind, enum.EnumMeta):
         return True
     is_plain = type(kind) in (type, ABCMeta) and layout_of(kind) is not None
@@ -186,9 +186,9 @@ def can_be_made(kind: type) -> bool:
 
 
 def acts(kind: type) -> bool:
-    """Whether objects of a class do something when a step comes to them: envs, wrappers, and what can be called.
+    """Whether objects of a class run code during a step: envs, wrappers, and callables.
 
-    A library's own can be told to do anything: a wrapper that calls a factory of envs, for example.
+    Those of a library can be configured to do anything, such as a wrapper that calls a factory of envs.
     """
     is_env = any(hasattr(kind, name) for name in ('step', 'reset', 'step_async'))
     return is_env or any('__call__' in vars(base) for base in kind.__mro__)

@@ -1,4 +1,4 @@
-"""Writes the content of containers, arrays and generators as plain values; one function for each kind of object."""
+"""Writes the content of containers, arrays and generators as plain values; one function per kind of object."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def write_mapping(writer: Writer, number: int, value: Any) -> Node:
 
 
 def write_set(writer: Writer, number: int, value: Any) -> Node:
-    """Writes a set in its order, and puts its elements into it once more, as reading it will do."""
+    """Writes a set in its order, and inserts its elements into it again, as reading it will do."""
     if writer.surveys:
         return write_items(writer, number, value)
     items = list(set.__iter__(value))
@@ -93,7 +93,7 @@ def write_object(writer: Writer, number: int, value: Any) -> Node:
 
 
 def write_bytearray(writer: Writer, number: int, value: Any) -> Node:
-    """Writes bytes that can be changed."""
+    """Writes a bytearray."""
     return {'kind': 'bytearray', 'value': bytes(value).decode('latin-1')}
 
 
@@ -157,7 +157,7 @@ def _plain_state(state: Any) -> Any:
 
 
 def write_seed_sequence(writer: Writer, number: int, value: Any) -> Node:
-    """Writes a seed sequence, and how many were spawned from it."""
+    """Writes a seed sequence, and the number of sequences spawned from it."""
     entropy, key = value.entropy, [int(word) for word in value.spawn_key]
     entropy = [int(word) for word in entropy] if isinstance(entropy, np.ndarray | tuple | range) else entropy
     made = np.random.SeedSequence(entropy, spawn_key=key, pool_size=value.pool_size)
@@ -206,11 +206,11 @@ PLAIN_OF: dict[Any, Callable[[Any], Any]] = {
     bytes: bytes.__bytes__,
     complex: complex.__complex__,
 }
-"""Types to what makes the plain value of one that is more than that."""
+"""Maps types to functions that return the plain base value of an instance of a subclass."""
 ITERATE: dict[Any, Callable[[Any], Iterable[Any]]] = {
     kind: kind.__iter__ for kind in (list, tuple, deque, set, frozenset)
 }
-"""Types to what yields their elements, whatever a class that is derived from them does."""
+"""Maps types to functions that yield their elements, whatever a subclass overrides."""
 CONTENT: dict[Any, Callable[[Writer, int, Any], Node]] = {
     **dict.fromkeys((list, tuple), write_items),
     **dict.fromkeys((dict, OrderedDict, defaultdict), write_mapping),
@@ -228,4 +228,4 @@ CONTENT: dict[Any, Callable[[Writer, int, Any], Node]] = {
     random.Random: write_python_random,
     **dict.fromkeys(kinds.BIT_GENERATORS.values(), write_bit_generator),
 }
-"""Types to what writes their content down."""
+"""Maps types to the functions that write their content."""

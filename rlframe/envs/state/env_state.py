@@ -30,10 +30,10 @@ _SHARED = (np.random.Generator, np.random.RandomState, random.Random)
 
 
 class Refusal(NamedTuple):
-    """Says that the state of an env cannot be saved."""
+    """The refusal to save the state of an env."""
 
     reason: str
-    """Where in the env, which type, and why."""
+    """Path in the env, type, and reason."""
 
 
 class EnvState:
@@ -58,7 +58,7 @@ class EnvState:
         self._born = Survey(self._classes).born(self._roots(), draws=True)
 
     def capture(self) -> dict[str, Any] | Refusal:
-        """Returns the state as plain data, or why it cannot be saved."""
+        """Returns the state as plain data, or the reason why it cannot be saved."""
         draws = getattr(self._layers[-1], 'render_mode', None) is not None
         try:
             return Writer(self._classes, self._born, draws).write(self._roots())
@@ -112,7 +112,7 @@ class EnvState:
 
 
 def capture_info(info: Mapping[str, Any]) -> Any:
-    """Returns what an env told beside a step as plain data, or ``None`` where it is none."""
+    """Returns the info of a step as plain data, or ``None`` if that is impossible."""
     try:
         return Writer().write({'info': dict(info)})
     except RefusedError:
@@ -120,7 +120,7 @@ def capture_info(info: Mapping[str, Any]) -> Any:
 
 
 def restore_info(state: Any) -> dict[str, Any]:
-    """Returns the info that ``capture_info`` made plain data of."""
+    """Restores an info that ``capture_info`` converted."""
     if 'graph' not in state:
         before: dict[str, Any] = old.decode(state)
         return before

@@ -127,10 +127,10 @@ FILL: dict[str, Callable[[Any, Any, Any], None]] = {
     'random': _fill_random,
     'function': _fill_cells,
 }
-"""Kinds to what fills an object."""
+"""Maps kinds to the functions that fill an object."""
 FILL_LATER: dict[str, Callable[[Any, Any, Any], None]] = {
     **dict.fromkeys(('dict', 'OrderedDict', 'defaultdict'), _fill_mapping),
     'set': _fill_set,
     'random_state': _fill_random_state,
 }
-"""Kinds to what fills an object once the others have their content."""
+"""Maps kinds to the functions that fill an object after all others have their content."""

@@ -1,4 +1,4 @@
-"""Objects that have more than attributes: which can be saved by value, and which only by their place in the env."""
+"""Objects with more state than attributes: those saved by value, and those saved by their path in the env."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ DRAWN = 'Surface'
 IMMUTABLE = frozenset(
     ('tuple', 'frozenset', 'value', 'slice', 'enum', 'flag', 'seeds', 'bound', 'global', 'global_random')
 )
-"""Kinds of nodes that are made again, rather than filled in place."""
+"""Kinds of nodes that are created anew instead of filled in place."""
 ONLY_LIVE = frozenset(('constant', 'function', 'own'))
-"""Kinds of nodes that are never made, but found in the env."""
+"""Kinds of nodes that are never created, only looked up in the env."""
 FACTORIES = ('EnvFactory', 'MakeEnv')
-"""Classes of ``rlframe.envs.base_env`` that make envs: which ones is for the config to say, and not for a state."""
+"""Classes of ``rlframe.envs.base_env`` that create envs: the config chooses them, not a state."""
 BOUND: tuple[Any, ...] = (np.random.Generator, np.random.RandomState, random.Random, list, dict, set, deque)
 """Types whose methods may be values."""
 LEAVES = (type(None), bool, int, float, str)
@@ -77,7 +77,7 @@ def is_shown(value: Any, draws: bool) -> bool:
 
 
 def is_factory(value: Any) -> bool:
-    """Whether an object makes envs."""
+    """Whether an object creates envs."""
     return any(_is_of(type(value), 'rlframe.envs.base_env', name) for name in FACTORIES)
 
 
@@ -89,7 +89,7 @@ def is_leaf(value: Any) -> bool:
 
 
 def kind_of(value: Any) -> Callable[[Writer, int, Any, str | None], dict[str, Any]] | None:
-    """Returns what writes an object down that is more, or less, than its attributes; ``None`` for all others."""
+    """Returns the writer of objects whose state is not just their attributes; ``None`` for all others."""
     kind = type(value)
     if isinstance(value, enum.Enum):
         return enum_member
@@ -123,7 +123,7 @@ def is_env(value: Any) -> bool:
 
 
 def constant(writer: Writer, number: int, value: Any, place: str | None) -> dict[str, Any]:
-    """Writes an object that another env has at the same place."""
+    """Writes an object that another env has at the same path."""
     if place is None and not writer.surveys:
         raise writer.refused(number, "was set after the env's constructor")
     named = value if isinstance(value, type) else type(value)
@@ -131,7 +131,7 @@ def constant(writer: Writer, number: int, value: Any, place: str | None) -> dict
 
 
 def lock(writer: Writer, number: int, value: Any, place: str | None) -> dict[str, Any]:
-    """Writes a lock that nobody holds."""
+    """Writes an unlocked lock."""
     is_held = value.locked() if isinstance(value, LOCK) else 'owner=0 ' not in repr(value)
     if is_held:
         raise writer.refused(number, 'is held')
@@ -139,7 +139,7 @@ def lock(writer: Writer, number: int, value: Any, place: str | None) -> dict[str
 
 
 def function(writer: Writer, number: int, value: Any, place: str | None) -> dict[str, Any]:
-    """Writes a function that another env has at the same place, and the variables that it has for itself."""
+    """Writes a function that another env has at the same path, and its closure variables."""
     node = constant(writer, number, value, place)
     path = writer.path(number)
     cells = value.__closure__ or ()
@@ -155,7 +155,7 @@ def function(writer: Writer, number: int, value: Any, place: str | None) -> dict
 
 
 def call(writer: Writer, number: int, value: Any, place: str | None) -> dict[str, Any]:
-    """Writes a method of an object, or a call with some arguments, that another env has at the same place."""
+    """Writes a bound method or partial call that another env has at the same path."""
     node = constant(writer, number, value, place)
     if isinstance(value, functools.partial):
         pins = [value.func, *value.args, *value.keywords.values(), *vars(value).values()]

@@ -1,4 +1,4 @@
-"""Creates the objects of a state that are more than empty containers, after the objects that they consist of."""
+"""Creates the objects of a state that are more than empty containers, after their components."""
 
 from __future__ import annotations
 
@@ -171,21 +171,21 @@ def _global_random(reader: Reader, node: Mapping[str, Any]) -> Any:
 
 
 def checked(value: Any, kind: Any) -> Any:
-    """Returns a value that must be of this type."""
+    """Returns a value after checking its type."""
     if not isinstance(value, kind):
         raise ValueError(f'a {type(value).__name__} is no {kind.__name__}')
     return value
 
 
 MAX_POOL = 1024
-"""Words in the pool of a seed sequence: making one takes the square of them."""
+"""Maximum number of words in the pool of a seed sequence: creating one takes time quadratic in it."""
 MISSING: Any = object()
-"""Stands for an object that there is not."""
+"""Marks a missing object."""
 NEW: dict[str, type] = {
     kind.__name__: kind
     for kind in (object, list, dict, set, deque, OrderedDict, defaultdict, bytearray, SimpleNamespace)
 }
-"""Kinds of nodes that are made empty and filled afterwards."""
+"""Kinds of nodes that are created empty and filled afterwards."""
 SAME: dict[str, Callable[..., bool]] = {
     'array': _same_array,
     'text': _same_array,
@@ -199,7 +199,7 @@ SAME: dict[str, Callable[..., bool]] = {
     'frozenset': lambda *_: False,
     'value': lambda *_: False,
 }
-"""Kinds to whether the live object at the same place does."""
+"""Maps kinds to checks whether the live object at the same path is usable."""
 MAKE: dict[str, Callable[[Any, Any], Any]] = {
     'array': _new_array,
     'text': _new_text,
@@ -220,4 +220,4 @@ MAKE: dict[str, Callable[[Any, Any], Any]] = {
     'global': _global,
     'global_random': _global_random,
 }
-"""Kinds to what makes an object."""
+"""Maps kinds to the functions that create an object."""

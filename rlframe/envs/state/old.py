@@ -1,4 +1,4 @@
-"""Reads states of envs that were saved before objects were numbered: the attributes of each layer as plain data."""
+"""Reads states of envs from before objects were numbered: the attributes of each layer as plain data."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rlframe.utils.attributes import attributes_of
 from rlframe.utils.bit_state import checked_bits
 
 SHOWN = ('render_mode', 'env', 'spec', '_cached_spec')
-"""Attributes that the config decides, rather than a state."""
+"""Attributes that come from the config, not from a state."""
 
 
 def restore(layers: list[Any], action_space: Any, state: dict[str, Any]) -> None:

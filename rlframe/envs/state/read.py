@@ -26,16 +26,16 @@ HUMAN = 'human'
 
 
 class Reader:
-    """Reads what a ``Writer`` wrote.
+    """Reads the output of a ``Writer``.
 
     Args:
-        graph: What was written.
+        graph: The output.
         known: The classes that it may name; ``None``: those of the standard library only.
-        born: What the env had when it was made.
+        born: The objects that the env had when it was created.
 
     Raises:
-        MismatchError: If the state needs something that the env does not have.
-        Exception: If it is no state at all.
+        MismatchError: If the state needs an object that the env does not have.
+        Exception: If it is not a state.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Reader:
         """The objects that were given to ``Writer.write``, by their names."""
 
     def fill(self) -> None:
-        """Fills the objects: first those through which others are found."""
+        """Fills the objects, starting with those that others are found through."""
         later = []
         for number, node in enumerate(self._nodes):
             if node['kind'] == 'own':
@@ -83,7 +83,7 @@ class Reader:
         return [self.value(value) for value in encoded]
 
     def _make(self, number: int) -> None:
-        """Makes an object after those that it consists of."""
+        """Creates an object after its components."""
         stack, begun = [number], set()
         while stack:
             top = stack[-1]
@@ -124,7 +124,7 @@ class Reader:
         return found
 
     def _live(self, node: Mapping[str, Any]) -> Any:
-        """Returns the object that the env had at the same place when it was made, unless another one does as well."""
+        """Returns the object that the env had at the same path when created, unless another one matches too."""
         place, kind = node['at'], node['kind']
         live = self._born.objects.get(place, MISSING)
         if live is MISSING:
@@ -183,7 +183,7 @@ class Reader:
 
 
 def _parts(node: Mapping[str, Any]) -> list[Any]:
-    """Returns the references of a node that must be made before it."""
+    """Returns the references of a node that must be created before it."""
     kind = node['kind']
     if kind in ('tuple', 'frozenset', 'slice'):
         return list(node['items'])
@@ -192,7 +192,7 @@ def _parts(node: Mapping[str, Any]) -> list[Any]:
 
 
 def _needed(node: Mapping[str, Any]) -> list[int]:
-    """Returns the numbers of the objects that must be made before that of a node."""
+    """Returns the numbers of the objects that must be created before that of a node."""
     numbers = [value[0] for value in _parts(node) if type(value) is list and type(value[0]) is int]
     if any(number < 0 for number in numbers):
         raise ValueError('objects are numbered from 0')
@@ -200,7 +200,7 @@ def _needed(node: Mapping[str, Any]) -> list[int]:
 
 
 def _keep_shown(filled: dict[str, Any], live: Mapping[str, Any]) -> None:
-    """Leaves to an env what the config decides, rather than a state: how it is shown, and how it is described."""
+    """Keeps the env's own attributes that come from the config: its rendering and its description."""
     filled |= {name: value for name, value in live.items() if kinds.is_shown(value, False)}
     if 'render_mode' in live:
         filled['render_mode'] = live['render_mode']

@@ -1,4 +1,4 @@
-"""Checks the saved state of an env manager, and names the part that is wrong."""
+"""Checks the saved state of an env manager, and names the invalid part."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ['check_manager_state', 'saved_part']
 
 
 def check_manager_state(state: Any, obs: Any, counts: Mapping[str, Any]) -> None:
-    """Checks that a state is that of a manager of this many envs.
+    """Checks that a state belongs to a manager of this many envs.
 
     Args:
-        state: What ``state_dict`` of a manager returned.
+        state: Result of a manager's ``state_dict``.
         obs: Observations of its envs, [N, ...].
-        counts: What it counts of each env, by name, [N].
+        counts: The counters of each env, by name, [N].
 
     Raises:
         CheckpointStateError: With the part's name.

@@ -1,4 +1,4 @@
-"""Sets whose order is the same in every process that puts the same elements into them."""
+"""Sets whose order is the same in every process that inserts the same elements."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def has_own_hash(value: Any) -> bool:
 
 
 def refill(target: set[Any], items: list[Any]) -> None:
-    """Empties a set and puts elements into it, so that its order and what ``pop`` returns depend on them alone."""
+    """Clears and refills a set, so that its order and the results of ``pop`` depend only on the elements."""
     set.clear(target)
     set.add(target, 0)
     set.pop(target)  # where the next pop begins to look is kept, also when a set is emptied
@@ -37,9 +37,9 @@ def made_frozenset(kind: Any, items: list[Any], is_merged: bool) -> Any:
 
 
 def order_of(value: frozenset[Any]) -> tuple[list[Any], bool] | None:
-    """Returns in which order to add which elements for a frozen set with the same order, or ``None`` if none is found.
+    """Returns the elements in an insertion order that reproduces a frozen set's order, or ``None`` if none is found.
 
-    Text has another hash, and so another order, in each process: its order is not looked at.
+    Text has another hash, and so another order, in each process: its order is ignored.
     """
     items = list(frozenset.__iter__(value))
     if not all(map(has_fixed_hash, items)):

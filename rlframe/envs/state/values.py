@@ -19,14 +19,14 @@ Function = TypeVar('Function', bound=Callable[..., Any])
 
 
 def cached(function: Function) -> Function:
-    """Remembers what a function of types has answered."""
+    """Caches the results of a function of types."""
     return cast(Function, functools.lru_cache(4096)(function))
 
 
 PLAIN = frozenset((type(None), bool, str))
-"""Types whose values JSON has words for; ints and floats are such, too, unless they are huge or NaN."""
+"""Types with a JSON representation; ints and floats too, unless they are huge or NaN."""
 BIG = 1 << 1024
-"""Ints beyond this are written in hexadecimal: JSON's readers limit the number of digits."""
+"""Ints beyond this are written in hexadecimal: JSON readers limit the number of digits."""
 SCALAR_KINDS = 'biufcSUMm'
 """Kinds of numpy types without references or fields."""
 TYPES = {
@@ -46,7 +46,7 @@ PATHS = {
 
 @cached
 def is_single(kind: type) -> bool:
-    """Whether ``encode_value`` may have a word for values of a type; a NaN is told by which object it is."""
+    """Whether ``encode_value`` may support values of a type; a NaN is identified by its object."""
     return kind in ENCODERS or issubclass(kind, np.generic | np.dtype | type)
 
 
@@ -72,13 +72,13 @@ def decode_value(encoded: list[Any]) -> Any:
     """Decodes a value that ``encode_value`` wrote.
 
     Raises:
-        Exception: If it is something else.
+        Exception: If the value is malformed.
     """
     return DECODERS[encoded[0]](*encoded[1:])
 
 
 def encode_dtype(dtype: np.dtype[Any]) -> Any:
-    """Returns a numpy type as plain values, or ``None`` if it cannot be made again from them."""
+    """Returns a numpy type as plain values, or ``None`` if it cannot be rebuilt from them."""
     if dtype.hasobject or dtype.metadata is not None:
         return None
     plain = _plain(dtype)
@@ -186,7 +186,7 @@ ENCODERS: dict[type, Callable[[Any], list[Any] | None]] = {
     datetime.time: _clock,
     **dict.fromkeys(PATHS.values(), lambda v: ['path', type(v).__name__, str(v)]),
 }
-"""Types to what writes their values down."""
+"""Maps types to the functions that encode their values."""
 DECODERS: dict[str, Callable[..., Any]] = {
     'int': lambda text: int(text, 16),
     'float': lambda text: struct.unpack('<d', bytes.fromhex(text))[0],
@@ -207,4 +207,4 @@ DECODERS: dict[str, Callable[..., Any]] = {
     'dtype': decode_dtype,
     'type': TYPES.__getitem__,
 }
-"""Tags to what makes the values."""
+"""Maps tags to the functions that decode the values."""

@@ -20,16 +20,16 @@ from rlframe.utils.attributes import attributes_of
 
 INF = float('inf')
 LARGE = 256
-"""Bytes from which on an unchanged array of a space is written as a hash."""
+"""Minimum size in bytes at which an unchanged array of a space is written as a hash."""
 
 
 class RefusedError(Exception):
     """The state of an env cannot be saved.
 
     Args:
-        path: Where the object is.
+        path: Path of the object.
         kind: Its type.
-        why: What is wrong with it.
+        why: The reason.
     """
 
     def __init__(self, path: str, kind: type, why: str) -> None:
@@ -45,28 +45,28 @@ class Born:
 
     def __init__(self) -> None:
         self.places: dict[int, str] = {}
-        """Ids of the objects to their places."""
+        """Ids of the objects to their paths."""
         self.objects: dict[str, Any] = {}
-        """Places to the objects."""
+        """Paths to the objects."""
         self.types: dict[int, type] = {}
         """Ids to the types that the objects had."""
         self.blank: dict[int, set[str]] = {}
-        """Ids to the attributes that held nothing, or what is only shown."""
+        """Ids to the attributes that were empty or only used for display."""
         self.digests: dict[int, str] = {}
         """Ids of arrays of spaces to hashes of their contents."""
 
 
 class Writer:
-    """Writes objects down as a list of nodes.
+    """Writes objects as a list of nodes.
 
     Args:
         known: The classes that a state may name; ``None``: those of the standard library only.
-        born: What the env had when it was made.
+        born: The objects that the env had when it was created.
         draws: Whether the env renders.
     """
 
     surveys = False
-    """Whether objects are only looked for."""
+    """Whether objects are only searched for."""
 
     def __init__(self, known: Classes | None = None, born: Born | None = None, draws: bool = False) -> None:
         self._classes, self._born, self._draws = known or Classes(()), born or Born(), draws
@@ -75,7 +75,7 @@ class Writer:
         self.texts: list[Any] = []
         """Elements of arrays of text, in the order in which they lie in memory."""
         self.own: dict[str, Any] = {}
-        """Numbers of envs that were asked for their states to what they answered."""
+        """Numbers of envs with their own state methods, to the states that they returned."""
         self._objects: list[Any] = []
         self._paths: list[str] = []
         self._numbers: dict[int, int] = {}
@@ -86,7 +86,7 @@ class Writer:
         """Returns the graph of everything that these named objects reference, directly or indirectly.
 
         Raises:
-            RefusedError: If something in it is not covered.
+            RefusedError: If an object in it is not supported.
         """
         encoded = {name: self.value(value, name) for name, value in roots.items()}
         while len(self.nodes) < len(self._objects):
@@ -108,11 +108,11 @@ class Writer:
         }
 
     def value(self, value: Any, path: str, step: int | str | None = None) -> Any:
-        """Returns how a value is written where it is referred to.
+        """Encodes a value at the place that refers to it.
 
         Args:
             value: The value.
-            path: Where it is, or the object that it is in.
+            path: Its path, or the object that contains it.
             step: Its index or attribute there.
         """
         kind = type(value)
@@ -134,13 +134,13 @@ class Writer:
         return [number]
 
     def values(self, values: Iterable[Any], path: str) -> list[Any]:
-        """Returns how several values are written."""
+        """Encodes several values."""
         return [
             value if type(value) in PLAIN else self.value(value, path, i) for i, value in enumerate(values)
         ]
 
     def path(self, number: int) -> str:
-        """Returns where an object was found first."""
+        """Returns the path where an object was found first."""
         return self._paths[number]
 
     def class_name(self, kind: type) -> str | None:
@@ -148,7 +148,7 @@ class Writer:
         return self._classes.name_of(kind)
 
     def refused(self, number: int, why: str) -> RefusedError:
-        """Returns the error that says which object cannot be saved."""
+        """Returns the error that names the object that cannot be saved."""
         return RefusedError(self._paths[number], type(self._objects[number]), why)
 
     def _node(self, number: int, value: Any) -> Any:
@@ -174,7 +174,7 @@ class Writer:
         return name if named is value and type(value) not in (tuple, frozenset) else None
 
     def digest_of(self, value: Any) -> str:
-        """Returns a hash of what an object of the env's modules holds."""
+        """Returns a hash of the content of an object of the env's modules."""
         own = Writer(self._classes)
         own._named = {}
         graph = own.write({} if type(value) is object else {'value': value})
@@ -233,7 +233,7 @@ class Writer:
                 written[name] = self.value(own, path, name)
 
     def _is_unchanged(self, array: Any, place: str) -> bool:
-        """Whether an array of a space is where it was, and nothing else refers to it so far."""
+        """Whether an array of a space is in its original place, and nothing else refers to it so far."""
         born = self._born
         is_there = born.places[id(array)] == place and id(array) not in self._numbers
         return is_there and digest(array) == born.digests[id(array)]

@@ -1,1 +1,1 @@
-"""Envs in worker processes, which share memory with the process that trains."""
+"""Runs envs in worker processes, which share memory with the training process."""

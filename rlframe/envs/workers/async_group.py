@@ -1,4 +1,4 @@
-"""N envs in W worker processes that are asked now and answer later, each worker for itself."""
+"""Runs N envs in W worker processes that answer asynchronously."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ NO_ENV = np.zeros(0, np.int64)
 
 
 class Through(NamedTuple):
-    """What came in; the rows of envs that a fault names mean nothing."""
+    """The received results; the rows of failed envs are meaningless."""
 
     stepped: IntArray
-    """Envs that are through with a step, or lost in it, [n]."""
+    """Envs that finished a step or were lost in it, [n]."""
     begun: IntArray
-    """Envs that are through with a reset, or lost in it, [n]."""
+    """Envs that finished a reset or were lost in it, [n]."""
     told: Mapping[int, Mapping[str, Any]]
-    """Infos of the steps, of those envs that had something to tell."""
+    """Infos of the steps, by env, if not empty."""
     faults: Sequence[Fault]
 
 
 class AsyncWorkerGroup(WorkerGroup):
-    """N envs in W worker processes, each of which owes at most one answer.
+    """N envs in W worker processes, each with at most one pending answer.
 
     The envs of a worker are asked and answer together; those of other workers do not wait for them. What takes the answers
     of all (``capture``, ``restore``, ``render``) may be used only while no env is busy.
 
     Args:
-        make: What makes each env, [N].
+        make: Factory of each env, [N].
         worker_num: Number of workers, W <= N.
-        step_timeout: Most seconds that one env may take for a step.
-        reset_timeout: Most seconds that one env may take to be made or reset, or for anything else.
+        step_timeout: Maximum seconds per env for a step.
+        reset_timeout: Maximum seconds per env for creating, resetting or anything else.
     """
 
     def __init__(
@@ -44,18 +44,18 @@ class AsyncWorkerGroup(WorkerGroup):
     ) -> None:
         super().__init__(make, worker_num, step_timeout, reset_timeout)
         self.busy = np.zeros(len(make), np.bool_)
-        """Envs whose worker owes an answer, [N]."""
+        """Whether each env waits for its worker's answer, [N]."""
         self._stepping: dict[int, IntArray] = {}  # workers to the envs that they step
         self._beginning: dict[int, IntArray] = {}  # workers to the envs that they reset
 
     def begin_steps(self, action: Array, env_id: IntArray) -> None:
-        """Has the given envs, [n], stepped once each; none of them may be busy."""
+        """Starts a step of the given envs, [n]; none of them may be busy."""
         messages = self._step_messages(action, env_id, self._is_whole(env_id))
         self._stepping |= self._by_worker(env_id)
         self._begin(messages, 'step()', self._step_timeout)
 
     def begin_resets(self, env_id: IntArray, seeds: Sequence[int | None]) -> None:
-        """Has the given envs, [n], begin an episode, in new workers where there are none; none of them may be busy."""
+        """Begins an episode in the given envs, [n], restarting missing workers; none of them may be busy."""
         due = self._by_worker(env_id)
         messages = self._reset_messages(due, env_id, seeds)
         self._beginning |= due
@@ -67,7 +67,7 @@ class AsyncWorkerGroup(WorkerGroup):
         self._pool.ask(messages, what, limit)
 
     def gather(self, patience: float) -> Through:
-        """Waits until some worker is through, or for so many seconds, and returns what all have answered by then."""
+        """Waits until a worker finishes, or for the given seconds, and returns all answers so far."""
         replies, faults = self._pool.gather(1, patience)
         stepped = self._through(self._stepping)
         begun = self._through(self._beginning)
@@ -78,7 +78,7 @@ class AsyncWorkerGroup(WorkerGroup):
         return Through(_ids(stepped), _ids(begun), told, faults)
 
     def _through(self, asked: dict[int, IntArray]) -> dict[int, IntArray]:
-        """Takes the workers out that owe no answer any more."""
+        """Removes and returns the workers without a pending answer."""
         through = {index: own for index, own in asked.items() if index not in self._pool.asked}
         for index in through:
             del asked[index]
@@ -86,13 +86,13 @@ class AsyncWorkerGroup(WorkerGroup):
         return through
 
     def rows(self, env_id: IntArray) -> tuple[Array, ...]:
-        """Returns copies of what the last steps of these envs, [n], gave: obs, reward, terminated, truncated."""
+        """Returns copies of the last step results of these envs, [n]: obs, reward, terminated, truncated."""
         arrays = self._arrays
         columns = (arrays.obs[self._which], arrays.reward, arrays.terminated, arrays.truncated)
         return tuple(column[env_id] for column in columns)
 
     def first_obs(self, env_id: IntArray) -> Array:
-        """Returns a copy of what the last resets of these envs, [n], gave, [n, ...]."""
+        """Returns a copy of the first observations from the last resets of these envs, [n, ...]."""
         return self._arrays.first_obs[env_id]
 
 

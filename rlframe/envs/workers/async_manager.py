@@ -1,4 +1,4 @@
-"""N envs in worker processes of which no one waits for another: a step returns those that are through."""
+"""Runs N envs in worker processes that do not wait for each other: a step returns the finished ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rlframe.utils.field import Field
 
 @ENV_MANAGER_REGISTRY.register('async_subprocess')
 class AsyncSubprocessEnvManager(SubprocessEnvManager):
-    """Steps N envs in W worker processes and returns as soon as some of them are through.
+    """Steps N envs in W worker processes and returns as soon as some of them are finished.
 
     ``step`` sends actions and returns the envs that have answered, whenever they were acted on; the others are busy, and not
     ``ready``, until a later step returns them. A ``reset`` of named envs does not wait either: they are ready when a later
@@ -35,7 +35,7 @@ class AsyncSubprocessEnvManager(SubprocessEnvManager):
     next step. What a run does from there depends on that state alone, but for time.
 
     Args:
-        env_fn: Makes one env each, N of them, in another process.
+        env_fn: Factories of the envs, N of them, called in another process.
         cfg: Options of the manager.
     """
 
@@ -99,7 +99,7 @@ class AsyncSubprocessEnvManager(SubprocessEnvManager):
         return self._ready if waiting.all() else self._ready[waiting[self._ready]]
 
     def _waiting(self) -> BoolArray:
-        """Returns which envs neither are busy nor have an answer that is still to be returned, [N]."""
+        """Whether each env is neither busy nor has an answer to be returned, [N]."""
         waiting: BoolArray = ~(self._group.busy | self._answered)
         return waiting
 
@@ -117,7 +117,7 @@ class AsyncSubprocessEnvManager(SubprocessEnvManager):
         self._finish(self._all)
 
     def _begin_soon(self, seeds: Mapping[int, int | None]) -> None:
-        """Has each of the given envs, none of which is busy, begin a new episode; what it answered before is forgotten."""
+        """Begins a new episode in each of the given envs, none of which is busy, and drops their earlier answers."""
         self._answered[list(seeds)] = False
         try:
             self._send_resets({env: seed for env, seed in seeds.items() if self._settle(env)})
@@ -159,7 +159,7 @@ class AsyncSubprocessEnvManager(SubprocessEnvManager):
         return step
 
     def _send_steps(self, action: Array, env_id: IntArray) -> None:
-        """Has those of the given envs stepped that have a running episode; the others answer by a void step."""
+        """Steps the given envs that have a running episode; the others answer with a void step."""
         if self._lost:
             able = np.array([env not in self._lost for env in env_id.tolist()], np.bool_)
             for env in env_id[~able].tolist():
@@ -178,7 +178,7 @@ class AsyncSubprocessEnvManager(SubprocessEnvManager):
             self._settle(env)
 
     def _wait(self) -> None:
-        """Waits until as many envs are through as the config says, or none is busy."""
+        """Waits until as many envs are finished as the config says, or none is busy."""
         timeout = self._cfg.wait_timeout
         end = math.inf if timeout is None else time.monotonic() + timeout
         begun = self._take(0.0)
@@ -190,10 +190,10 @@ class AsyncSubprocessEnvManager(SubprocessEnvManager):
             begun += self._take(rest if through else math.inf)
 
     def _take(self, patience: float) -> int:
-        """Waits until some env is through, or for so many seconds, and holds what there is.
+        """Waits until an env finishes, or for the given seconds, and holds the answers.
 
         Returns:
-            How many envs have begun an episode.
+            Number of envs that have begun an episode.
         """
         stepped, begun, told, faults = self._group.gather(patience)
         if len(stepped):
@@ -210,7 +210,7 @@ class AsyncSubprocessEnvManager(SubprocessEnvManager):
         return self._take_first_obs(begun) if len(begun) else 0
 
     def _take_first_obs(self, begun: IntArray) -> int:
-        """Takes the first observations of episodes, and has those envs begin another one that failed."""
+        """Stores the first observations of episodes, and begins another one in envs that failed."""
         failed = [env for env in begun.tolist() if env in self._lost]
         for env in begun.tolist():
             self._begun[env] = self._seeding.pop(env)
@@ -222,7 +222,7 @@ class AsyncSubprocessEnvManager(SubprocessEnvManager):
         return len(fine)
 
     def _returned(self, acting: IntArray) -> TimeStep:
-        """Returns the answers that were held, in the order of the envs."""
+        """Returns the held answers, in env order."""
         env_id = np.flatnonzero(self._answered)
         self._answered[:] = False
         infos = [self._infos[env] for env in env_id.tolist()]

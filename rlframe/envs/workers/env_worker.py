@@ -1,4 +1,4 @@
-"""What runs in a worker process: a group of envs that does what the parent asks for, and dies with the parent."""
+"""The main loop of a worker process: serves the parent with a group of envs, and dies with it."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from rlframe.errors import EnvCrashedError, RLFrameError
 from rlframe.utils.serialize import from_bytes, plain_to_bytes
 
 PARENT_CHECK_SECONDS = 0.5
-"""Between two looks at whether the parent is still there."""
+"""Seconds between two checks whether the parent is alive."""
 
 
 def main(index: int, worker_num: int, link: int, memory: int, lifeline: int, parent: int) -> None:
     """Serves the parent until it closes the connection.
 
     Args:
-        index: Which of the workers this is.
-        worker_num: How many there are.
+        index: Index of this worker.
+        worker_num: Number of workers.
         link: File descriptor of the connection.
         memory: File descriptor of the shared memory.
         lifeline: File descriptor of a pipe whose other end the parent holds.
@@ -51,7 +51,7 @@ def main(index: int, worker_num: int, link: int, memory: int, lifeline: int, par
 
 
 def die_with_parent(lifeline: int, parent: int) -> None:
-    """Has this process group killed when the parent dies, by the kernel where it can, and by a thread that looks.
+    """Makes this process group die with the parent: by the kernel if possible, and by a polling thread.
 
     The kernel kills at once, also while an env holds Python's lock for ever; the thread covers systems that cannot do
     that, and other processes that hold the parent's end of the lifeline because the parent was forked.
@@ -70,13 +70,13 @@ def die_with_parent(lifeline: int, parent: int) -> None:
 
 
 class EnvWorker:
-    """Does what the parent asks for, one message at a time.
+    """Handles the requests of the parent, one message at a time.
 
     Args:
         connection: The connection with the parent.
         memory: File descriptor of the shared memory.
-        watch: Where to note which env is being dealt with.
-        index: Which of the workers this is.
+        watch: Records the env that is being used.
+        index: Index of this worker.
     """
 
     def __init__(self, connection: socket.socket, memory: int, watch: WatchArray, index: int) -> None:
@@ -85,7 +85,7 @@ class EnvWorker:
         self._seeded = False
 
     def serve(self) -> None:
-        """Answers every message until the parent says ``close`` or is gone."""
+        """Answers every message until the parent sends ``close`` or is gone."""
         while (received := self._receive()) is not None:
             kind, body = received
             try:
@@ -121,26 +121,26 @@ class EnvWorker:
         self._watch.env[self._index] = env
 
     def _note(self, what: str) -> None:
-        """Records work other than what the parent asked for."""
+        """Records work other than the parent's requests."""
         self._watch.since[self._index] = time.monotonic()
         self._watch.beside[self._index] = BESIDE.index(what)
 
-    # what the parent calls
+    # methods that the parent calls
 
     def launch(self, make: bytes, env_id: Sequence[int]) -> list[EnvSpec]:
-        """Makes the envs of this worker, and returns what a policy must know of each."""
+        """Creates the envs of this worker, and returns the spec of each."""
         self.take(make, env_id)
         specs: list[EnvSpec] = self._group.launch()
         return specs
 
     def take(self, make: bytes, env_id: Sequence[int]) -> None:
-        """Takes over what makes the envs; those that are missing are made when they are reset."""
+        """Sets the factories of the envs; missing envs are created when they are reset."""
         functions = from_bytes(make)
         self._group = EnvGroup({env: functions[env] for env in env_id}, self._at, True, self._note)
         self._own, self._whole = np.array(env_id, np.int64), slice(env_id[0], env_id[-1] + 1)
 
     def attach(self, spec: EnvSpec, env_num: int) -> None:
-        """Opens the arrays that all share."""
+        """Opens the shared arrays."""
         self._arrays = SharedArrays(self._memory, self._watch.nbytes, spec, env_num)
         self._group.attach(spec, self._arrays.counts)
 
@@ -153,7 +153,7 @@ class EnvWorker:
         env_id: IntArray,
         seeds: Sequence[int | None],
     ) -> list[Fault]:
-        """Takes the place of a worker that was lost, and begins episodes as ``reset`` does."""
+        """Replaces a lost worker, and begins episodes like ``reset``."""
         self.take(make, own)
         self.attach(spec, env_num)
         return self.reset(env_id, seeds)
@@ -170,7 +170,7 @@ class EnvWorker:
         return faults
 
     def _step(self, body: bytes) -> bytes:
-        """Steps envs; what does not go into the shared arrays is returned."""
+        """Steps envs; returns the results that do not fit into the shared arrays."""
         obs, action, listed = self._arrays.obs[body[0]], self._arrays.action(chr(body[1])), body[2:]
         place: Any
         if listed:
@@ -197,7 +197,7 @@ class EnvWorker:
         return states
 
     def restore(self, states: dict[int, Any]) -> dict[int, str]:
-        """Restores the states of envs, and returns the envs that they do not fit."""
+        """Restores the states of envs, and returns the envs that could not be restored."""
         unfit: dict[int, str] = self._group.restore(states)
         return unfit
 
@@ -208,7 +208,7 @@ class EnvWorker:
 
 
 def _portable(error: Exception) -> bytes:
-    """Returns an error as bytes, with the traceback that it has here."""
+    """Serializes an error, with its traceback in this process."""
     text = ''.join(traceback.format_exception(error)).rstrip()
     if type(error).__module__ == RLFrameError.__module__:  # an env's own kinds may hold anything
         error.add_note(f'In the worker process:\n{text}')

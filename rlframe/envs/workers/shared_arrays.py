@@ -1,4 +1,4 @@
-"""Arrays that the parent and its env workers share, in memory that has no name and so cannot be left behind."""
+"""Arrays that the parent and its env workers share, in anonymous memory that cannot be leaked."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from rlframe.data.timestep import Array, EnvSpec
 from rlframe.envs.env_group import Counts
 
 ALIGNMENT = 64
-"""Bytes at whose multiples arrays begin."""
+"""Alignment of arrays in bytes."""
 IDLE = -1
-"""In place of an env id: the worker is at none."""
+"""Marks a worker that uses no env, in place of an env id."""
 
 
 def new_memory() -> int:
-    """Returns a file descriptor of shared memory of no size."""
+    """Creates empty shared memory and returns its file descriptor."""
     if hasattr(os, 'memfd_create'):
         return os.memfd_create('rlframe')
     with tempfile.TemporaryFile() as file:
@@ -31,13 +31,13 @@ def new_memory() -> int:
 
 
 def map_memory(memory: int, nbytes: int) -> Any:
-    """Maps shared memory, enlarged where it is too small, for as long as an array on it lives.
+    """Maps shared memory, enlarged if it is too small, for the lifetime of the arrays on it.
 
     Unlike ``mmap.mmap`` it keeps no file descriptor open, so that arrays may outlive their envs at no cost.
 
     Args:
         memory: File descriptor of the memory.
-        nbytes: Bytes to map, from its beginning.
+        nbytes: Number of bytes to map, from its beginning.
 
     Returns:
         A buffer.
@@ -60,7 +60,7 @@ def map_memory(memory: int, nbytes: int) -> Any:
 
 
 class WatchArray:
-    """Which env each worker is at and since when, so that an env that hangs or dies can be named.
+    """Tracks the current env of each worker and since when, so that an env that hangs or dies can be named.
 
     Args:
         memory: File descriptor of the shared memory, whose first bytes it takes.
@@ -69,7 +69,7 @@ class WatchArray:
 
     def __init__(self, memory: int, worker_num: int) -> None:
         self.nbytes = _aligned(worker_num * 24)
-        """Bytes that it takes."""
+        """Size in bytes."""
         block = np.frombuffer(map_memory(memory, self.nbytes), np.float64, 3 * worker_num)
         self.env, self.since, self.beside = block.reshape(3, worker_num)
         """Env id or ``IDLE``, reading of the monotonic clock, and number of the call in progress within the request, [W] each."""
@@ -80,8 +80,8 @@ class SharedArrays:
 
     Args:
         memory: File descriptor of the shared memory.
-        offset: Bytes at its beginning that belong to others.
-        spec: What the envs have in common.
+        offset: Number of bytes at its beginning that are used otherwise.
+        spec: The common spec of the envs.
         env_num: Number of envs, N.
     """
 
@@ -112,13 +112,13 @@ class SharedArrays:
             for (shape, dtype), at in zip(fields, offsets, strict=False)
         ]
         self.obs = arrays[:2]
-        """Observations behind a step, two sets, [N, ...] each."""
+        """Observations after a step, two sets, [N, ...] each."""
         self.first_obs: Array = arrays[2]
-        """Observations behind a reset, [N, ...]."""
+        """Observations after a reset, [N, ...]."""
         self.reward, self.terminated, self.truncated = arrays[3:6]
         """[N] each."""
         self.counts = Counts(*arrays[6:9])
-        """What is counted of each env."""
+        """The counters of each env."""
         self._action_bytes = arrays[9].reshape(-1).view(np.uint8)
         self._actions: dict[str, Array] = {}
 

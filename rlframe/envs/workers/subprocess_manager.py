@@ -1,4 +1,4 @@
-"""N envs in worker processes: they step at the same time, and what goes wrong in one of them stays there."""
+"""Runs N envs in worker processes: they step in parallel, and a failure of one stays isolated."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from rlframe.utils.serialize import to_bytes
 class SubprocessEnvManager(BaseEnvManager):
     """Steps N envs in W worker processes, N / W of them in each, through shared arrays.
 
-    With the same seeds it gives the steps that ``base`` gives. Beside envs that raise it can outlive envs that hang, that
-    are killed or that end their process: their worker is replaced, and the other envs of that worker with it.
+    With the same seeds it gives the same steps as ``base``. In addition to envs that raise, it survives envs that hang,
+    are killed or end their process: their worker is replaced, together with its other envs.
 
     Args:
-        env_fn: Makes one env each, N of them, in another process.
+        env_fn: Factories of the envs, N of them, called in another process.
         cfg: Options of the manager.
     """
 

@@ -1,4 +1,4 @@
-"""N envs in W worker processes, which step at the same time and answer through shared arrays."""
+"""Runs N envs in W worker processes, which step in parallel and answer through shared arrays."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ class WorkerGroup:
     another worker. Where envs raise, the worker lives on.
 
     Args:
-        make: What makes each env, [N].
+        make: Factory of each env, [N].
         worker_num: Number of workers, W <= N.
-        step_timeout: Most seconds that one env may take for a step.
-        reset_timeout: Most seconds that one env may take to be made or reset, or for anything else.
+        step_timeout: Maximum seconds per env for a step.
+        reset_timeout: Maximum seconds per env for creating, resetting or anything else.
 
     Raises:
-        SerializationError: If what makes the envs cannot be handed to another process.
+        SerializationError: If a factory cannot be serialized for another process.
         EnvStartError: If a constructor fails or a worker cannot be started.
         IncompatibleError: If the envs differ, or have spaces that cannot be stored.
-        EnvTimeoutError: If an env is not made in time.
+        EnvTimeoutError: If an env is not created in time.
     """
 
     spec: EnvSpec
@@ -91,7 +91,7 @@ class WorkerGroup:
         attach = call('attach', self.spec, env_num)
         self._ask(dict.fromkeys(self._pool.running, attach), 'its constructor', self._reset_timeout)
 
-    # what an env manager asks for
+    # methods that an env manager calls
 
     def place(self, env: int) -> tuple[int, int]:
         """Returns the running episode of an env and the last env step of it that was begun."""
@@ -115,11 +115,11 @@ class WorkerGroup:
         return Answers(obs[env_id], *columns, infos, faults)
 
     def _is_whole(self, env_id: IntArray) -> bool:
-        """Whether these are all envs in order."""
+        """Whether these are all envs, in order."""
         return len(env_id) == len(self._everyone) and bool((env_id == self._everyone).all())
 
     def _step_messages(self, action: Array, env_id: IntArray, whole: bool) -> dict[int, bytes]:
-        """Puts actions where the workers find them, and returns what the workers are to be sent."""
+        """Writes actions into the shared arrays, and returns the requests for the workers."""
         arrays = self._arrays
         if (
             action.dtype.kind not in 'biuf'
@@ -135,7 +135,7 @@ class WorkerGroup:
         return {index: self._step_message(dtype, own) for index, own in self._by_worker(env_id).items()}
 
     def _unpacked(self, replies: Mapping[int, bytes]) -> tuple[dict[Any, Any], list[Fault]]:
-        """Returns what workers told beside the shared arrays: infos by env, and faults; remarks are passed on."""
+        """Returns the results outside the shared arrays: infos by env, and faults; passes remarks on."""
         told: dict[Any, Any] = {}
         faults: list[Fault] = []
         for body in replies.values():
@@ -147,7 +147,7 @@ class WorkerGroup:
         return told, faults
 
     def _as_declared(self, action: Array, env_id: IntArray) -> Array:
-        """Returns actions that do not fit into the shared array as those of the space.
+        """Converts actions of a type that the shared array does not support to the space's type.
 
         Raises:
             ActionError: If an action is not in the action space.
@@ -169,7 +169,7 @@ class WorkerGroup:
         return {int(index): env_id[owner == index] for index in np.unique(owner)}
 
     def reset(self, env_id: IntArray, seeds: Sequence[int | None], obs: Array) -> list[Fault]:
-        """Begins episodes, in new workers where there are none; see ``EnvGroup.reset``."""
+        """Begins episodes, in new workers if there are none; see ``EnvGroup.reset``."""
         due = self._by_worker(env_id)
         replies, faults = self._pool.exchange(
             self._reset_messages(due, env_id, seeds), 'reset()', self._reset_timeout
@@ -181,7 +181,7 @@ class WorkerGroup:
     def _reset_messages(
         self, due: Mapping[int, IntArray], env_id: IntArray, seeds: Sequence[int | None]
     ) -> dict[int, bytes]:
-        """Returns what the workers are to be sent so that envs begin episodes; starts workers that are missing."""
+        """Returns the requests that begin episodes; starts missing workers."""
         seed_of = dict(zip(env_id.tolist(), seeds, strict=True))
         messages = {}
         for index, own in due.items():
@@ -193,12 +193,12 @@ class WorkerGroup:
         return messages
 
     def _join_message(self, index: int, env_id: IntArray, seeds: Sequence[int | None]) -> bytes:
-        """Starts a worker in the place of one that was lost, and returns what it is to be sent."""
+        """Starts a replacement of a lost worker, and returns its first request."""
         self._pool.start(index)
         return call('join', self._make, self._owned[index], self.spec, len(self._everyone), env_id, seeds)
 
     def capture(self) -> tuple[States, list[Fault]]:
-        """Returns the states of the envs that there are; see ``EnvGroup.capture``."""
+        """Returns the states of the existing envs; see ``EnvGroup.capture``."""
         ask = dict.fromkeys(self._pool.running, call('capture'))
         replies, faults = self._pool.exchange(ask, 'saving', self._reset_timeout)
         states: States = {}
@@ -225,27 +225,27 @@ class WorkerGroup:
         return picture
 
     def close(self) -> None:
-        """Closes the envs; what does not close in time is killed."""
+        """Closes the envs; kills those that do not close in time."""
         self._pool.close()
 
     def _ask(self, messages: Mapping[int, bytes], what: str, limit: float) -> dict[int, Any]:
-        """Returns the workers' answers, and raises what went wrong."""
+        """Returns the workers' answers; raises their errors."""
         replies, faults = self._pool.exchange(messages, what, limit)
         self._must_be_none(faults)
         return {index: from_bytes(body) for index, body in replies.items()}
 
     def _must_be_none(self, faults: Sequence[Fault]) -> None:
-        """Raises what went wrong where no fault can be outlived."""
+        """Raises the errors that cannot be survived."""
         if faults:
             self.close()
             raise min(faults, key=first_env).error
 
 
 def failed_resets(replies: Iterable[bytes]) -> list[Fault]:
-    """Returns the envs that failed, of what workers answered to resets."""
+    """Returns the envs that failed, from the workers' answers to resets."""
     return [fault for body in replies for fault in from_bytes(body)]
 
 
 def first_env(fault: Fault) -> int:
-    """Returns what faults are sorted by."""
+    """Returns the sort key of faults."""
     return fault.env_id[0]

@@ -1,4 +1,4 @@
-"""W worker processes: asked, waited for with a time limit, and named when they are lost."""
+"""W worker processes: sends requests, waits with a time limit, and names those that are lost."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from rlframe.errors import EnvCrashedError, EnvTimeoutError
 from rlframe.utils.serialize import from_bytes
 
 CLOSE_SECONDS = 2.0
-"""What workers are given to close their envs before they are killed."""
+"""Seconds for workers to close their envs before they are killed."""
 EXIT_SECONDS = 1.0
-"""What a worker that closed its connection is given to end, so that its exit status can be told."""
+"""Seconds for a worker that closed its connection to end, so that its exit status is known."""
 LOOK_SECONDS = 1.0
-"""Between two looks at workers whose end was not noticed otherwise."""
+"""Seconds between two checks for workers whose end was not noticed otherwise."""
 
 
 class Question(NamedTuple):
-    """What a worker was asked, as long as it owes the answer."""
+    """A pending request to a worker."""
 
     what: str
-    """What envs are asked for, in words."""
+    """The request in words."""
     limit: float
-    """Most seconds that one env may take."""
+    """Maximum seconds per env."""
     begun: float
-    """When it was sent, or a part of the answer came last, by the monotonic clock."""
+    """Time of sending, or of the last part of the answer, by the monotonic clock."""
 
 
 class WorkerPool:
@@ -49,16 +49,16 @@ class WorkerPool:
     def __init__(self, owned: Sequence[Sequence[int]]) -> None:
         self._owned = owned
         self.counts: Counts | None = None
-        """What is counted of each env, once there is something to count."""
+        """The counters of each env, once they exist."""
         self.memory = new_memory()
-        """File descriptor of the memory that all share."""
+        """File descriptor of the shared memory."""
         self._watch = WatchArray(self.memory, len(owned))
         self.offset = self._watch.nbytes
-        """Bytes at the beginning of the memory that are taken."""
+        """Number of used bytes at the beginning of the memory."""
         self.running: dict[int, WorkerProcess] = {}
-        """The workers that there are."""
+        """The existing workers."""
         self.asked: dict[int, Question] = {}
-        """Workers that owe an answer, to what they were asked."""
+        """Workers with a pending request, to the request."""
         self._by_fd: dict[int, WorkerProcess] = {}
         self._poller, self._ends = select.poll(), select.poll()  # of everything; of the ends of workers alone
         self._sending: set[int] = set()  # workers that a part of a message could not be sent to yet
@@ -66,11 +66,11 @@ class WorkerPool:
 
     @property
     def closed(self) -> bool:
-        """Whether it cannot be asked any more."""
+        """Whether the pool is closed."""
         return not self._end_all.alive
 
     def start(self, index: int) -> None:
-        """Starts a worker that is not there."""
+        """Starts a missing worker."""
         self._watch.env[index], self._watch.beside[index] = IDLE, 0
         worker = WorkerProcess(index, len(self._owned), self._owned[index], self.memory)
         self.running[index] = worker
@@ -83,15 +83,15 @@ class WorkerPool:
     def exchange(
         self, messages: Mapping[int, bytes], what: str, limit: float
     ) -> tuple[dict[int, bytes], list[Fault]]:
-        """Sends messages and waits for the answers of all; no other answer may be due.
+        """Sends messages and waits for all answers; no other answer may be pending.
 
         Args:
-            messages: Workers to what each is sent.
-            what: What envs are asked for, in words.
-            limit: Most seconds that one env may take.
+            messages: Workers to their messages.
+            what: The request in words.
+            limit: Maximum seconds per env.
 
         Returns:
-            Workers to what each answered, and what became of those that were lost, also of those that were not asked.
+            The answer of each worker, and the faults of lost workers, including those without a request.
 
         Raises:
             RLFrameError: What a worker raised. The pool is closed then, and so it is by an interrupt.
@@ -100,17 +100,17 @@ class WorkerPool:
         return self.gather(len(messages))
 
     def ask(self, messages: Mapping[int, bytes], what: str, limit: float) -> None:
-        """Sends messages, whose answers ``gather`` returns; a worker that owes an answer must not be asked."""
+        """Sends messages, whose answers ``gather`` returns; a worker with a pending answer must not be called."""
         question = Question(what, limit, time.monotonic())
         for index, data in messages.items():
             self.asked[index] = question
             self._send(self.running[index], data)
 
     def gather(self, count: int, patience: float = math.inf) -> tuple[dict[int, bytes], list[Fault]]:
-        """Waits until so many workers are through with what they were asked, or for so many seconds.
+        """Waits until the given number of workers have answered, or for the given seconds.
 
         Returns:
-            Workers to what each answered, and what became of those that were lost, also of those that were not asked.
+            The answer of each worker, and the faults of lost workers, including those without a request.
 
         Raises:
             RLFrameError: What a worker raised. The pool is closed then, and so it is by an interrupt.
@@ -122,7 +122,7 @@ class WorkerPool:
             raise
 
     def _gather(self, left: int, patience: float) -> tuple[dict[int, bytes], list[Fault]]:
-        """Waits until at most ``left`` workers still owe an answer."""
+        """Waits until at most ``left`` answers are pending."""
         replies: dict[int, bytes] = {}
         faults: list[Fault] = []
         errors: dict[int, Exception] = {}
@@ -150,7 +150,7 @@ class WorkerPool:
         return replies, faults
 
     def _poll(self, milliseconds: int, waits_for_all: bool) -> tuple[list[tuple[int, int]], bool]:
-        """Returns where there may be something to hear, and whether nothing happened for so long.
+        """Returns the file descriptors with events, and whether nothing happened for the given time.
 
         Where all answers are waited for, the last one wakes this process up, not each of them.
         """
@@ -173,7 +173,7 @@ class WorkerPool:
     def _hear(
         self, worker: WorkerProcess, fd: int, event: int, faults: list[Fault]
     ) -> tuple[int, bytes] | None:
-        """Returns the kind and the body of an answer if it is whole; a worker that is gone becomes a fault."""
+        """Returns the kind and the body of an answer if it is complete; a dead worker becomes a fault."""
         before = worker.unread_num
         try:
             received = self._receive(worker, fd, event)
@@ -196,7 +196,7 @@ class WorkerPool:
         return received
 
     def _lose_silent(self, faults: list[Fault]) -> float:
-        """Gives up the workers that are gone or late, and returns when the next one would be late."""
+        """Ends the workers that are dead or late, and returns the time of the next deadline."""
         now = time.monotonic()
         deadlines = []
         for index, asked in list(self.asked.items()):
@@ -209,7 +209,7 @@ class WorkerPool:
         return min(deadlines, default=now)
 
     def _lose(self, worker: WorkerProcess, is_late: bool = False) -> Fault:
-        """Ends a worker that is gone or late, and says what became of it."""
+        """Ends a dead or late worker, and returns the fault."""
         asked = self.asked.pop(worker.index, None)
         what, limit = (asked.what, asked.limit) if asked is not None else ('waiting', 0.0)
         del self.running[worker.index]
@@ -248,7 +248,7 @@ class WorkerPool:
         return f', episode {episode}, step {step},' if what == 'step()' else f', episode {episode + 1},'
 
     def close(self) -> None:
-        """Has the workers close their envs, and kills those that do not do so in time; may be called twice."""
+        """Makes the workers close their envs, and kills those that do not do so in time; may be called twice."""
         workers = list(self.running.values())
         for worker in workers:
             with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""A child process that holds some of the envs, as its parent sees it: started, spoken to, waited for, ended."""
+"""The parent's handle of a child process with some of the envs: starts, calls, waits for and ends it."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from rlframe.errors import EnvStartError
 from rlframe.utils.serialize import plain_to_bytes
 
 HEADER = struct.Struct('<QB')
-"""What every message begins with: the number of bytes behind it, and its kind."""
+"""Header of every message: the number of bytes after it, and its kind."""
 STEP, CALL, REPLY, ERROR = range(4)
 """Kinds of messages: the first two go to a worker, the others come from it."""
 KILL_SECONDS = 1.0
-"""Most that is waited for a process that was killed."""
+"""Maximum seconds to wait for a killed process."""
 LOOK_SECONDS = 0.05
-"""Between two looks at processes that have no sentinel."""
+"""Seconds between two checks of processes without a sentinel."""
 CHUNK = 1 << 16
-"""Bytes that are read at once."""
+"""Number of bytes per read."""
 BOOT = """
 import sys
 sys.path[:] = {path!r}
 from rlframe.envs.workers.env_worker import main
 main({index}, {worker_num}, {link}, {memory}, {lifeline}, {parent})
 """
-"""What a worker runs; nothing of the parent's main module is imported again."""
+"""The program of a worker; the parent's main module is not imported again."""
 ONE_THREAD = dict.fromkeys(
     ('OMP_NUM_THREADS', 'OPENBLAS_NUM_THREADS', 'MKL_NUM_THREADS', 'NUMEXPR_NUM_THREADS'), '1'
 )
-"""Environment of a worker: as many threads as processes would only get into each other's way."""
+"""Environment of a worker: one thread each, as more would only compete for cores."""
 
 
 def message(kind: int, body: bytes = b'') -> bytes:
@@ -54,16 +54,16 @@ def call(method: str, *args: Any) -> bytes:
 class WorkerProcess:
     """A child process that holds some of the envs.
 
-    Its connection never blocks: who waits for it, and how long, is the caller's business. It is the leader of a process
-    group of its own, and whatever its envs started ends with it. When this process dies, however it dies, the kernel closes
-    the lifeline that both hold, and ends that group. It stays in this session: Linux shares the cores out by session, and
+    Its connection never blocks: the caller decides how long to wait. It is the leader of its own process group,
+    and everything that its envs started ends with it. When this process dies, for any reason, the kernel closes the
+    lifeline that both hold, and ends that group. It stays in this session: Linux shares the cores out by session, and
     processes that wait for each other must not wait for their session's turn.
 
     Args:
-        index: Which of the workers it is.
-        worker_num: How many workers there are.
+        index: Index of the worker.
+        worker_num: Number of workers.
         env_id: Its envs.
-        memory: File descriptor of the memory that all share.
+        memory: File descriptor of the shared memory.
     """
 
     def __init__(self, index: int, worker_num: int, env_id: Sequence[int], memory: int) -> None:
@@ -99,9 +99,9 @@ class WorkerProcess:
         self.pid = self._process.pid
         """Its process id, and that of its process group."""
         self.sentinel = os.pidfd_open(self.pid) if hasattr(os, 'pidfd_open') else None
-        """File descriptor that becomes readable when it ends; None where the system has no such thing."""
+        """File descriptor that becomes readable when it ends; None if the system does not support that."""
         self.fds = [fd for fd in (self.link.fileno(), self.sentinel) if fd is not None]
-        """File descriptors that become readable when there is something to notice, the connection first."""
+        """File descriptors that become readable when there is an event, the connection first."""
         self._unsent, self._unread = memoryview(b''), bytearray()
         self._ending = ''
 
@@ -112,7 +112,7 @@ class WorkerProcess:
             Whether all of it is sent.
 
         Raises:
-            OSError: If the worker does not listen any more.
+            OSError: If the worker has closed the connection.
         """
         try:
             sent = self.link.send(data)
@@ -130,14 +130,14 @@ class WorkerProcess:
 
     @property
     def unread_num(self) -> int:
-        """Bytes that came of a message that is not complete."""
+        """Received bytes of an incomplete message."""
         return len(self._unread)
 
     def receive(self) -> tuple[int, bytes] | None:
-        """Returns the kind and the body of a message, or None while it is not complete.
+        """Returns the kind and the body of a message, or None while it is incomplete.
 
         Raises:
-            EOFError: If the worker does not speak any more.
+            EOFError: If the worker has closed the connection.
         """
         try:
             while data := self.link.recv(CHUNK):
@@ -154,7 +154,7 @@ class WorkerProcess:
         raise EOFError
 
     def has_exited(self) -> bool:
-        """Whether it has ended by itself, or was ended."""
+        """Whether it has ended, by itself or not."""
         if self._ending:
             return True
         try:
@@ -169,7 +169,7 @@ class WorkerProcess:
             patience: Seconds to wait for it to end by itself.
 
         Returns:
-            How it came to its end, in words.
+            The way it ended, in words.
         """
         if self._ending:
             return self._ending
@@ -190,7 +190,7 @@ class WorkerProcess:
 
 
 def wait_for_exits(workers: Sequence[WorkerProcess], seconds: float) -> None:
-    """Waits until all of the workers have ended, or for so many seconds."""
+    """Waits until all of the workers have ended, or for the given seconds."""
     deadline = time.monotonic() + seconds
     while running := [worker for worker in workers if not worker.has_exited()]:
         rest = deadline - time.monotonic()

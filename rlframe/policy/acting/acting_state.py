@@ -1,4 +1,4 @@
-"""What acting changes of a policy, so that a copy of it can act in its place: in another process, say."""
+"""The state that acting changes in a policy, so that a copy, such as one in another process, can act for it."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ torch = LazyModule('torch')
 
 
 class Acting(NamedTuple):
-    """What acting changes, beside the weights, which it does not: to be handed to a copy that acts, and back."""
+    """State that acting changes, excluding the weights: sent to a copy that acts, and back."""
 
     state: Callable[[], dict[str, Any]]
     load_state: Callable[[Mapping[str, Any]], None]
     statistics: Callable[[], dict[str, Any]]
     """Running statistics, which copies gather apart."""
     absorb: Callable[[Mapping[str, Any], Mapping[str, Any]], None]
-    """Adds what a copy gathered between two answers of ``statistics``."""
+    """Adds the statistics that a copy gathered between two calls of ``statistics``."""
 
 
 class ActingState:
-    """The part of a policy that acting changes: its generator, what it remembers of episodes, running statistics."""
+    """The part of a policy that acting changes: its generator, recurrent states, running statistics."""
 
     _cfg: Any
     _rng: np.random.Generator
@@ -36,7 +36,7 @@ class ActingState:
     is_recurrent: bool
 
     def _acting_state(self) -> dict[str, Any]:
-        """Returns what acting changes, as part of the policy's state."""
+        """Returns the acting state, as part of the policy's state."""
         return {**self._normalizer.state_dict(running=True), 'rng': self._rng.bit_generator.state}
 
     def _load_acting_state(self, state: Mapping[str, Any]) -> None:
@@ -50,7 +50,7 @@ class ActingState:
         return Acting(self._shared_state, self._load_shared_state, normalizer.state_dict, normalizer.absorb)
 
     def _get_at_random(self) -> Callable[[np.random.Generator], Any]:
-        """Returns what makes a collect face that acts at random, of a generator."""
+        """Returns a factory that builds a randomly acting collect face from a generator."""
         from rlframe.policy.acting.random_policy import random_collect_mode
 
         return lambda rng: random_collect_mode(self.collect_mode, self._spec, rng, self.is_recurrent)

@@ -32,7 +32,7 @@ class ActionMap:
         self._bounds = ActionBounds(spec) if self.is_continuous else None
 
     def to_env(self, action: Array) -> Array:
-        """Maps a network's actions [n, ...] to the env's; what lies outside its bounds is clipped."""
+        """Maps a network's actions [n, ...] to the env's; values outside its bounds are clipped."""
         if len(self._shape) > 1:
             action = action.reshape(len(action), *self._shape)
         if self._bounds is not None:

@@ -1,4 +1,4 @@
-"""Bounds of continuous actions: networks act in [-1, 1], envs between bounds of their own."""
+"""Bounds of continuous actions: networks act in [-1, 1], envs between their own bounds."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ActionBounds:
             )
 
     def to_env(self, action: Array) -> Array:
-        """Maps actions in [-1, 1], [n, ...], to the env's bounds; what lies outside is clipped."""
+        """Maps actions in [-1, 1], [n, ...], to the env's bounds; values outside are clipped."""
         scaled = self._low + (np.clip(action, -1.0, 1.0) + 1.0) * self._half
         return scaled.astype(self._dtype, copy=False)
 

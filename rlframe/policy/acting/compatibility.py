@@ -1,4 +1,4 @@
-"""Which policy can act in which env, told by what the policies' classes declare."""
+"""Checks which policies can act in which envs, from the declarations of the policies' classes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def misfit(policy: type[Policy], spec: EnvSpec) -> str:
-    """Returns what of an env a policy cannot serve, or an empty string."""
+    """Names the property of an env that a policy does not support, or returns an empty string."""
     obs, action = spec.observation_space, spec.action_space
     if type(action).__name__ not in policy.supported_actions.split(', '):
         return f'its action space is {action!r}'
@@ -76,12 +76,12 @@ def _class(name: str) -> type[Policy]:
 
 
 def _is_moved(spec: EnvSpec) -> bool:
-    """Whether the observations consist of what the env gives and an action mask."""
+    """Whether the observations consist of the env's own and an action mask."""
     return set(fields_of(spec.observation_space)) == {'observation', ACTION_MASK}
 
 
 def _shape_of(space: Any) -> tuple[int, ...] | None:
-    """Returns the shape of a space, None where it has parts; of a Discrete one how many classes there are."""
+    """Returns the shape of a space, None if it has parts; for a Discrete one the number of classes."""
     if hasattr(space, 'start') and hasattr(space, 'n'):
         return (int(space.n),)
     return None if space.shape is None else tuple(space.shape)

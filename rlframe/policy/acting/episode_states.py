@@ -1,4 +1,4 @@
-"""What a recurrent policy remembers of the episodes that it acts in."""
+"""The recurrent states of a policy in the running episodes."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ IMPOSSIBLE = -1e8
 
 
 def mask_of(obs: Any) -> Any:
-    """Returns which actions are allowed, bool [B, A], or None where the observation does not tell.
+    """Returns the allowed actions, bool [B, A], or None if the observation has no mask.
 
     Args:
         obs: Observations as tensors, or as an array; the mask is a tensor or an array accordingly. The columns of a

@@ -55,7 +55,7 @@ class ExplorationNoise:
         self._kept[known] = 0.0
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns what the next numbers depend on, but for the generator."""
+        """Returns the state that the next numbers depend on, without the generator."""
         return {'last': self._last.copy(), 'kept': self._kept.copy()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

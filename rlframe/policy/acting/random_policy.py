@@ -24,7 +24,7 @@ else:
 def random_collect_mode(
     mode: CollectMode, spec: EnvSpec, rng: np.random.Generator, is_recurrent: bool = False
 ) -> CollectMode:
-    """Returns a policy's collect face with its actions drawn uniformly from the action space, or from what a mask allows.
+    """Returns a collect face whose actions are drawn uniformly from the action space, or from the allowed actions.
 
     Args:
         mode: The face whose transitions are to be recorded.
@@ -63,7 +63,7 @@ class RandomForward:
 
 
 def random_opponent(spec: EnvSpec, seed: int, rank: int = 0) -> EvalMode:
-    """Returns a player who chooses uniformly among all actions, or among those that a mask allows.
+    """Returns a player that chooses uniformly among all actions, or among the allowed ones.
 
     Whenever all of its episodes are reset it begins anew, so that it plays the same in every evaluation.
 
@@ -91,7 +91,7 @@ def random_opponent(spec: EnvSpec, seed: int, rank: int = 0) -> EvalMode:
 
 
 def _drawing(spec: EnvSpec, rng: np.random.Generator) -> Callable[[Array, int], Array]:
-    """Returns what draws actions [n] for observations [n, ...]."""
+    """Returns a function that draws actions [n] for observations [n, ...]."""
     space: Any = spec.action_space
     parts = mask_parts(space) if has_mask(spec.observation_space) else ()
 

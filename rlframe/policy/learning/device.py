@@ -1,4 +1,4 @@
-"""Where tensors live: ``device`` and DI-engine's ``cuda`` become one ``torch.device``."""
+"""Selects the device of tensors: ``device`` and DI-engine's ``cuda`` become one ``torch.device``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ else:
 
 
 def check_device(name: str) -> str:
-    """Returns what is expected instead of a malformed device, else an empty string."""
+    """Returns a description of valid devices if a value is malformed, else an empty string."""
     return (
         ''
         if re.fullmatch(r'auto|cpu|cuda(:\d+)?', name)

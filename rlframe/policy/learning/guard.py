@@ -1,4 +1,4 @@
-"""FiniteGuard: keeps updates that are not finite away from the parameters, at the cost of one fused pass."""
+"""FiniteGuard: rejects parameter updates that are not finite, at the cost of one fused pass."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ else:
     torch = LazyModule('torch')
 
 READ_EVERY = 100
-"""Updates between two looks at what a GPU found; each look waits for the GPU."""
+"""Number of updates between two checks of a GPU's results; each check waits for the GPU."""
 
 NAN_POLICY = Field(
     'raise',
@@ -71,5 +71,5 @@ class FiniteGuard:
 
     @property
     def found_inf(self) -> torch.Tensor | None:
-        """What the optimizer step is to be given: 1 where it must do nothing; None where ``look`` said so already."""
+        """Flag for the optimizer step: 1 makes it skip the update; None if ``look`` has already decided."""
         return None if self._answers_at_once else self._found

@@ -1,4 +1,4 @@
-"""Options that all policies share: initial weights, and how networks read images."""
+"""Options that all policies share: initial weights, and the encoding of images."""
 
 from __future__ import annotations
 
@@ -52,4 +52,4 @@ IMAGE_OPTIONS: dict[str, Any] = dict(
         choices=('auto', 'hwc', 'chw'),
     ),
 )
-"""How images are read."""
+"""Options of the image encoder."""

@@ -62,7 +62,7 @@ class RunningMoments:
 
     @property
     def std(self) -> FloatArray:
-        """Standard deviation to divide by: 1 where nothing has varied yet."""
+        """Standard deviation to divide by: 1 if no value has varied yet."""
         return np.sqrt(np.where(self.var > EPSILON, self.var, 1.0))
 
     def state_dict(self) -> dict[str, Any]:

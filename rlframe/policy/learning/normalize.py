@@ -73,14 +73,14 @@ class ObsNormalizer:
             moments.update(part)
 
     def refresh(self) -> None:
-        """Takes into use what was gathered."""
+        """Applies the gathered statistics."""
         self._in_use = {
             path: (m.mean.astype(np.float32), (1 / m.std).astype(np.float32))
             for path, m in self._moments.items()
         }
 
     def in_use(self, path: tuple[str, ...] = ()) -> tuple[FloatArray, FloatArray]:
-        """Returns what is subtracted from a part of the observations and what it is then multiplied by, float32 [...]."""
+        """Returns the offset subtracted from a part of the observations and the factor applied then, float32 [...]."""
         return self._in_use[path]
 
     def __call__(self, obs: Array) -> Array:
@@ -206,7 +206,7 @@ class RewardNormalizer:
 
 
 class Normalizer:
-    """What stands between a policy's faces and its networks.
+    """Normalises data between a policy's faces and its networks.
 
     An off-policy policy's statistics follow every env step and are in use at once, as replayed rows are normalised anew
     whenever they are drawn. An on-policy policy's are gathered from the rows of a round and taken into use when its updates
@@ -226,7 +226,7 @@ class Normalizer:
 
     @property
     def obs(self) -> ObsNormalizer | None:
-        """What normalises observations; None where nothing does."""
+        """The normaliser of observations; None if they are not normalised."""
         return self._obs
 
     def learning(self, forward: Learn) -> Learn:
@@ -285,13 +285,13 @@ class Normalizer:
         return samples
 
     def _reset(self, reset: Reset, env_id: IntArray | None) -> None:
-        """Forgets what was remembered of envs; an on-policy policy's rows of them may still be to come."""
+        """Resets the per-env state of envs; rows of an on-policy policy from them may still arrive."""
         if self._reward is not None and (env_id is None or not self._on_policy):
             self._reward.forget(env_id)
         reset(env_id)
 
     def _columns(self, data: Batch) -> Batch:
-        """Returns a batch with its observations and rewards normalised, whatever its leading axes are."""
+        """Returns a batch with its observations and rewards normalised, for any leading axes."""
         changed: dict[str, Any] = {}
         if self._obs is not None:
             changed = {n: self._obs(np.asarray(data[n])) for n in ('obs', 'next_obs') if n in data}
@@ -308,7 +308,7 @@ class Normalizer:
             self._reward.gather(reward[env_id], ended[env_id], env_id)
 
     def state_dict(self, running: bool = False) -> dict[str, Any]:
-        """Returns the statistics under ``normalizer``; nothing where nothing is normalised.
+        """Returns the statistics under ``normalizer``; empty if nothing is normalised.
 
         Args:
             running: Whether to add the returns of the envs' running episodes, as an exact resume needs them.
@@ -342,7 +342,7 @@ class Normalizer:
             self._reward.running = running
 
     def absorb(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
-        """Adds what came between two answers of ``state_dict``, of this one or of another."""
+        """Adds the statistics gathered between two results of ``state_dict``, of this object or another."""
         for name, part in self._parts():
             part.absorb(_of_part(name, before['normalizer']), _of_part(name, after['normalizer']))
 

@@ -125,7 +125,7 @@ class Optimizer:
         )
 
     def _step_rmsprop(self, trained: Tensors, gradients: Tensors, square: Tensors, steps: Tensors) -> None:
-        """Does nothing where a GPU found the update not finite; unlike Adam's, this step has to wait for the answer."""
+        """Skips an update that a GPU found not finite; unlike Adam's, this step has to wait for the result."""
         if self._guard is not None and self._guard.found_inf is not None and bool(self._guard.found_inf):
             return
         torch_rmsprop.rmsprop(
@@ -165,7 +165,7 @@ class Optimizer:
         )
 
     def metrics(self) -> dict[str, Any]:
-        """Returns what is to be logged of the last update."""
+        """Returns the values to log of the last update."""
         share = {'skipped_share': self._guard.found()} if self._guard and self._nan_policy == 'skip' else {}
         return {'cur_lr': self.learning_rate, **share}
 

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def linear_decay(step: float, start: float, end: float, decay: float) -> float:
-    """Goes in a straight line from ``start`` to ``end``, which it reaches at ``decay`` env steps and keeps."""
+    """Linear schedule from ``start`` to ``end``, which it reaches at ``decay`` env steps and keeps."""
     return start + (end - start) * min(step / decay, 1.0)
 
 
@@ -35,7 +35,7 @@ SCHEDULES: dict[str, Callable[[float, float, float, float], float]] = {
 
 
 def check_schedule(value: Any) -> str:
-    """Returns what is expected instead of a value that is no schedule, else an empty string."""
+    """Returns a description of valid schedules if a value is invalid, else an empty string."""
     form = f'a number, or dict(type={"|".join(SCHEDULES)}, start=, end=, decay= (env steps, > 0))'
     if isinstance(value, int | float):
         return '' if math.isfinite(value) else form

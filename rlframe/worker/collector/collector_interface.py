@@ -1,4 +1,4 @@
-"""ISerialCollector: what every serial collector can do."""
+"""ISerialCollector: the interface of every serial collector."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ISerialCollector(Configurable, Resettable):
     _env: Any = None
     _progress: Progress
     on_step: Callable[[], None] | None = None
-    """To be called after each step of the envs, if it is not None; what it raises ends the run."""
+    """Called after each step of the envs, unless None; an exception from it ends the run."""
     discarded: int = 0
     """Env steps that were thrown away."""
 
@@ -63,7 +63,7 @@ class ISerialCollector(Configurable, Resettable):
 
     @classmethod
     def open_data(cls, cfg: Mapping[str, Any]) -> Any:
-        """Returns the data that its own config names, for a collector that steps no env; None where it steps envs."""
+        """Returns the data that its config names, for a collector without envs; None if it steps envs."""
         return None
 
     @abstractmethod
@@ -85,7 +85,7 @@ class ISerialCollector(Configurable, Resettable):
         """
 
     def training_data(self, collected: Any) -> Any:
-        """Returns what of an answer of ``collect`` a replay buffer or learner takes."""
+        """Returns the part of an answer of ``collect`` that a replay buffer or learner takes."""
         return collected
 
     @property
@@ -98,7 +98,7 @@ class ISerialCollector(Configurable, Resettable):
         return float('nan')
 
     def status(self) -> str:
-        """Returns what belongs into a line of progress beside counts and scores; nothing, as a rule."""
+        """Returns text for the progress line in addition to counts and scores; empty by default."""
         return ''
 
     @property
@@ -108,11 +108,11 @@ class ISerialCollector(Configurable, Resettable):
 
     @property
     def unsaved(self) -> Mapping[int, str]:
-        """Envs whose state could not be saved, or not be restored, and why."""
+        """Envs whose state could not be saved or restored, with the reasons."""
         return {}
 
     def settle(self) -> None:
-        """Prepares ``state_dict``: what cannot be saved begins anew, here and in the resumed run."""
+        """Prepares ``state_dict``: episodes that cannot be saved begin anew, here and in the resumed run."""
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:

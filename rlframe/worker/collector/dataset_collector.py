@@ -25,7 +25,7 @@ torch = LazyModule('torch')
 
 @SERIAL_COLLECTOR_REGISTRY.register('dataset')
 class DatasetSerialCollector(ISerialCollector):
-    """Goes through recorded data, one batch a call, pass after pass in orders of their own.
+    """Iterates over recorded data, one batch per call, each pass in a new order.
 
     Its env is the data; no env is stepped. ``envstep`` counts the recorded env steps that were read, each as often as it was,
     so that budgets, schedules and charts have their unit. The policy is asked for training samples of a block [1, B, ...],
@@ -77,7 +77,7 @@ class DatasetSerialCollector(ISerialCollector):
         self._begin_pass()
 
     def _begin_pass(self) -> None:
-        """Notes where the generators are, from which the order of a pass follows."""
+        """Stores the states of the generators that determine the order of a pass."""
         self._rng_state = copy.deepcopy(self._rng.bit_generator.state)
         self._torch_state = torch.get_rng_state()
         self._pass: Iterator[Batch] | None = None
@@ -132,7 +132,7 @@ class DatasetSerialCollector(ISerialCollector):
             self._source.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns where it is in the data."""
+        """Returns the position in the data."""
         return {
             'rng': copy.deepcopy(self._rng_state),
             'torch': self._torch_state.clone(),

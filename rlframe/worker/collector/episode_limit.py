@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rlframe.worker.collector.rollout import Step
 
 DEFAULT_LENGTH = 27_000
-"""Env steps of an evaluated episode whose env has no time limit: half an hour of an Atari game, the usual limit there."""
+"""Maximum env steps of an evaluated episode without a time limit: half an hour of Atari, the usual limit there."""
 
 
 class EpisodeLimit:

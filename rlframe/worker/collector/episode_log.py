@@ -22,11 +22,11 @@ class Episodes(NamedTuple):
     env_id: IntArray
     """[n]."""
     return_: FloatArray
-    """Undiscounted sum of rewards, or the env's own ``info['eval_episode_return']`` where it gives one, [n]."""
+    """Undiscounted sum of rewards, or the env's ``info['eval_episode_return']`` if it gives one, [n]."""
     length: FloatArray
     """Env steps, [n]."""
     info: Sequence[Mapping[str, Any]]
-    """What the envs said at the last step."""
+    """Infos of the envs at the last step."""
 
 
 NO_EPISODES = Episodes(np.zeros(0, np.int64), np.zeros(0), np.zeros(0), ())
@@ -112,7 +112,7 @@ class EpisodeLog:
         return np.concatenate([self._window, *self._recent[-WINDOW:]])[-WINDOW:]
 
     def window_mean(self) -> float:
-        """Returns the mean return of the last ``WINDOW`` episodes, NaN where none ended."""
+        """Returns the mean return of the last ``WINDOW`` episodes, NaN if none ended."""
         last = self._last()
         return float(last[:, 0].mean()) if len(last) else float('nan')
 
@@ -155,7 +155,7 @@ class EpisodeLog:
 
 
 def too_long(lengths: IntArray, limit: int, section: str) -> EpisodeTooLongError:
-    """Returns the error about an episode that goes on beyond a limit.
+    """Returns the error about an episode that exceeds a limit.
 
     Args:
         lengths: Env steps of the running episodes, [N].
@@ -170,7 +170,7 @@ def too_long(lengths: IntArray, limit: int, section: str) -> EpisodeTooLongError
 
 
 def episode_quota(env_num: int, n_episode: int) -> IntArray:
-    """Returns how many episodes each env has to play, [N]: the same number, the first envs one more.
+    """Returns the number of episodes for each env to play, [N]: the same number, the first envs one more.
 
     A quota that is fixed beforehand, and filled by each env's *first* episodes, favours no length; "the first that
     finish" would favour short ones.

@@ -1,4 +1,4 @@
-"""Rollout: the only place where a policy meets an env."""
+"""Rollout: the only place that connects a policy and an env."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rlframe.worker.collector.episode_limit import EpisodeLimit
 
 
 class Env(Protocol):
-    """What a rollout needs of an env manager."""
+    """Interface of an env manager for a rollout."""
 
     spec: EnvSpec
     env_num: int
@@ -31,7 +31,7 @@ class Env(Protocol):
 
 
 class Actor(Protocol):
-    """What a rollout needs of a policy: its collect or its eval face."""
+    """Interface of a policy for a rollout: its collect or its eval face."""
 
     @property
     def forward(self) -> Callable[..., Batch]: ...
@@ -43,17 +43,17 @@ class Step(NamedTuple):
     """The rows of one step: each row's obs, output and timestep belong together."""
 
     obs: Array
-    """What the action was chosen on, [n, ...]."""
+    """Observation that the action was chosen for, [n, ...]."""
     output: Batch
-    """What the policy said, [n]."""
+    """Output of the policy, [n]."""
     timestep: TimeStep
-    """What came of it, [n]."""
+    """Result of the step, [n]."""
     done: BoolArray
     """True where the episode ended, [n]; those envs have begun the next one."""
     finished: IntArray
     """The envs whose episode ended."""
     abnormal: IntArray
-    """Envs whose step was declared void by ``info['abnormal']``: it is in no row, and they began a new episode."""
+    """Envs whose step was declared void by ``info['abnormal']``: no row has it, and they began a new episode."""
 
 
 NO_ENV = np.zeros(0, np.int64)
@@ -153,7 +153,7 @@ class Rollout:
         return True
 
     def _pair(self, acting: IntArray, obs: Array, output: Batch, answered: IntArray) -> tuple[Array, Batch]:
-        """Keeps what the acting envs were given and returns what the envs that answered had been given."""
+        """Stores the inputs of the acting envs and returns the stored inputs of the envs that answered."""
         columns = {'obs': obs, **dict(output.items())} if len(acting) else {}
         for name, column in columns.items():
             if name not in self._slots:
@@ -163,7 +163,7 @@ class Rollout:
         return rows.pop('obs', obs), Batch.unchecked(rows, len(answered))
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns what the envs that are busy were given."""
+        """Returns the inputs of the busy envs."""
         return {name: slots.copy() for name, slots in self._slots.items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -173,7 +173,7 @@ class Rollout:
 
 
 def _check_finite(output: Batch, env_id: IntArray) -> None:
-    """Checks what a policy handed out, [n]; only its actions must be finite: a masked one may have the logit -inf."""
+    """Checks the output of a policy, [n]; only its actions must be finite: a masked one may have the logit -inf."""
     for name, column in output.items():
         if not isinstance(column, np.ndarray) or is_finite(column):
             continue
@@ -187,7 +187,7 @@ def _check_finite(output: Batch, env_id: IntArray) -> None:
 
 
 def _without_abnormal(step: Step) -> Step:
-    """Takes the rows out whose ``info`` says ``abnormal``."""
+    """Removes the rows whose ``info`` is marked ``abnormal``."""
     normal = np.array([not info.get('abnormal') for info in step.timestep.info])
     return step if normal.all() else rows_of(step, normal, step.timestep.env_id[~normal])
 

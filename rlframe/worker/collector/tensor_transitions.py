@@ -1,4 +1,4 @@
-"""Collected transitions as tensors, for update loops of one's own."""
+"""Converts collected transitions to tensors, for custom update loops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commanders: they set what the next round of training does."""
+"""Commanders: they set the parameters of the next training round."""
 
 from rlframe.worker.coordinator.base_serial_commander import BaseSerialCommander, create_commander
 

@@ -1,4 +1,4 @@
-"""BaseSerialCommander: turns what has happened into the settings of the next round."""
+"""BaseSerialCommander: derives the settings of the next round from the progress so far."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class BaseSerialCommander(Configurable):
         """Command face of the policy."""
 
     def _info(self) -> dict[str, Any]:
-        """Returns what the policy is told: ``learn_info`` of the learner, and ``envstep``."""
+        """Returns the inputs of the policy: ``learn_info`` of the learner, and ``envstep``."""
         return {**self._learner.learn_info, 'envstep': self._collector.envstep}
 
     def begin_round(self) -> None:
@@ -58,7 +58,7 @@ class BaseSerialCommander(Configurable):
         return dict(self.policy.get_setting_collect(self._info()))
 
     def collect_target(self) -> int | None:
-        """Returns how much the next round collects, at least 1, in the unit that the collector counts.
+        """Returns the amount to collect in the next round, at least 1, in the collector's unit.
 
         That is training samples (``n_sample``) or episodes (``n_episode``). None means what the config says.
         """
@@ -69,7 +69,7 @@ class BaseSerialCommander(Configurable):
         return dict(self.policy.get_setting_learn(self._info()))
 
     def update_per_collect(self) -> int | None:
-        """Returns the number of updates in the next round, at least 0; None means what the config says.
+        """Returns the number of updates in the next round, at least 0; None uses the config's value.
 
         It is asked after collection and counts for policies with a replay buffer; an on-policy policy learns from each
         round as its own options say.
@@ -77,7 +77,7 @@ class BaseSerialCommander(Configurable):
         return None
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns what a subclass remembers from round to round, for checkpoints; empty if there is nothing."""
+        """Returns the state that a subclass keeps from round to round, for checkpoints; empty if there is none."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

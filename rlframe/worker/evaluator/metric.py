@@ -1,4 +1,4 @@
-"""IMetric: what the evaluator ``metric`` scores answers by; and the scores of a policy on recorded actions."""
+"""IMetric: scores answers for the evaluator ``metric``; and the scores of a policy on recorded actions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class IMetric(ABC):
-    """Says how good outputs are, and which of two scores is better. A score is a dict of numbers."""
+    """Scores outputs, and compares two scores. A score is a dict of numbers."""
 
     @abstractmethod
     def eval(self, inputs: Any, label: Any) -> Mapping[str, Any]:  # DI-engine's name; runs no code
@@ -31,7 +31,7 @@ class IMetric(ABC):
 
     @abstractmethod
     def gt(self, metric1: Mapping[str, Any], metric2: Any) -> bool:
-        """Whether the first score is at least as good as the second; True where the second is None.
+        """Whether the first score is at least as good as the second; True if the second is None.
 
         Args:
             metric1: A score.
@@ -83,7 +83,7 @@ class SquaredErrorMetric(IMetric):
 
 
 def action_metric(space: gymnasium.Space[Any]) -> IMetric:
-    """Returns what recorded actions of a space are compared by: squared error of continuous ones, accuracy of all others."""
+    """Returns the metric for recorded actions of a space: squared error of continuous ones, accuracy of all others."""
     return SquaredErrorMetric() if type(space).__name__ == 'Box' else AccuracyMetric()
 
 

@@ -59,7 +59,7 @@ class RecordedActions:
 
 
 class ScoredData(NamedTuple):
-    """What the evaluator takes for its env: data, and how answers to them are scored."""
+    """Data and metric that the evaluator takes in place of an env."""
 
     loader: Any
     """Iterable of ``(inputs, label)``."""
@@ -111,7 +111,7 @@ class MetricSerialEvaluator(ISerialEvaluator):
 
     @classmethod
     def open_data(cls, cfg: Mapping[str, Any], spec: EnvSpec) -> ScoredData:
-        """Returns what the section of a config has the policy of an env scored on.
+        """Returns the data and the metric on which the config scores the policy.
 
         Raises:
             ConfigError: If there are no such data, or they are not of the env.
@@ -175,7 +175,7 @@ class MetricSerialEvaluator(ISerialEvaluator):
         return None not in (score, self.stop_value) and bool(self._env[1].gt(score, self.stop_value))
 
     def _score(self, loader: Any, metric: IMetric) -> tuple[dict[str, float], int]:
-        """Returns the mean score and how many data it is of."""
+        """Returns the mean score and the number of data that it covers."""
         self._policy.reset(None)
         scores, count = [], 0
         for inputs, label in loader:

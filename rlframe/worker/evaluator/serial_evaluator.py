@@ -174,7 +174,7 @@ class InteractionSerialEvaluator(ISerialEvaluator):
         limit.begin()
 
     def _judged(self, step: Step) -> Step:
-        """Returns a step with the rewards that count, and with what is to be told of episodes that ended."""
+        """Returns a step with the rewards that count, and with the results of finished episodes."""
         return step
 
     def _seeds(self, env_id: IntArray) -> list[int | None]:
@@ -229,7 +229,7 @@ class InteractionSerialEvaluator(ISerialEvaluator):
         )
 
     def _more_metrics(self, info: Mapping[str, Any]) -> dict[str, float]:
-        """Returns what else of an evaluation belongs into a record."""
+        """Returns further values of an evaluation for its record."""
         return {}
 
     def _draw(self, returns: list[float], envstep: int) -> None:

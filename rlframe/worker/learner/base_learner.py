@@ -100,7 +100,7 @@ class BaseLearner(Configurable):
     ) -> None:
         self._cfg = self.resolve_config(cfg)
         self.tb_logger = tb_logger
-        """Where metrics go, or None."""
+        """Writer of metrics, or None."""
         self.rank, self.world_size = dist_info if dist_info is not None else _dist_info()
         self.exp_name, self.instance_name = exp_name, instance_name
         self.logger = logging.getLogger(f'rlframe.{instance_name}')
@@ -108,15 +108,15 @@ class BaseLearner(Configurable):
         self.monitor = Monitor()
         """Means of training variables."""
         self.log_buffer: dict[str, dict[str, Any]] = {'scalar': {}, 'scalars': {}, 'histogram': {}}
-        """What the last iteration measured."""
+        """Measurements of the last iteration."""
         self.priority_info: dict[str, Any] = {}
-        """Priorities of the last batch, for the replay buffer; empty where the policy gives none."""
+        """Priorities of the last batch, for the replay buffer; empty if the policy gives none."""
         self.only_monitor_rank0 = self._cfg.only_monitor_rank0 and not self._cfg.is_multitask_pipeline
         """Whether only rank 0 logs."""
         self.get_data: Callable[[int], Any] | None = None
         """Fetches a batch of a given size, for ``start``; set it before."""
         self.checkpoint_fn: Callable[[str], Any] | None = None
-        """Saves a checkpoint of a given name in the learner's stead, where others have state to save too."""
+        """Saves a named checkpoint in place of the learner, if other workers have state to save too."""
         self._progress = progress if progress is not None else Progress()
         self._envstep = -1  # of the last train(), where the counters are not shared
         self._finished = self._closed = self._hooks_shown = False
@@ -163,7 +163,7 @@ class BaseLearner(Configurable):
 
     @property
     def learn_info(self) -> dict[str, Any]:
-        """What a commander wants to know."""
+        """Information for the commander."""
         return {
             'learner_step': self.train_iter,
             'priority_info': self.priority_info,
@@ -306,7 +306,7 @@ class BaseLearner(Configurable):
         self.logger.debug('[RANK%d] %s', self.rank, s)
 
     def save_checkpoint(self, ckpt_name: str | None = None) -> None:
-        """Saves a checkpoint, ``iteration_<train_iter>`` where no name is given.
+        """Saves a checkpoint, ``iteration_<train_iter>`` if no name is given.
 
         It holds the policy and the counters, in ``<exp_name>/ckpt/``; in a pipeline, everything else too.
         """
@@ -318,7 +318,7 @@ class BaseLearner(Configurable):
         self.info(f'saved {path}')
 
     def load_checkpoint(self, path: str) -> None:
-        """Loads policy and counters from what ``save_checkpoint`` or a pipeline saved.
+        """Loads policy and counters from a checkpoint of ``save_checkpoint`` or of a pipeline.
 
         Raises:
             CheckpointError: If it is missing or damaged.

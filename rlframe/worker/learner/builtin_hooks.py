@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rlframe.worker.learner.base_learner import BaseLearner
 
 TAGS = {'cur_lr': 'learning_rate'}
-"""Training variables whose tag has another name."""
+"""Training variables with a different tag name."""
 
 
 @register_learner_hook('load_ckpt')

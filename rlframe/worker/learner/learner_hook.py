@@ -147,7 +147,7 @@ def build_learner_hook_by_cfg(cfg: Mapping[str, Any]) -> Hooks:
 
 
 def hook_errors(cfg: Mapping[str, Any]) -> list[ConfigError]:
-    """Returns a mistake for each hook whose type, position or checkpoint does not exist."""
+    """Returns an error for each hook whose type, position or checkpoint does not exist."""
     errors: list[ConfigError] = []
     if isinstance(path := cfg.get('load_ckpt_before_run'), str) and path:
         try:
@@ -203,7 +203,7 @@ def _is_plain_hook(key: Any, value: Any) -> bool:
 
 
 def check_hooks(cfg: Mapping[str, Any]) -> str:
-    """Returns what is expected instead of a hook section that cannot be, else an empty string."""
+    """Returns a description of valid hook sections if a section is invalid, else an empty string."""
     for key, value in cfg.items():
         if isinstance(value, Mapping):
             if 'type' not in value:

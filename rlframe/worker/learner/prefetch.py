@@ -9,7 +9,7 @@ from typing import Any
 
 
 def prefetched(batches: Iterator[Any], ahead: int = 1) -> Iterator[Any]:
-    """Yields what an iterator yields, fetched ahead in a thread that ends when the generator is closed.
+    """Yields the items of an iterator, prefetched in a thread that ends when the generator is closed.
 
     Args:
         batches: What to fetch from.

@@ -22,7 +22,7 @@ Infos = list[list[dict[str, Any]]]
 
 
 class PlayerCollector(SerialCollector):
-    """What a collector of several players adds to one: a policy and a recorder of their own for each."""
+    """Shared base of multi-player collectors: a policy and a recorder for each player."""
 
     _recorder: Any  # a PlayerRecorder
 

@@ -58,7 +58,7 @@ class BattleInteractionSerialEvaluator(InteractionSerialEvaluator):
         self._policy.seating[env_id] = (player - episode[:, None]) % self._policy.player_num
 
     def _judged(self, step: Step) -> Step:
-        """Returns a step with the rewards of the first policy, and with what came of the episodes that ended."""
+        """Returns a step with the rewards of the first policy, and with the results of finished episodes."""
         env_id, timestep = step.timestep.env_id, step.timestep
         rewards = self._policy.view(timestep.obs).reward
         self._return[env_id] += rewards
@@ -76,7 +76,7 @@ class BattleInteractionSerialEvaluator(InteractionSerialEvaluator):
         return step
 
     def _facts(self, env: int, seat: int) -> dict[str, Any]:
-        """Returns what there is to tell of the episode that an env has just ended."""
+        """Returns the results of the episode that an env has just finished."""
         wins, draws = outcome(self._return[env])
         won, drawn = bool(wins[seat]), bool(draws[seat])
         of_policies = self._return[env][np.argsort(self._policy.seating[env])]

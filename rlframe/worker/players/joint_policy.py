@@ -14,7 +14,7 @@ from rlframe.errors import IncompatibleError
 
 
 class JointPolicy:
-    """Gives each policy the observations of the players for whom it acts, and joins their actions.
+    """Gives each policy the observations of its players, and joins their actions.
 
     A policy that has several seats acts in all of them at once. So that it can tell the games that it plays apart, player
     p of env i has the id ``p * N + i`` for it. Only active players act; the others' entries of an action are not looked at.
@@ -71,7 +71,7 @@ class JointPolicy:
         self._idle = _some_action(spec.player.action_space)
 
     def view(self, obs: Array) -> PlayerView:
-        """Returns what the players see and get, [n, P]."""
+        """Returns the players' observations and rewards, [n, P]."""
         return self._layout.view(obs)
 
     def slot(self, player: Any, env_id: IntArray) -> IntArray:
@@ -110,12 +110,12 @@ class JointPolicy:
         return int(self._index[player])
 
     def is_own(self, player: int, output: Batch) -> BoolArray:
-        """Whether the policy given for a player is who was asked, in each row of ``forward``'s answer, [n]."""
+        """Whether the policy given for a player chose the action, in each row of ``forward``'s answer, [n]."""
         is_own: BoolArray = output['acting'][:, player] == self.given_for(player)
         return is_own
 
     def said_for(self, player: int, output: Batch, rows: Array) -> dict[str, Array]:
-        """Returns what the policy given for a player said, of some rows of ``forward``'s answer."""
+        """Returns the output of the policy given for a player, for some rows of ``forward``'s answer."""
         start = f'{self.given_for(player)}/'
         own = {name[len(start) :]: column for name, column in output.items() if name.startswith(start)}
         return {name: column[rows, player] for name, column in {'action': output['action'], **own}.items()}
@@ -137,7 +137,7 @@ class JointPolicy:
         """Is told that a round of collection begins, after so many train iterations."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns what it remembers beside the policies' own state."""
+        """Returns its own state, in addition to the policies'."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -145,7 +145,7 @@ class JointPolicy:
 
 
 def check_flags(flags: Sequence[bool] | None, player_num: int) -> list[int]:
-    """Returns the players whose flag is set; all where no flags are given.
+    """Returns the players whose flag is set; all if no flags are given.
 
     Raises:
         IncompatibleError: If there are more or fewer flags than players, or none is set.

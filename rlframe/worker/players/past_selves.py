@@ -1,4 +1,4 @@
-"""PastSelves: self-play in which some games are played against what the learner was before."""
+"""PastSelves: self-play in which some games are played against earlier versions of the learner."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rlframe.utils.bit_state import checked_bits
 from rlframe.worker.players.joint_policy import JointPolicy
 
 LEARNER = 0
-"""Who acts in a seat: the learner, or k for snapshot k - 1."""
+"""The player of a seat: the learner, or k for snapshot k - 1."""
 
 
 class PastSelves(JointPolicy):
@@ -50,7 +50,7 @@ class PastSelves(JointPolicy):
 
     @property
     def snapshots(self) -> list[Any]:
-        """Eval faces of the snapshots; where there are more than are kept, the oldest one's place is the next one's."""
+        """Eval faces of the snapshots; if there are too many, the next one replaces the oldest."""
         return self._distinct[1:]
 
     def sit(self, spec: EnvSpec, env_num: int) -> None:
@@ -71,7 +71,7 @@ class PastSelves(JointPolicy):
         self._taken, self._last_iter = self._taken + 1, train_iter
 
     def _opponent(self) -> Any:
-        """Makes a face that does not look at how the learner is told to explore."""
+        """Creates a face that ignores the learner's exploration settings."""
         face = self._make_opponent()
         return face._replace(forward=lambda obs, env_id, **settings: face.forward(obs, env_id))
 
@@ -81,7 +81,7 @@ class PastSelves(JointPolicy):
             self._draw(np.arange(self._env_num) if env_id is None else env_id)
 
     def _draw(self, env_id: IntArray) -> None:
-        """Draws who plays the games that begin in these envs, [n]."""
+        """Draws the players of the games that begin in these envs, [n]."""
         count, player_num = len(env_id), self.player_num
         has_past = (self._rng.random(count) >= self._newest_share) & (self._taken > 0)
         seat = self._rng.integers(player_num, size=count)

@@ -1,4 +1,4 @@
-"""PlayerRecorder: what each player did and got, as rows of its own."""
+"""PlayerRecorder: records each player's moves and rewards as separate rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rlframe.worker.players.joint_policy import JointPolicy
 
 
 class PlayerLog:
-    """What the players got in the last episodes."""
+    """The players' returns in the last episodes."""
 
     def __init__(self) -> None:
         self._window: deque[FloatArray] = deque(maxlen=WINDOW)
@@ -93,7 +93,7 @@ class PlayerRecorder:
         self._told: list[list[dict[str, Any]]] = [[] for _ in range(player_num)]
 
     def __len__(self) -> int:
-        """Returns how many finished samples there are of every recorded player."""
+        """Returns the number of finished samples of every recorded player."""
         return min(len(rows) for rows in self._rows.values())
 
     @property
@@ -157,7 +157,7 @@ class PlayerRecorder:
         self._count[player][env_id] += 1
 
     def _end(self, step: Step) -> None:
-        """Notes what came of the episodes that ended."""
+        """Records the results of finished episodes."""
         ended = step.finished
         if not len(ended):
             return
@@ -174,14 +174,14 @@ class PlayerRecorder:
         self._begin(ended)
 
     def _begin(self, env_id: IntArray) -> int:
-        """Begins anew in these envs and returns how many moves were dropped."""
+        """Resets these envs and returns the number of dropped moves."""
         self._return[env_id], self._length[env_id] = 0.0, 0
         for player in self._rows:
             self._first[player][env_id] = self._count[player][env_id]
         return sum(moves.forget(env_id) for moves in self._open.values())
 
     def discard(self, env_id: IntArray, since: IntArray | None = None) -> int:
-        """Forgets what is held back of these envs, as after a step that must not count.
+        """Drops the held moves of these envs, as after a step that must not count.
 
         Args:
             env_id: The envs, [n].
@@ -199,7 +199,7 @@ class PlayerRecorder:
         return dropped + self._begin(env_id)
 
     def clear(self) -> int:
-        """Forgets everything, held or finished, and returns how many moves that were."""
+        """Drops all moves, held or finished, and returns their number."""
         dropped = sum(rows.clear() for rows in self._rows.values()) + self._begin(np.arange(self._env_num))
         self._forget_bounds()
         return dropped
@@ -210,7 +210,7 @@ class PlayerRecorder:
             self._bounds[player] = [[] for _ in range(self._env_num)]
 
     def take(self, count: int | None = None) -> list[Any]:
-        """Returns the oldest ``count`` samples (all where not given) of each player, an empty list of one not recorded."""
+        """Returns the oldest ``count`` samples (all by default) of each player, an empty list for one not recorded."""
         taken = [self._rows[p].take(count) if p in self._rows else [] for p in range(self._player_num)]
         self._forget_bounds()
         return taken
@@ -232,12 +232,12 @@ class PlayerRecorder:
         return taken
 
     def take_infos(self) -> list[list[dict[str, Any]]]:
-        """Returns what is told of the episodes that ended since the last time, a list for each player."""
+        """Returns the results of the episodes that ended since the last call, a list for each player."""
         told, self._told = self._told, [[] for _ in range(self._player_num)]
         return told
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns a copy of all rows, held or finished, and of what is counted."""
+        """Returns a copy of all rows, held or finished, and of the counters."""
         return {
             'rows': {str(player): rows.state_dict() for player, rows in self._rows.items()},
             'open': {str(player): moves.state_dict() for player, moves in self._open.items()},

@@ -1,4 +1,4 @@
-"""Replay buffers: they keep what collectors made and hand out random parts of it.
+"""Replay buffers: they store collected data and return random parts of it.
 
 A buffer is composed of a storage (where items lie), a sampler (which ones are drawn) and monitors (what goes
 on); a buffer of your own mostly exchanges the sampler. Columns come in and go out as whole arrays, so that

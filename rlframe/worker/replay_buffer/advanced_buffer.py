@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 ADDED = frozenset({'replay_unique_id', 'replay_buffer_idx', 'priority', 'IS', 'use', 'staleness'})
-"""Columns that a sample has beside the pushed ones; pushed columns of these names are not stored."""
+"""Columns that a sample has in addition to the pushed ones; pushed columns of these names are not stored."""
 SWEEP = 256
 """Items looked at together when stale ones are removed."""
 
@@ -92,9 +92,7 @@ class AdvancedReplayBuffer(StorageBuffer):
         monitor=dict(
             sampled_data_attr=dict(
                 average_range=Field(5, range='[1, inf)', unit='samples', doc='How many samples are averaged'),
-                print_freq=Field(
-                    200, range='[1, inf)', unit='samples', doc='Samples between two log entries'
-                ),
+                print_freq=Field(200, range='[1, inf)', unit='samples', doc='Between two log entries'),
             ),
             periodic_thruput=dict(seconds=THROUGHPUT_SECONDS),
         ),
@@ -310,14 +308,14 @@ class AdvancedReplayBuffer(StorageBuffer):
         return priority
 
     def _holes_overwritten(self, count: int) -> int:
-        """Returns how many of the slots that a push of ``count`` overwrites hold a removed item."""
+        """Returns the number of slots with a removed item among those that a push of ``count`` overwrites."""
         if not self._hole_count or self._storage is None:
             return 0
         slot = self._storage.oldest(self._storage.overflow(count))
         return int(len(slot) - self._sampler.is_present(slot).sum())
 
     def _check_can_sample(self, size: int) -> None:
-        """Makes sure that there are enough items, and that sampling does not outrun pushing.
+        """Checks that there are enough items, and that sampling does not outrun pushing.
 
         Raises:
             BufferUnderflowError: If there are fewer than ``size * sample_min_limit_ratio`` items, or none.
@@ -359,7 +357,7 @@ class AdvancedReplayBuffer(StorageBuffer):
         ]
 
     def _staleness(self, slot: IntArray, cur_learner_iter: int) -> IntArray:
-        """Returns the updates made since the items were collected, -1 where that is unknown. int64 [n]."""
+        """Returns the number of updates since the items were collected, -1 if unknown. int64 [n]."""
         collect_iter = self._storage.row_min('collect_iter', slot) if self._storage is not None else None
         if collect_iter is None:
             return np.full(len(slot), -1)

@@ -1,4 +1,4 @@
-"""What every replay buffer can do, and how a config becomes one."""
+"""The interface of replay buffers, and their creation from a config."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 M = TypeVar('M', bound=Callable[..., Any])
 
 Rows = Batch | list[Any]
-"""What a buffer hands out: columns, or a list where it holds arbitrary objects."""
+"""Result of sampling: columns, or a list if the buffer holds arbitrary objects."""
 LOCKED = (
     'push',
     'update',
@@ -111,7 +111,7 @@ class IBuffer(Configurable, ABC):
 
     @abstractmethod
     def update(self, info: Mapping[str, Any]) -> None:
-        """Takes back what the learner found out about sampled items, such as their priorities."""
+        """Receives the learner's results about sampled items, such as their priorities."""
 
     @abstractmethod
     def sample(self, batch_size: int, cur_learner_iter: int) -> Rows | None:
@@ -158,7 +158,7 @@ class IBuffer(Configurable, ABC):
 
     @abstractmethod
     def count(self) -> int:
-        """Returns how many items can be sampled."""
+        """Returns the number of items that can be sampled."""
 
     @abstractmethod
     def save_data(self, file_name: str) -> None:
@@ -166,7 +166,7 @@ class IBuffer(Configurable, ABC):
 
     @abstractmethod
     def load_data(self, file_name: str) -> None:
-        """Restores what ``save_data`` wrote; nothing in the file is executed."""
+        """Restores a file of ``save_data``; no code in the file is executed."""
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:

@@ -63,7 +63,7 @@ def stack_items(items: Sequence[Mapping[str, Any]]) -> Batch:
 
 
 def read_priorities(info: Mapping[str, Any]) -> tuple[IntArray, IntArray, FloatArray] | None:
-    """Returns row numbers, slots and priorities, each [n], or ``None`` where no priority is reported.
+    """Returns row numbers, slots and priorities, each [n], or ``None`` if no priority is reported.
 
     Args:
         info: ``replay_unique_id`` and ``replay_buffer_idx`` as sampled, and ``priority``.
@@ -84,7 +84,7 @@ def read_priorities(info: Mapping[str, Any]) -> tuple[IntArray, IntArray, FloatA
 
 
 def vector(values: Any, dtype: type[np.generic]) -> Array:
-    """Returns numbers as a flat array, a new one where a kernel would meet a read-only or strided one."""
+    """Returns numbers as a flat array, copied if a kernel would get a read-only or strided one."""
     values = to_numpy(values)
     if values.dtype == dtype and values.ndim == 1 and values.flags.c_contiguous and values.flags.writeable:
         same: Array = values

@@ -46,7 +46,7 @@ class NaiveReplayBuffer(StorageBuffer):
         self._has_warned = False
 
     def _build_sampler(self, cfg: EasyDict) -> Sampler:
-        """Returns what decides which items are drawn; ``self._rng`` exists already."""
+        """Returns the sampler that draws the items; ``self._rng`` exists already."""
         return UniformSampler(self._rng)
 
     def push(self, data: Any, cur_collector_envstep: int) -> int:
@@ -110,7 +110,7 @@ class NaiveReplayBuffer(StorageBuffer):
         return (Batch.unchecked({name: c[part] for name, c in columns.items()}, size) for part in parts)
 
     def update(self, info: Mapping[str, Any]) -> None:
-        """Does nothing: there is no priority here. Says so once."""
+        """Ignores priorities, as this buffer has none; logs so once."""
         if not self._has_warned:
             logger.warning("%s has no priorities to update; type 'advanced' has", self._instance_name)
         self._has_warned = True
@@ -134,7 +134,7 @@ class NaiveReplayBuffer(StorageBuffer):
         return self._storage
 
     def _sampled_storage(self, size: int, sample_range: slice | None, replace: bool) -> Storage | None:
-        """Returns what to sample from, ``None`` if nothing is wanted."""
+        """Returns the view to sample from, ``None`` if nothing is requested."""
         if size == 0:
             return None
         storage = self._sampled_items()

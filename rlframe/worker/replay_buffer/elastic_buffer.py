@@ -1,4 +1,4 @@
-"""The buffer whose sampled part grows or shrinks with training."""
+"""A buffer whose sampled part grows or shrinks with training."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _check_function(value: Any) -> str:
 
 @BUFFER_REGISTRY.register('elastic')
 class ElasticReplayBuffer(NaiveReplayBuffer):
-    """Samples the newest k items uniformly, where k is a function of the env steps made so far.
+    """Samples the newest k items uniformly, where k is a function of the env steps so far.
 
     Items that are not among the newest k stay stored, so that k can grow again.
     """
@@ -60,7 +60,7 @@ class ElasticReplayBuffer(NaiveReplayBuffer):
         self._newest = int(size)
 
     def count(self) -> int:
-        """Returns how many items can be sampled: all, or the newest k."""
+        """Returns the number of items that can be sampled: all, or the newest k."""
         return min(super().count(), self._newest)
 
     def push(self, data: Any, cur_collector_envstep: int) -> int:
@@ -69,7 +69,7 @@ class ElasticReplayBuffer(NaiveReplayBuffer):
         return count
 
     def update(self, info: Mapping[str, Any] | int) -> None:
-        """Asks anew how many items are sampled.
+        """Recomputes the number of items that are sampled.
 
         Args:
             info: Env steps made so far; ``push`` tells them too. What a learner reports is passed over.

@@ -60,7 +60,7 @@ class EpisodeReplayBuffer(NaiveReplayBuffer):
         return length
 
     def count(self) -> int:
-        """Returns how many episodes there are."""
+        """Returns the number of episodes."""
         return len(self._episodes)
 
     def push(self, data: Any, cur_collector_envstep: int) -> int:
@@ -98,7 +98,7 @@ class EpisodeReplayBuffer(NaiveReplayBuffer):
         return len(episodes)
 
     def _make_room(self, episodes: int, steps: int) -> None:
-        """Removes the oldest episodes if there are too many, and grows the ring if it may."""
+        """Removes the oldest episodes if there are too many, and grows the ring if allowed."""
         storage = cast(RingStorage | None, self._storage)
         if storage is None:
             self._storage = RingStorage(self._max_steps or max(steps, FIRST_STEPS))
@@ -172,7 +172,7 @@ class EpisodeReplayBuffer(NaiveReplayBuffer):
 
 
 class Episodes:
-    """Where the steps of each episode lie in a ring of steps, oldest episode first."""
+    """Positions of each episode's steps in a ring of steps, oldest episode first."""
 
     def __init__(self) -> None:
         self.start: IntArray = np.empty(0, np.int64)
@@ -181,7 +181,7 @@ class Episodes:
         """Steps, [n]."""
 
     def __len__(self) -> int:
-        """Returns how many episodes there are."""
+        """Returns the number of episodes."""
         return len(self.start)
 
     def slots(self, age: IntArray) -> IntArray:

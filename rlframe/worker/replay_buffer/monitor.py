@@ -1,4 +1,4 @@
-"""What goes on in a buffer: how often items are used, how stale they are, how fast they come and go."""
+"""Monitors a buffer: reuse and staleness of its items, rates of insertion and removal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Clock = Callable[[], float]
 
 
 class ScalarWriter(Protocol):
-    """What a monitor needs of a TensorBoard writer."""
+    """Interface of a TensorBoard writer for a monitor."""
 
     def add_scalar(self, tag: str, value: float, step: int) -> Any:
         """Records one number."""
@@ -73,7 +73,7 @@ class ThroughputControl:
             self._sampled += count
 
     def describe(self) -> str:
-        """Says what was counted."""
+        """Returns the counts in words."""
         return f'{self._pushed:.0f} pushed and {self._sampled:.0f} sampled in the last {self._window:g} s'
 
     def state_dict(self) -> dict[str, float]:
@@ -94,7 +94,7 @@ class ThroughputControl:
 
 
 class PeriodicThruputMonitor:
-    """Logs how many items came, were sampled and were removed. No thread: pushes and samples drive it.
+    """Logs the numbers of items added, sampled and removed. No thread: pushes and samples drive it.
 
     Args:
         seconds: Between two lines, in seconds.
@@ -189,10 +189,10 @@ class SampledDataAttrMonitor:
         self._calls, self._means = 0, np.empty((0, 3))
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns what was noted since the last entry."""
+        """Returns the measurements since the last entry."""
         return {'calls': self._calls, 'means': self._means.copy()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores what was noted."""
+        """Restores the measurements."""
         check_state(state, {'calls': COUNT, 'means': array('f', (None, 3))})
         self._calls, self._means = int(state['calls']), np.array(state['means'], np.float64)

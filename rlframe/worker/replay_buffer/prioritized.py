@@ -21,7 +21,7 @@ Normalization = Literal['buffer', 'batch']
 
 
 class Draw(NamedTuple):
-    """What was drawn, all [n]."""
+    """The drawn items, all [n]."""
 
     slot: IntArray
     row: IntArray
@@ -31,11 +31,11 @@ class Draw(NamedTuple):
     priority: FloatArray
     """float32."""
     use: IntArray
-    """How often the item was drawn, this time included."""
+    """Number of times that the item was drawn, including this one."""
 
 
 class PrioritizedSampler:
-    """Draws slots with a probability proportional to ``priority ** alpha``; keeps priorities and use counts.
+    """Draws slots with probability proportional to ``priority ** alpha``; stores priorities and use counts.
 
     Args:
         capacity: Slots.
@@ -53,7 +53,7 @@ class PrioritizedSampler:
     ) -> None:
         self.alpha = alpha
         self.max_priority = 1.0
-        """Largest priority that the learner reported; what new items get."""
+        """Largest priority that the learner reported; the priority of new items."""
         self._by_batch, self._rng = normalization == 'batch', rng
         self._tree = SumTree(capacity)
         self._item = np.zeros(
@@ -129,7 +129,7 @@ class PrioritizedSampler:
         self.max_priority = max(self.max_priority, highest)
 
     def remove(self, slot: IntArray) -> None:
-        """Makes items absent."""
+        """Marks items as absent."""
         self._assign(slot, np.zeros(len(slot)))
 
     def is_present(self, slot: IntArray) -> npt.NDArray[np.bool_]:
@@ -137,7 +137,7 @@ class PrioritizedSampler:
         return self._priority[slot] > 0
 
     def clear(self) -> None:
-        """Makes all items absent and forgets the largest priority."""
+        """Marks all items as absent and resets the largest priority."""
         self._tree.clear()
         self._priority.fill(0)
         self.max_priority = 1.0
@@ -147,7 +147,7 @@ class PrioritizedSampler:
         return self._tree.nbytes() + self._item.nbytes
 
     def state_dict(self, slot: IntArray) -> dict[str, Any]:
-        """Returns what is known of the items at ``slot``, in that order. The tree follows from it."""
+        """Returns the data of the items at ``slot``, in that order. The tree follows from it."""
         return {'max_priority': self.max_priority, 'priority': self._priority[slot], 'use': self._use[slot]}
 
     def load_state_dict(self, state: Mapping[str, Any], slot: IntArray) -> None:
@@ -172,7 +172,7 @@ def overhead_nbytes(capacity: int) -> int:
 
 
 def refuse(count: int, first: int, priority: FloatArray) -> None:
-    """Raises ``NonFiniteError``: how many priorities are impossible and where the first one is."""
+    """Raises ``NonFiniteError`` with the number of invalid priorities and the position of the first."""
     raise NonFiniteError(
         f'{count} of {len(priority)} priorities are NaN, infinite, negative or above {MAX_PRIORITY:g};'
         f' the first, at position {first}, is {priority[first]}',

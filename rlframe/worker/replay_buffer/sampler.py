@@ -13,7 +13,7 @@ from rlframe.worker.replay_buffer.storage import Storage
 
 
 class Sampler(ABC):
-    """Draws items by age; the buffer makes sure that there are some."""
+    """Draws items by age; the buffer checks beforehand that it is not empty."""
 
     @abstractmethod
     def sample(self, size: int, storage: Storage) -> IntArray:
@@ -36,7 +36,7 @@ class Sampler(ABC):
         return np.stack([self.sample(size, storage) for _ in range(count)])
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns what the next draws depend on, beside the buffer's own random generator."""
+        """Returns the state that the next draws depend on, besides the buffer's own random generator."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

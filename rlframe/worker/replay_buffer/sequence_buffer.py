@@ -103,7 +103,7 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         return count
 
     def _refuse(self, items: list[Any]) -> int:
-        """Accepts nothing, which is right where there is nothing."""
+        """Rejects single items; an empty list is accepted."""
         if items:
             kind = type(items[0]).__name__
             raise TypeError(
@@ -112,7 +112,7 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         return 0
 
     def _places(self, rows: Batch) -> tuple[IntArray, BoolArray, BoolArray]:
-        """Returns whose steps these are, and where episodes begin and end, each [n]."""
+        """Returns the env of each step, and where episodes begin and end, each [n]."""
         ends = done_of(rows)
         begins = np.zeros(len(rows), bool)
         if 'episode_step' in rows:

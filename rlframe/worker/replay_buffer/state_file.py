@@ -25,7 +25,7 @@ HEADER_BYTES = 10_000
 
 
 def save_state(state: Mapping[str, Any], file_name: str | Path) -> None:
-    """Writes a state beside ``file_name`` and renames it, so that the name always stands for a whole file.
+    """Writes a state to a temporary file next to ``file_name`` and renames it, so a file of that name is complete.
 
     Raises:
         CheckpointError: If something in it can be no part of a file; its place is named.
@@ -50,7 +50,7 @@ def save_state(state: Mapping[str, Any], file_name: str | Path) -> None:
 
 
 def load_state(file_name: str | Path) -> dict[str, Any]:
-    """Reads what ``save_state`` wrote. Nothing is unpickled, and nothing larger than the file is allocated.
+    """Reads a file of ``save_state``. Nothing is unpickled, and nothing larger than the file is allocated.
 
     Raises:
         CheckpointNotFoundError: If there is no such file.

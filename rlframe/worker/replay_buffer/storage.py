@@ -1,4 +1,4 @@
-"""Where a buffer keeps its items: columns in preallocated arrays, or any Python objects.
+"""Storage of a buffer's items: columns in preallocated arrays, or arbitrary Python objects.
 
 Rows are numbered as they come, for ever. Row ``r`` lies in slot ``r % capacity``, so a row number names an
 item across overwriting, and its age (0 is the oldest) is ``r - first``.
@@ -26,17 +26,17 @@ Columns = dict[str, Any]
 
 
 class Storage(Protocol):
-    """What a sampler sees: some items in the order of their age, 0 the oldest."""
+    """A sampler's view of a storage: some items ordered by age, 0 the oldest."""
 
     def __len__(self) -> int:
-        """Returns how many items there are."""
+        """Returns the number of items."""
 
     def slots(self, age: IntArray) -> IntArray:
-        """Returns where the items of these ages lie."""
+        """Returns the slots of the items of these ages."""
 
 
 class StorageRange:
-    """The items of a storage whose ages lie in a slice; ages are counted within it.
+    """The items of a storage in a slice of ages; ages are counted within it.
 
     Args:
         storage: Holds the items.
@@ -50,7 +50,7 @@ class StorageRange:
         return len(self._age)
 
     def slots(self, age: IntArray) -> IntArray:
-        """Returns where the items of these ages lie."""
+        """Returns the slots of the items of these ages."""
         return self._storage.slots(self._age.start + age * self._age.step)
 
 
@@ -62,7 +62,7 @@ class Ring:
     """
 
     kind = ''
-    """What is held, in words, for error messages."""
+    """Description of the content, for error messages."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
@@ -75,7 +75,7 @@ class Ring:
         return self.stop - self.first
 
     def slots(self, age: IntArray) -> IntArray:
-        """Returns where the items of these ages lie."""
+        """Returns the slots of the items of these ages."""
         return (age + self.first) % self.capacity
 
     def oldest(self, count: int) -> IntArray:
@@ -83,11 +83,11 @@ class Ring:
         return np.arange(self.first, self.first + min(count, len(self))) % self.capacity
 
     def window(self, age: slice = slice(None)) -> IntArray:
-        """Returns the slots of the items whose ages lie in a slice."""
+        """Returns the slots of the items in a slice of ages."""
         return self.slots(np.arange(*age.indices(len(self))))
 
     def overflow(self, count: int) -> int:
-        """Returns how many items a push of ``count`` would overwrite."""
+        """Returns the number of items that a push of ``count`` would overwrite."""
         return min(max(len(self) + count - self.capacity, 0), len(self))
 
     def _advance(self, count: int) -> None:
@@ -150,7 +150,7 @@ class RingStorage(Ring):
         return _gather(self._columns, slot)
 
     def row_min(self, name: str, slot: IntArray) -> Array | None:
-        """Returns the smallest number of a column in each of these rows, ``None`` if there is no such one."""
+        """Returns the smallest number of a column in each of these rows, ``None`` if there is no such column."""
         column = self._columns.get(name)
         if not isinstance(column, np.ndarray):
             return None
@@ -189,13 +189,13 @@ class RingStorage(Ring):
         return {'capacity': self.capacity, 'first': self.first, 'stop': self.stop, 'columns': rows}
 
     def checkpoint_state(self) -> dict[str, Any]:
-        """Returns what ``state_dict`` does, with the rows not copied but read when they are written."""
+        """Returns the result of ``state_dict``, with the rows not copied but read when they are written."""
         nbytes = _nbytes(self._columns) // self.capacity
         rows = Rows(self.first, self.stop, nbytes, self._read, self._segments)
         return {'capacity': self.capacity, 'first': self.first, 'stop': self.stop, 'columns': rows}
 
     def _read(self, first: int, stop: int) -> Columns:
-        """Returns the columns of the rows between two numbers: views, or copies where they lie in two pieces."""
+        """Returns the columns of the rows between two numbers: views, or copies if they wrap around."""
         return _cut(self._columns, first % self.capacity, stop - first)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -229,7 +229,7 @@ class ObjectStorage(Ring):
         return [self._items[i] for i in slot.tolist()]
 
     def row_min(self, name: str, slot: IntArray) -> Array | None:
-        """Returns the smallest number that each object has under a name, NaN where it has none."""
+        """Returns the smallest number that each object has under a name, NaN if it has none."""
         items = self.gather(slot)
         known = [item[name] if isinstance(item, Mapping) and name in item else math.nan for item in items]
         return np.array([np.min(to_numpy(value)) for value in known], np.float64)
@@ -254,7 +254,7 @@ class ObjectStorage(Ring):
         return copy.deepcopy(self.checkpoint_state())
 
     def checkpoint_state(self) -> dict[str, Any]:
-        """Returns what ``state_dict`` does, with the objects not copied."""
+        """Returns the result of ``state_dict``, with the objects not copied."""
         items = {str(i): item for i, item in enumerate(self.gather(self.window()))}
         return {'capacity': self.capacity, 'first': self.first, 'stop': self.stop, 'items': items}
 
@@ -275,7 +275,7 @@ def row_nbytes(block: Batch) -> int:
 
 
 def available_memory() -> float:
-    """Returns the bytes that can be allocated without swapping; infinity where the system does not tell."""
+    """Returns the number of bytes that can be allocated without swapping; infinity if the system does not report it."""
     try:
         with open('/proc/meminfo') as file:
             fields = dict(line.split(':') for line in file)
@@ -285,7 +285,7 @@ def available_memory() -> float:
 
 
 def check_memory(nbytes: int, where: str) -> None:
-    """Refuses what does not fit into memory.
+    """Rejects sizes that do not fit into memory.
 
     Raises:
         ResourceError: If more bytes are wanted than are free; both are given in GiB.

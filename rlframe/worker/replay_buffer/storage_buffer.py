@@ -47,7 +47,7 @@ STATE = {
 
 
 class StorageBuffer(IBuffer):
-    """A ring of items whose kind the first push decides: columns, or Python objects.
+    """A ring of items whose kind is set by the first push: columns, or Python objects.
 
     Columns are copied when they come and when they go. Objects are kept by reference, dicts as copies of
     their first level; ``deepcopy`` copies them wholly.
@@ -85,7 +85,7 @@ class StorageBuffer(IBuffer):
 
     @abstractmethod
     def _build(self, cfg: EasyDict) -> None:
-        """Makes the sampler and the monitors; the last thing that the constructor does."""
+        """Creates the sampler and the monitors; called at the end of the constructor."""
 
     @property
     def replay_buffer_size(self) -> int:
@@ -115,7 +115,7 @@ class StorageBuffer(IBuffer):
         return len(self._storage) if self._storage is not None else 0
 
     def start(self) -> None:
-        """Does nothing: there is no thread to start. Kept for callers that bracket their work with it."""
+        """Does nothing, as there is no thread to start. Kept for callers that expect it."""
 
     def close(self) -> None:
         """Deletes the files of tracked items; the buffer stays usable and may be closed again."""
@@ -134,7 +134,7 @@ class StorageBuffer(IBuffer):
         return self._state(self._storage.state_dict() if self._storage is not None else {})
 
     def checkpoint_state(self) -> dict[str, Any]:
-        """Returns ``state_dict()`` with items by reference; a subclass with a ``state_dict`` of its own gives that."""
+        """Returns ``state_dict()`` with items by reference; for a subclass that overrides it, that result."""
         if type(self).state_dict is not StorageBuffer.state_dict:
             return self.state_dict()
         return self._state(self._storage.checkpoint_state() if self._storage is not None else {})
@@ -158,7 +158,7 @@ class StorageBuffer(IBuffer):
             self._restore(_state_dict)
 
     def _restore(self, state: Mapping[str, Any]) -> None:
-        """Restores what ``state_dict`` returned."""
+        """Restores the result of ``state_dict``."""
         kinds: dict[str, type[AnyStorage]] = {'RingStorage': RingStorage, 'ObjectStorage': ObjectStorage}
         check_state(state, STATE)
         storage = kinds[state['kind']](self._saved_capacity(state['storage'])) if state['kind'] else None
@@ -176,7 +176,7 @@ class StorageBuffer(IBuffer):
         return self._capacity
 
     def _to_block(self, data: Any) -> Rows:
-        """Brings pushed data to the form of the storage; an empty list if there is none.
+        """Converts pushed data to the form of the storage; an empty list if there is none.
 
         Raises:
             TypeError: If data of another kind was pushed before.

@@ -33,7 +33,7 @@ class SumTree:
 
     def __init__(self, capacity: int) -> None:
         self.start = np.cumsum([0, *level_lengths(capacity)[:-1]])
-        """Where each level begins in ``total``: leaves first, root last. int64 [levels]."""
+        """Start of each level in ``total``: leaves first, root last. int64 [levels]."""
         self.total = np.zeros(sum(level_lengths(capacity)))
         """Weight of each leaf, sum below each node. float64 [nodes]."""
         self.low = np.full(len(self.total) - self.start[1], math.inf)
@@ -57,7 +57,7 @@ class SumTree:
         return float(self.low[-1])
 
     def clear(self) -> None:
-        """Makes all slots absent."""
+        """Marks all slots as absent."""
         self.total.fill(0.0)
         self.low.fill(math.inf)
 

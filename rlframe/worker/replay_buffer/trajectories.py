@@ -1,4 +1,4 @@
-"""Which rows of a ring belong together: links between the steps of one trajectory, and what pushed rows say of them."""
+"""Links between the steps of one trajectory in a ring, derived from the pushed rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rlframe.data import Array, Batch, BoolArray, IntArray
 from rlframe.utils.schema import array, check_state
 
 NONE = -1
-"""In place of a row number: there is no such row."""
+"""Marks a missing row, in place of its number."""
 
 
 class Trajectories:
@@ -92,12 +92,12 @@ class Trajectories:
         return self._before.nbytes + self._after.nbytes
 
     def state_dict(self, number: IntArray) -> dict[str, Any]:
-        """Returns what is known of the rows with these numbers, all that are present, oldest first."""
+        """Returns the data of the rows with these numbers, all that are present, oldest first."""
         running = np.array(list(self._running.items()), np.int64).reshape(-1, 2)
         return {'before': self._before[number % self._capacity], 'running': running}
 
     def load_state_dict(self, state: Mapping[str, Any], number: IntArray) -> None:
-        """Restores what is known of these rows."""
+        """Restores the data of these rows."""
         check_state(state, {'running': array('iu', (None, 2)), 'before': array('iu', number.shape)})
         self._running = {int(env): int(row) for env, row in state['running']}
         if len(number):
@@ -105,7 +105,7 @@ class Trajectories:
 
 
 def done_of(rows: Batch) -> BoolArray:
-    """Returns where episodes end, bool [n], from the columns ``terminated`` and ``truncated``, or ``done``.
+    """Returns the episode ends, bool [n], from the columns ``terminated`` and ``truncated``, or ``done``.
 
     Raises:
         ValueError: If there are no such columns, or rows are more than single steps.

@@ -1,1 +1,1 @@
-"""Ray actors: how they are started, asked, watched and replaced, and the Ray session that they live in."""
+"""Ray actors: starts, calls, watches and replaces them, and manages their Ray session."""

@@ -1,4 +1,4 @@
-"""What runs inside a Ray actor: a collector like any other, its envs and a policy of its own, asked one thing at a time."""
+"""The code inside a Ray actor: an ordinary collector with its own envs and policy, which serves one call at a time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ State = dict[str, Any]
 
 
 class Parts(NamedTuple):
-    """What acts in an actor."""
+    """The parts of an actor."""
 
     collector: Any
     """A serial collector with its envs and its policy."""
@@ -42,7 +42,7 @@ ACTING = ('env', 'env_manager', 'policy', 'model', 'collector', 'evaluator')
 
 
 def components_of_script() -> dict[tuple[str, str], type]:
-    """Returns by kind and name what was registered by the program itself, which no other process can import."""
+    """Returns by kind and name the classes registered by the main program itself, which no other process can import."""
     return {
         (kind, name): cls
         for kind in ACTING
@@ -51,21 +51,21 @@ def components_of_script() -> dict[tuple[str, str], type]:
 
 
 MakeParts = Callable[[int, int], Parts]
-"""Makes what acts in the actor of a rank, in its k-th incarnation: 0 for the first, and one more after each loss."""
+"""Creates the parts of an actor of a rank, in its k-th incarnation: 0 for the first, plus one after each loss."""
 
 
 class Failure(NamedTuple):
     """An exception, as it leaves the process that raised it."""
 
     error: bytes
-    """The exception itself, pickled; empty where it cannot be."""
+    """The exception itself, pickled; empty if it cannot be pickled."""
     text: str
     """Its type and message."""
     trace: str
 
 
 class Facts(NamedTuple):
-    """What an actor says of itself when it is ready."""
+    """Facts that an actor reports when it is ready."""
 
     env_num: int
     player_num: int
@@ -74,10 +74,10 @@ class Facts(NamedTuple):
 
 
 class Request(NamedTuple):
-    """What an actor is to collect."""
+    """A request to collect."""
 
     target: int | None
-    """Training samples or episodes; the policy's own number where not given."""
+    """Number of training samples or episodes; the policy's own number if not given."""
     train_iter: int
     version: int
     """Of the weights to act with."""
@@ -90,11 +90,11 @@ class Request(NamedTuple):
     reset_env: bool = False
     """Whether every env begins a new episode first."""
     acting: State | None = None
-    """What acting had changed of the policy; None: the actor's own goes on."""
+    """Acting state of the policy; None: the actor continues with its own."""
 
 
 class Header(NamedTuple):
-    """What is told of collected data, beside them."""
+    """Facts about collected data, sent with them."""
 
     version: int
     """Of the weights that acted."""
@@ -110,13 +110,13 @@ class Header(NamedTuple):
     """Env steps that wait for the next request."""
     seconds: float
     acting: State | None
-    """What acting changed, where the request brought it."""
+    """Acting state after the request, if the request brought one."""
     statistics: tuple[State, State] | None
-    """Running statistics before and after, where they are not part of that."""
+    """Running statistics before and after, if they are not part of the acting state."""
 
 
 class RemoteActor:
-    """Does what the driver asks for; an exception is an answer, so that the actor outlives it.
+    """Handles the driver's requests; returns exceptions as answers, so that the actor survives them.
 
     Args:
         make: Makes the parts that act, as bytes.
@@ -136,7 +136,7 @@ class RemoteActor:
         note_ends()
 
     def launch(self) -> Facts | Failure:
-        """Makes envs, policy and what uses them."""
+        """Creates envs, policy, and the collector or evaluator."""
 
         def launch() -> Facts:
             for (kind, name), cls in from_bytes(self._components).items():
@@ -167,12 +167,12 @@ class CollectorActor(RemoteActor):
     _at_random = False
 
     def collect(self, request: Request, weights: State | None) -> tuple[Header | Failure, Any]:
-        """Collects, and returns what is told of the data and the data, as two objects."""
+        """Collects, and returns the facts about the data and the data, as two objects."""
         answer = self._answer(lambda: self._collect(request, weights))
         return (answer, None) if isinstance(answer, Failure) else answer
 
     def settle(self, acting: State | None) -> State | Failure | None:
-        """Brings everything to where another process can take over; see ``SerialCollector.settle``."""
+        """Brings all parts to a state that another process can continue from; see ``SerialCollector.settle``."""
 
         def settle() -> State | None:
             self._enter(acting)
@@ -182,7 +182,7 @@ class CollectorActor(RemoteActor):
         return self._answer(settle)
 
     def state(self) -> State | Failure:
-        """Returns everything that the next ``collect`` depends on, but for the weights."""
+        """Returns the whole state that the next ``collect`` depends on, except for the weights."""
         return self._answer(
             lambda: {
                 'collector': self._parts.collector.state_dict(),
@@ -284,7 +284,7 @@ class CollectorActor(RemoteActor):
 
 
 def acting_of(face: Any) -> Any:
-    """Returns what hands over that which acting changes of a policy; None where a policy has no such thing."""
+    """Returns the function that transfers the acting state of a policy; None if the policy has none."""
     try:
         return face.get_attribute('acting')
     except AttributeError:

@@ -1,4 +1,4 @@
-"""Where a cluster is, and whether one is there: asked before Ray is, which waits for minutes for a head that is gone."""
+"""Locates a cluster and checks that it runs; Ray itself waits for minutes for a dead head."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PROBE_SECONDS = 2.0
 GREETING_SECONDS = 5.0
 """Longest wait for the first bytes of a cluster, which a busy one may not send at once."""
 GREETING = b'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n' + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
-"""How a client of HTTP/2, which Ray's servers speak, begins: its preface and settings that are empty."""
+"""Start of a client's connection in HTTP/2, which Ray's servers use: its preface and empty settings."""
 SETTINGS = 4
 """Type of the frame that a server of HTTP/2 sends first; it is the fourth of the nine bytes of the frame's head."""
 
@@ -41,7 +41,7 @@ def address_here(where: str) -> str:
 
 
 def probe(address: str, where: str) -> None:
-    """Makes sure that a server like Ray's answers there, because Ray would wait for minutes.
+    """Checks that a Ray-like server answers at the address, because Ray would wait for minutes.
 
     Args:
         address: host:port.
@@ -85,7 +85,7 @@ def _is_greeted(connection: socket.socket) -> bool:
 
 
 def wrong_address(problem: str, address: str, where: str) -> ResourceError:
-    """Returns the error for an address at which there is no cluster."""
+    """Returns the error for an address without a cluster."""
     return ResourceError(
         problem,
         where=where,

@@ -1,4 +1,4 @@
-"""What an actor pool keeps books of: what was asked, what became of it, and the place of each actor."""
+"""Records of an actor pool: its calls, their results, and the slot of each actor."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ class Call:
         self.ref: Any = None
         self.data: Any = None
         self.is_wanted = True
-        """Whether somebody is to be told what comes of it."""
+        """Whether the result is to be delivered."""
 
 
 class Answer(NamedTuple):
-    """What became of a call."""
+    """The result of a call."""
 
     call: Call
     value: Any = None
     data: Any = None
     """Reference to the data of ``collect``."""
     lost: str = ''
-    """Why there is no value; empty where there is."""
+    """Reason for a missing value; empty if there is a value."""
 
 
 class Slot:
@@ -61,12 +61,12 @@ class Slot:
         self.due = 0.0
         """When the next actor may be started."""
         self.facts: Facts | None = None
-        """What the actor said when it was ready; None before."""
+        """The actor's report when it was ready; None before."""
         self.backoff = FIRST_BACKOFF
         self.late_starts = 0
-        """How often in a row an actor took too long to start here."""
+        """Number of consecutive actors that took too long to start here."""
         self.calls: list[Call] = []
-        """What it was asked and has not answered, in the order in which it does it; it is sent when there is an actor."""
+        """Pending calls, in the order of execution; sent once there is an actor."""
         self.deadline = float('inf')
         """When the first of them is too late, which is the one that the actor is at."""
 

@@ -1,4 +1,4 @@
-"""A process that outlives a killed run and ends what is left of the Ray that the run had started.
+"""A process that outlives a killed run and ends the remains of the Ray that the run had started.
 
 The kernel ends Ray's servers with the process that started them; their agents then try for a minute to report it to a server
 that is gone, and what actors started never hears of it. All of them write to files in the folder of Ray's session.
@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 GRACE_SECONDS = 2.0
-"""What Ray's processes have to end by themselves."""
+"""Time for Ray's processes to end by themselves."""
 
 
 def start_guard(session_folder: Path) -> subprocess.Popen[bytes] | None:

@@ -1,4 +1,4 @@
-"""Exit notes: the process of an actor writes how it ends to its log, as Ray does not know; the driver reads them."""
+"""Exit notes: an actor's process writes to its log how it ends, as Ray does not know; the driver reads them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CRASHES = {
     'Floating point exception': 'SIGFPE',
     'Illegal instruction': 'SIGILL',
 }
-"""How faulthandler names signals."""
+"""Names of signals in faulthandler's output."""
 FATAL = ('SIGTERM', 'SIGHUP', 'SIGQUIT', 'SIGUSR1', 'SIGUSR2', 'SIGALRM', 'SIGXCPU')
 """Signals that end a process, and leave it the time to say so."""
 
@@ -68,7 +68,7 @@ def note_ends() -> None:
 
 
 def last_words(log: Path) -> str:
-    """Returns how a process said it ended; empty if it wrote nothing."""
+    """Returns how a process ended by its own note; empty if it wrote nothing."""
     try:
         with log.open('rb') as file:
             file.seek(max(0, log.stat().st_size - OLD_WORDS))

@@ -15,7 +15,7 @@ MOST_LATE_STARTS = 3
 
 
 class Losses:
-    """Counts losses, and says when there are too many.
+    """Counts losses, and reports when there are too many.
 
     Args:
         cfg: Options of ``RAY_OPTIONS``.
@@ -59,7 +59,7 @@ class Losses:
             raise
 
     def check_starts(self, rank: int, late_starts: int) -> None:
-        """Makes sure that an actor that never starts is not waited for without end.
+        """Raises an error if an actor keeps failing to start in time, instead of waiting forever.
 
         Args:
             rank: Which.

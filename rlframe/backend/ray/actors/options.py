@@ -19,7 +19,7 @@ from rlframe.utils.field import Field, Options, check_values
 from rlframe.utils.resolved_config import ResolvedConfig
 
 ONLY_OURS = ('max_restarts', 'max_task_retries', 'max_concurrency', 'name', 'lifetime', 'num_returns')
-"""Options of Ray's actors that would break what is promised here."""
+"""Options of Ray's actors that would break guarantees of rlframe."""
 
 
 def check_ray_options(cfg: Mapping[str, Any]) -> list[ConfigError]:

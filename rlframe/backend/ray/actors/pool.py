@@ -31,15 +31,15 @@ from rlframe.backend.ray.actors.session import actor_resources, connect
 from rlframe.utils.serialize import to_bytes
 
 SECTION = 'policy.collect.collector'
-"""Where the options are in a config."""
+"""Dotted key of the options in a config."""
 logger = logging.getLogger('rlframe.ray')
 
 TICK = 0.5
 """Seconds between two looks at the deadlines."""
 TO_A_MODULE = 'Put the class that is registered into a module of its own, and name that in import_names.'
-"""What to do about a class of the program itself that cannot be handed to actors."""
+"""Remedy for a class of the main program that cannot be sent to actors."""
 CLOSE_SECONDS = 5.0
-"""What actors have to close their envs before they are killed."""
+"""Time for actors to close their envs before they are killed."""
 
 
 class ActorPool:
@@ -64,7 +64,7 @@ class ActorPool:
     ) -> None:
         self._cfg, self._section = cfg, section
         self.make = make
-        """Makes the parts in an actor; it may be changed until they start."""
+        """Creates the parts in an actor; may be changed until the actors start."""
         self.slots: dict[int, Slot] = {}
         """The places, by rank."""
         self.next_rank: int = cfg['num_collectors']
@@ -142,7 +142,7 @@ class ActorPool:
             self._look()
 
     def remove(self, rank: int) -> None:
-        """Closes an actor; nobody is told any more what comes of what it was asked."""
+        """Closes an actor; results of its pending calls are not delivered."""
         slot = self.slots.pop(rank)
         self._answers = deque(answer for answer in self._answers if answer.call.rank != rank)
         if slot.actor is not None:
@@ -161,7 +161,7 @@ class ActorPool:
 
     @property
     def facts(self) -> Facts:
-        """What the actors say of themselves, who all are alike."""
+        """The report of the actors, which is the same for all."""
         return next(slot.facts for slot in self.slots.values() if slot.facts is not None)
 
     @property
@@ -171,7 +171,7 @@ class ActorPool:
 
     @property
     def calls(self) -> list[Call]:
-        """What was asked and is not answered."""
+        """The pending calls."""
         return [
             call
             for slot in self.slots.values()
@@ -185,16 +185,16 @@ class ActorPool:
 
     @property
     def load(self) -> Counter[int]:
-        """How many of its requests each actor has still to do, or has done while nobody has taken the answer."""
+        """Number of requests that each actor has pending or finished without the result having been taken."""
         return Counter(call.rank for call in [*self.calls, *(answer.call for answer in self._answers)])
 
     @property
     def under_way(self) -> int:
-        """What all that was asked for and not taken yet is to bring, in training samples or episodes."""
+        """Expected amount of all requests not yet taken, in training samples or episodes."""
         return sum(call.size for call in self.calls) + sum(answer.call.size for answer in self._answers)
 
     def abandon(self) -> None:
-        """Forgets what is under way: whatever comes of it, nobody is told."""
+        """Forgets the pending calls: their results are not delivered."""
         self._answers.clear()
         for call in self.calls:
             call.is_wanted = False
@@ -212,7 +212,7 @@ class ActorPool:
         return call
 
     def wait(self, on_tick: Callable[[], None] | None = None) -> Answer:
-        """Waits for the next answer to anything that was asked; what was asked first where several are there.
+        """Waits for the next answer to any call; if several are there, returns that of the earliest call.
 
         Raises:
             ActorLostError: If more actors were lost than the options allow, with all causes; or if one never starts.
@@ -227,7 +227,7 @@ class ActorPool:
         return self._answers.popleft()
 
     def poll(self) -> Answer | None:
-        """Returns an answer if one is there, without waiting for it; it raises what ``wait`` raises."""
+        """Returns an answer if one is there, without waiting for it; raises like ``wait``."""
         if self._is_asked and not self._answers:
             self._look(0.0)
         return self._answers.popleft() if self._answers else None
@@ -257,7 +257,7 @@ class ActorPool:
         return dict(sorted(values.items()))
 
     def get(self, answer: Answer) -> Any:
-        """Returns the data of an answer; None where they were lost with their actor."""
+        """Returns the data of an answer; None if they were lost with their actor."""
         try:
             return ray.get(answer.data, timeout=answer.call.seconds)
         except RayError as error:
@@ -266,7 +266,7 @@ class ActorPool:
             return None
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns which seeds actors have had."""
+        """Returns the next rank and the incarnation of each actor, which determine their seeds."""
         return {
             'next_rank': self.next_rank,
             'incarnations': {str(rank): slot.incarnation for rank, slot in self.slots.items()},
@@ -280,7 +280,7 @@ class ActorPool:
                 slot.incarnation = max(slot.incarnation, incarnation)
 
     def check_open(self) -> None:
-        """Raises ``ValueError`` after ``close``: whatever touches Ray then would start another one."""
+        """Raises ``ValueError`` after ``close``: any use of Ray then would start another one."""
         if self._closed:
             raise ValueError('the Ray actors of this collector or evaluator were ended')
 

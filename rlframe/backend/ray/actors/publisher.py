@@ -31,7 +31,7 @@ class Publisher:
         self._at: dict[int, tuple[int, int, int]] = {}  # incarnation, version, batches since then, by rank
 
     def publish(self) -> None:
-        """Makes the present weights the newest version, unless they are that already, bit by bit."""
+        """Publishes the current weights as the newest version, unless they equal it bit by bit."""
         weights = flatten(self.face.state_dict())
         if is_same(weights, self._newest):
             return
@@ -40,12 +40,12 @@ class Publisher:
         self._newest = ray.get(self._ref)
 
     def begin(self) -> None:
-        """Prepares for the requests of one call, in which the weights stay what they are."""
+        """Prepares for the requests of one call, in which the weights do not change."""
         if self._always or self._ref is None:
             self.publish()
 
     def for_actor(self, pool: ActorPool, rank: int) -> tuple[int, Any]:
-        """Returns the version that an actor will have, and a reference to it; None where it has it already."""
+        """Returns the version that an actor will have, and a reference to it; None if the actor has it already."""
         incarnation = pool.slots[rank].incarnation
         there, version, batches = self._at.get(rank, (-1, 0, 0))
         is_due = 0 <= self._interval <= batches
@@ -58,13 +58,13 @@ class Publisher:
         return version, None
 
     def renew(self, ranks: Iterable[int]) -> None:
-        """Makes the present weights the newest version, which these actors get with their next requests."""
+        """Publishes the current weights as the newest version, which these actors get with their next requests."""
         self.publish()
         for rank in ranks:
             self._at.pop(rank, None)
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns what actors will go on acting with: nothing where each request brings the newest weights anyway.
+        """Returns the weights that actors continue with: none if each request brings the newest weights anyway.
 
         Of the versions that actors have, the newest one is kept.
         """

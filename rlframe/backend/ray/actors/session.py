@@ -1,4 +1,4 @@
-"""Whose Ray it is: used where it is there, connected to where an address is known, else started; ended only if started here."""
+"""The Ray of this process: uses a running one, connects to a known address, or starts one and ends it later."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ OF_A_NEW_RAY = frozenset(
 
 
 class _Started:
-    """The Ray that this module brought up: as there is one Ray in a process, there is one of this."""
+    """The Ray that this module started or connected to: there is one Ray per process, so one of this."""
 
     holders = 0
     """Sessions that are open."""
     job: str | None = None
-    """Id that Ray gave this process; another one means that somebody ended Ray and began anew."""
+    """Id that Ray gave this process; a different one means that Ray was shut down and started again."""
     guard: subprocess.Popen[bytes] | None = None
-    """What ends the rest of Ray if this process is killed."""
+    """Ends the remains of Ray if this process is killed."""
 
 
 class _Reserved:
@@ -81,14 +81,14 @@ class RaySession:
         self.own = own
         """Whether this module brought Ray up, so that the last session's end is Ray's."""
         self.description = description
-        """Whose Ray it is, in words."""
+        """Owner of the Ray in use, in words."""
         self._open = True
         self._reserved: Counter[str] = Counter()
 
     def require(
         self, demands: Sequence[Resources], where: str, remedy: str = '', wait_s: float = FREE_SECONDS
     ) -> None:
-        """Sets aside what actors with these demands take, until ``release`` or ``close``.
+        """Reserves the resources of actors with these demands, until ``release`` or ``close``.
 
         Args:
             demands: What each of the actors needs.
@@ -110,7 +110,7 @@ class RaySession:
         _Reserved.total.update(needed)
 
     def check_room(self, demand: Resources, demands: Sequence[Resources], where: str) -> None:
-        """Makes sure that the cluster, as it is now, can hold an actor beside all else that is set aside.
+        """Checks that the cluster currently has room for an actor besides everything reserved.
 
         Args:
             demand: What the actor needs.
@@ -134,7 +134,7 @@ class RaySession:
             raise _too_little(demands, lacking or [*demand], free, where, '')
 
     def release(self, demands: Sequence[Resources]) -> None:
-        """Gives back what was set aside for actors that are no more."""
+        """Releases the reservations of actors that no longer exist."""
         self._reserved.subtract(_total(demands))
         _Reserved.total.subtract(_total(demands))
 
@@ -220,7 +220,7 @@ def actor_resources(options: Mapping[str, Any]) -> dict[str, float]:
 
 
 def check_installed(where: str) -> None:
-    """Makes sure that Ray can be imported.
+    """Checks that Ray can be imported.
 
     Raises:
         MissingDependencyError: If it cannot.
@@ -255,7 +255,7 @@ def _end_guard() -> None:
 
 
 def _defaults_of_a_new_ray(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what a new Ray is told where the user says nothing: no dashboard, and a store that leaves memory free."""
+    """Returns the default arguments of a new Ray: no dashboard, and a store that leaves memory free."""
     os.environ.setdefault('RAY_USAGE_STATS_ENABLED', '0')
     memory = os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')
     defaults = {
@@ -297,7 +297,7 @@ def _init(where: str, **arguments: Any) -> None:
 
 @contextmanager
 def _kept_signal_handlers() -> Iterator[None]:
-    """Puts handlers back that Ray replaces by its own; where there was none, Ray's stays, which ends Ray in order."""
+    """Restores signal handlers that Ray replaces; without an earlier handler, Ray's stays, which ends Ray in order."""
     before: dict[int, Any] = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
@@ -353,13 +353,13 @@ def _rooms() -> list[Resources]:
 
 
 def _times(rooms: Sequence[Resources], demand: Resources) -> int:
-    """Returns how many actors with this demand would have room if nothing else were there."""
+    """Returns the number of actors with this demand that would fit if nothing else used resources."""
     each = (min(room.get(name, 0.0) / size for name, size in demand.items()) for room in rooms)
     return sum(int(count + 1e-6) for count in each) if demand else sys.maxsize
 
 
 def _lacking(demands: Sequence[Resources], needed: Resources, free: Resources) -> list[str]:
-    """Returns the names of what there is too little of, in all or on every single node."""
+    """Returns the names of the resources that are insufficient, in total or on every single node."""
     nodes = [node['Resources'] for node in ray.nodes() if node['Alive']]
     return [
         name

@@ -18,7 +18,7 @@ CHUNK = 2**16
 
 
 class TensorBytes(NamedTuple):
-    """A tensor as what Ray hands on without a copy; a numpy array has no bfloat16."""
+    """A tensor in a form that Ray transfers without a copy; a numpy array has no bfloat16."""
 
     dtype: str
     """Name of a torch type, such as ``float32``."""
@@ -28,14 +28,14 @@ class TensorBytes(NamedTuple):
 
 
 def on_cpu(module: Any) -> Any:
-    """Returns a module that any process can be given: a copy on the CPU where it is elsewhere; what is no module as it is."""
+    """Returns a module that any process can receive: a copy on the CPU if it is elsewhere; other objects unchanged."""
     if not hasattr(module, 'parameters') or all(p.device.type == 'cpu' for p in module.parameters()):
         return module
     return copy.deepcopy(module).cpu()
 
 
 def flatten(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a tree with each tensor as its bytes, which are those of the tensor itself where it is on the CPU.
+    """Returns a tree with each tensor as its bytes, without a copy if the tensor is on the CPU.
 
     Args:
         tree: Tensors, arrays and plain values under names, with further trees among them.
@@ -53,7 +53,7 @@ def unflatten(tree: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Whether two answers of ``flatten`` are equal bit by bit; where they are not, as a rule a look at the beginning tells."""
+    """Whether two results of ``flatten`` are equal bit by bit; if not, comparing the beginning usually suffices."""
     if type(one) is not type(other):
         return False
     if isinstance(one, dict):
