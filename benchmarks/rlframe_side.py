@@ -27,7 +27,6 @@ from rlframe.pipeline import SerialPipeline
 from rlframe.pipeline.build import (
     collector_backend,
     make_collector,
-    make_env,
     make_factory,
     make_policy,
 )
@@ -111,8 +110,8 @@ def w2(env_num: int = 8, env_steps: int = 40_000, manager: str = 'base') -> dict
     create = {'env': {'type': 'gym'}, 'env_manager': {'type': manager}, 'policy': {'type': 'dqn'}}
     cfg = compile_config(dqn_config(env_num, n_sample=env_num * 100), create, seed=0)
     factory = make_factory(cfg)
-    env = make_env(cfg, factory, env_num)
-    collector = make_collector(cfg, env, make_policy(cfg, factory.spec))
+    place = collector_backend(cfg, factory)
+    collector = make_collector(cfg, place, make_policy(cfg, factory.spec))
     collect = partial(collector.collect, policy_kwargs={'eps': 0.1})
     collect()
     count, start = 0, perf_counter()
