@@ -33,7 +33,7 @@ from rlframe.worker import InteractionSerialEvaluator, SampleSerialCollector
 from rlframe.worker.collector.rollout import Rollout
 
 SEEDS = [11, 12, 13, 14]
-LIMIT = 1.0
+LIMIT = 2.0
 KINDS = {'base': BaseEnvManager, 'subprocess': SubprocessEnvManager, 'async': Patient}
 WORDS = {
     'raise_own': 'raised OwnError: the simulator lost its mind',
@@ -126,7 +126,7 @@ def test_raise_names_the_env_and_leaves_nothing(make: Any, kind: str, fault: Any
         assert word in str(caught.value)
     assert isinstance(caught.value, EnvTimeoutError) == (fault in ('sleep', 'spin'))
     if fault in ('sleep', 'spin'):
-        assert 0 <= time.monotonic() - start - LIMIT < 2
+        assert 0 <= time.monotonic() - start - LIMIT < 10
         assert f'env.manager.{place}_timeout' in str(caught.value)
     if fault in ('raise_own', 'exit_python'):
         assert 'fault_envs.py' in str(caught.value)
@@ -317,7 +317,7 @@ def test_limits_hold_in_other_threads_and_whatever_the_wall_clock_says(
     thread.start()
     thread.join()
     ((error, seconds),) = caught
-    assert 'env 1' in str(error) and LIMIT <= seconds < LIMIT + 2
+    assert 'env 1' in str(error) and LIMIT <= seconds < LIMIT + 10
 
 
 @each_process_kind
