@@ -173,7 +173,7 @@ class RaySerialEvaluator(ISerialEvaluator):
         cfg: Options of the evaluator that runs in the actor.
         pool: The actor, started.
         policy: Eval face of the policy that is trained here.
-        tb_logger: Where metrics go; nowhere if not given.
+        tb_logger: Writes metrics; None writes none.
         exp_name: Name of the experiment, for the log.
         instance_name: Name of this evaluator, for the log.
         seed: Seed of the experiment.

@@ -44,9 +44,9 @@ class RaySerialCollector(Metered, ISerialCollector):
         cfg: Complete options of that collector and of the actors.
         pool: The actors; they are started if they are not.
         policy: Collect face of the policy that is trained here.
-        tb_logger: Where metrics go; nowhere if not given.
+        tb_logger: Writes metrics; None writes none.
         instance_name: Name of this collector, for the log.
-        progress: Counters shared with the other workers; its own if not given.
+        progress: Counters shared with the other workers; new ones if not given.
     """
 
     _random_frames = -1  # to be delivered before the policy acts
@@ -71,7 +71,7 @@ class RaySerialCollector(Metered, ISerialCollector):
         self.on_step: Callable[[], None] | None = None
         """Called while actors are waited for."""
         self.discarded = 0
-        """Env steps thrown away because of ``info['abnormal']``."""
+        """Env steps discarded because of ``info['abnormal']``."""
         self._kind, self._pool, self._log, self._players = kind, pool, EpisodeLog(0), PlayerLog()
         self._sync: bool = cfg['sync']
         self._publisher = Publisher(policy, cfg['update_after_each_batch'], cfg['max_weight_update_interval'])
@@ -364,7 +364,7 @@ class RaySerialCollector(Metered, ISerialCollector):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues from ``state_dict()``.
+        """Restores the state from ``state_dict()``.
 
         Raises:
             CheckpointMismatchError: If it is of another number of actors.

@@ -132,7 +132,7 @@ class ReadyQueue(deque[Ready]):
         return [ready.state_dict(newest) for ready in self]
 
     def load_state_dict(self, state: Sequence[Mapping[str, Any]], newest: int) -> None:
-        """Continues from ``state_dict()``."""
+        """Restores the state from ``state_dict()``."""
         self.clear()
         self.extend(Ready.from_state_dict(item, newest) for item in state)
 
