@@ -142,8 +142,7 @@ class FaultBudget:
 
 
 def restart_seed(seed: int | None, restarts: int) -> int | None:
-    """Returns the seed of an env's first reset after it was replaced: f(its first seed, number of replacements), below
-    2**32."""
+    """Returns the first seed of an env's replacement: f(first seed of the env, number of replacements), below 2**32."""
     return None if seed is None else int(np.random.SeedSequence([seed, restarts]).generate_state(1)[0])
 
 

@@ -67,7 +67,7 @@ def make_scheduler(
 
 
 def _asha(cfg: ResolvedConfig, space: Mapping[str, Any], interval: int) -> Any:
-    """Compares trials at fractions of the budget in env steps; without one, after 27 intervals of evaluations at most."""
+    """Compares trials at fractions of the budget in env steps; without one, of 27 intervals of evaluations."""
     in_steps = cfg.max_env_step < 10**10
     budget = cfg.max_env_step if in_steps else interval * PARTS
     return ASHAScheduler(

@@ -102,7 +102,7 @@ class RayBackend(Backend):
 
     @classmethod
     def collector_errors(cls, known: Known) -> list[ConfigError]:
-        """Returns the mistakes that no single option shows."""
+        """Returns the mistakes in combinations of options."""
         given = {name: known[f'{COLLECTOR}.{name}'] for name in RAY_OPTIONS if f'{COLLECTOR}.{name}' in known}
         errors = check_ray_options(given) if len(given) == len(RAY_OPTIONS) else []
         for error in errors:
@@ -125,7 +125,7 @@ class RayBackend(Backend):
 
     @classmethod
     def evaluator_errors(cls, known: Known) -> list[ConfigError]:
-        """Returns the mistakes that no single option shows."""
+        """Returns the mistakes in combinations of options."""
         is_data = known.get(f'{EVALUATOR}.type') == 'metric'
         return [_stays_here(EVALUATOR, 'recorded data are read here')] if is_data else []
 

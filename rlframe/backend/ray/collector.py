@@ -276,7 +276,7 @@ class RayCollector(ActorFacts, RaySerialCollector):
         """Continues from ``state_dict()``, or lets each actor continue from one of its ``actors``, given as a list.
 
         Raises:
-            CheckpointMismatchError: If it is of another number of actors.
+            CheckpointMismatchError: If it was saved with another number of actors.
         """
         if not isinstance(state, Mapping):
             state = {**self.state_dict(), 'actors': list(state)}

@@ -22,16 +22,16 @@ class MakeCollector:
 
     Args:
         cfg: A compiled config.
-        factory: What makes its envs; an env that is registered in this process only is known in actors too.
+        factory: Creates its envs; an env that is registered in this process only is known in actors too.
     """
 
     def __init__(self, cfg: ResolvedConfig, factory: Any) -> None:
         self._cfg, self._factory = cfg, factory
         self.model: Any = None
-        """The network, where the user brought one; it is copied."""
+        """A custom network, if given; it is copied."""
 
     def __call__(self, rank: int, incarnation: int) -> Parts:
-        """Makes envs, policy and collector."""
+        """Creates envs, policy and collector."""
         from rlframe.worker import create_serial_collector
 
         cfg = actor_config(self._cfg, rank, incarnation)
@@ -52,7 +52,7 @@ class MakeEvaluator:
 
     Args:
         cfg: A compiled config.
-        factory: What makes its envs; an env that is registered in the process of the run only is known in the actor too.
+        factory: Creates its envs; an env that is registered in the process of the run only is known in the actor too.
     """
 
     def __init__(self, cfg: ResolvedConfig, factory: Any) -> None:
@@ -60,10 +60,10 @@ class MakeEvaluator:
         self.given: Mapping[str, Any] = {}
         """Further arguments of the evaluator."""
         self.model: Any = None
-        """The network, where the user brought one; it is copied."""
+        """A custom network, if given; it is copied."""
 
     def __call__(self, rank: int, incarnation: int) -> EvaluatorParts:
-        """Makes envs, policy and evaluator."""
+        """Creates envs, policy and evaluator."""
         cfg = copy.deepcopy(self._cfg)
         section = cfg.policy.eval.evaluator
         if not section.remote_config.get('num_gpus'):
@@ -83,8 +83,8 @@ def actor_config(cfg: ResolvedConfig, rank: int, incarnation: int) -> ResolvedCo
 
     Args:
         cfg: The config of the run.
-        rank: Which actor it is.
-        incarnation: How many were lost in its place before.
+        rank: Rank of the actor.
+        incarnation: Number of actors lost in its place before.
     """
     cfg = copy.deepcopy(cfg)
     section = cfg.policy.collect.collector

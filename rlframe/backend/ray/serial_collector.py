@@ -93,7 +93,7 @@ class RaySerialCollector(Metered, ISerialCollector):
     # what a collector is
 
     def reset_env(self, _env: Any = None) -> None:
-        """Begins a new episode in every env.
+        """Starts a new episode in every env.
 
         Raises:
             ConfigError: If an env is given: those of the actors are made there.
@@ -150,7 +150,7 @@ class RaySerialCollector(Metered, ISerialCollector):
         Raises:
             ConfigError: If the actors' shares have to be equal and cannot be.
             ActorLostError: If more actors were lost than the options allow; with all causes.
-            Exception: What was raised in an actor, with its traceback there.
+            Exception: Any exception raised in an actor, with its traceback there.
         """
         given = [options.pop(name, None) for name in TARGETS]
         known = [self._attribute(name, None) for name in TARGETS]
@@ -367,7 +367,7 @@ class RaySerialCollector(Metered, ISerialCollector):
         """Restores the state from ``state_dict()``.
 
         Raises:
-            CheckpointMismatchError: If it is of another number of actors.
+            CheckpointMismatchError: If it was saved with another number of actors.
         """
         ranks, state = self._pool.ranks, in_actor(state, self._acting(self._pool.ranks[0]))
         saved = state['actors']

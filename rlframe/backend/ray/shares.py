@@ -55,7 +55,7 @@ class Ready(NamedTuple):
     """What an actor collected and nobody has taken yet."""
 
     version: int
-    """Of the weights that acted."""
+    """Version of the weights that acted."""
     data: Any
     size: int
     """What was asked for, in training samples of each player or in episodes."""

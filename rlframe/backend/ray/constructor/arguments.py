@@ -288,7 +288,7 @@ class MakeFromPython:
         return plain
 
     def __call__(self, rank: int, incarnation: int) -> Parts:
-        """Makes envs, policy and collector."""
+        """Creates envs, policy and collector."""
         seed = incarnation_seed(self._seed, rank, incarnation)
         set_seed(seed)
         torch.set_num_threads(1)
