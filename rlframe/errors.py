@@ -1,7 +1,7 @@
-"""Every exception that rlframe raises on purpose, with one root and one form.
+"""Every exception that rlframe raises on purpose, with one base class and one form.
 
-Each error says *where* (dotted key, file or place), what it *got*, what it *expected* and, where one exists,
-the *remedy*. They survive ``copy.copy`` and pickle, which is how Ray and subprocesses hand them on.
+Each error says *where* (dotted key, file or place), what it *got*, what it *expected* and, where one exists, the
+*remedy*. Errors can be copied and pickled, as Ray and subprocesses need.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 
 
 class RLFrameError(Exception):
-    """Root of all errors that rlframe raises on purpose."""
+    """Base class of all errors that rlframe raises on purpose."""
 
     exit_code = 1
-    """Exit status of the command line when this error ends it: 2 for bad input, 1 for a failure in a run."""
+    """Exit status of the command line after this error: 2 for invalid input, 1 for a failure during a run."""
 
     def __init__(
         self, message: str = '', *, where: str = '', got: Any = None, expected: str = '', remedy: str = ''
@@ -44,13 +44,13 @@ class RLFrameError(Exception):
 
 
 class ConfigError(RLFrameError, ValueError):
-    """A config file, key or command-line override that cannot be used."""
+    """An invalid config file, key or command-line override."""
 
     exit_code = 2
 
 
 class ConfigErrors(ConfigError):  # noqa: N818  the plural is its name: it holds several ConfigErrors
-    """Several independent mistakes of one config, reported together."""
+    """Several independent mistakes in one config, reported together."""
 
     def __init__(self, errors: list[ConfigError], where: str = '') -> None:
         super().__init__(f'{len(errors)} mistakes in the config', where=where)
@@ -66,11 +66,11 @@ class ConfigErrors(ConfigError):  # noqa: N818  the plural is its name: it holds
 
 
 class ConfigWarning(UserWarning):
-    """A config that can be used but probably does not do what was meant."""
+    """A valid config that probably does not do what was meant."""
 
 
 class RunWarning(UserWarning):
-    """A run that may not do what its user expects."""
+    """A run that may behave differently from what its user expects."""
 
 
 class RegistryError(ConfigError, KeyError):
@@ -80,7 +80,7 @@ class RegistryError(ConfigError, KeyError):
 
 
 class InterfaceError(ConfigError, TypeError):
-    """A class of a component that lacks a method of its interface."""
+    """A component class that lacks a method of its interface."""
 
 
 class MissingDependencyError(ConfigError, ImportError):
@@ -92,15 +92,15 @@ class IncompatibleError(ConfigError):
 
 
 class EnvError(ConfigError):
-    """An env that cannot be made."""
+    """An env that cannot be created."""
 
 
 class DeviceError(ConfigError):
-    """A device that this machine does not have."""
+    """A device that is not available on this machine."""
 
 
 class ResourceError(ConfigError):
-    """More memory or more cores than there are."""
+    """A request for more memory or cores than are available."""
 
 
 class ExperimentDirError(ConfigError):
@@ -108,19 +108,19 @@ class ExperimentDirError(ConfigError):
 
 
 class ExperimentExistsError(ExperimentDirError):
-    """A run folder that was asked for by name and exists already."""
+    """A run folder that was requested by name and already exists."""
 
 
 class CheckpointError(ConfigError):
-    """A checkpoint that is missing, damaged or made for something else."""
+    """A checkpoint that is missing, damaged or incompatible."""
 
 
 class CheckpointNotFoundError(CheckpointError):
-    """No checkpoint at the place that was named."""
+    """No checkpoint at the given path."""
 
 
 class CheckpointCorruptError(CheckpointError):
-    """A checkpoint file that is not what its manifest says."""
+    """A checkpoint file that does not match its manifest."""
 
 
 class CheckpointStateError(CheckpointCorruptError):
@@ -140,7 +140,7 @@ class UnsafeCheckpointError(CheckpointError):
 
 
 class CheckpointWriteError(RLFrameError):
-    """A checkpoint that could not be written; the one before it is still there."""
+    """A checkpoint that could not be written; the previous one is kept."""
 
 
 class ExperimentLockedError(ExperimentDirError):
@@ -148,7 +148,7 @@ class ExperimentLockedError(ExperimentDirError):
 
 
 class SerializationError(ConfigError):
-    """Something that cannot be handed to another process."""
+    """An object that cannot be sent to another process."""
 
 
 class EnvStartError(EnvError):
@@ -156,7 +156,7 @@ class EnvStartError(EnvError):
 
 
 class EnvCrashedError(RLFrameError):
-    """An env that raised, or whose process ended, while it was used."""
+    """An env that raised, or whose process ended, during use."""
 
 
 class EnvTimeoutError(EnvCrashedError, TimeoutError):
@@ -168,62 +168,62 @@ class ActorLostError(RLFrameError):
 
 
 class ActorFailedError(RLFrameError):
-    """An exception in a Ray actor that cannot be had in this process."""
+    """An exception of a Ray actor that cannot be recreated in this process."""
 
 
 class RunEndedError(RLFrameError):
-    """Code of a run, such as an env, tried to end the process."""
+    """An attempt of code in a run, such as an env, to end the process."""
 
 
 class TrialStoppedError(RLFrameError, RuntimeError):
-    """A trial was used after it had been stopped."""
+    """Use of a trial after it was stopped."""
 
 
 class StallError(RLFrameError, TimeoutError):
-    """A run that makes no progress, in a process that somebody supervises."""
+    """A supervised run that makes no progress."""
 
 
 class EpisodeTooLongError(RLFrameError):
-    """An episode that goes on beyond the length that the config allows."""
+    """An episode longer than the config allows."""
 
 
 class EnvContractWarning(UserWarning):
-    """An env that keeps Gymnasium's contract only loosely."""
+    """An env that deviates from Gymnasium's API in a way that can be tolerated."""
 
 
 class EnvContractError(RLFrameError):
-    """An env that breaks Gymnasium's contract while it runs."""
+    """An env that violates Gymnasium's API while it runs."""
 
 
 class NonFiniteError(RLFrameError, FloatingPointError):
-    """A NaN or an infinity where a number must be."""
+    """A NaN or infinity where a finite number is required."""
 
 
 class ObservationError(RLFrameError, ValueError):
-    """An observation that is not of the space that a policy was trained on."""
+    """An observation outside the space that a policy was trained on."""
 
 
 class ActionError(RLFrameError, ValueError):
-    """A policy handed out an action that the env's action space does not contain."""
+    """An action of a policy that the env's action space does not contain."""
 
 
 class ActionMaskError(EnvContractError):
-    """An env whose action mask allows no action while its episode goes on."""
+    """An action mask that allows no action although the episode continues."""
 
 
 class BufferUnderflowError(RLFrameError):
-    """More samples were asked for than the replay buffer holds."""
+    """A request for more samples than the replay buffer contains."""
 
 
 class HookError(RLFrameError, ValueError):
-    """A learner hook that is declared wrongly."""
+    """An invalid declaration of a learner hook."""
 
     exit_code = 2
 
 
 @contextmanager
 def named_during(what: str) -> Iterator[None]:
-    """Prefixes the message of every rlframe error that the block raises with ``what`` and a colon."""
+    """Prefixes the message of every rlframe error raised in the block with ``what`` and a colon."""
     try:
         yield
     except RLFrameError as error:

@@ -1,4 +1,4 @@
-"""Old names of modules that moved: they are accepted, with one warning each."""
+"""Old names of moved modules, which are accepted with one warning each."""
 
 from __future__ import annotations
 
@@ -108,11 +108,11 @@ MOVED = {
     'worker.collector.serial_evaluator': 'worker.evaluator.serial_evaluator',
     'worker.replay_buffer.priority_info': 'worker.replay_buffer.block',
 }
-"""Old to new names, without the ``rlframe.`` before them."""
+"""Maps old names to new ones, both without ``rlframe.``."""
 
 
 class _Alias(importlib.abc.Loader):
-    """Puts the module of another name into the place of the one that is imported."""
+    """Loads the module with the new name in place of the old one."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -122,7 +122,7 @@ class _Alias(importlib.abc.Loader):
 
 
 class _OldNames(importlib.abc.MetaPathFinder):
-    """Finds modules by their old names."""
+    """Finds moved modules by their old names."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -136,6 +136,6 @@ class _OldNames(importlib.abc.MetaPathFinder):
 
 
 def accept_old_names() -> None:
-    """Lets modules be imported by their old names."""
+    """Makes moved modules importable by their old names."""
     if not any(isinstance(finder, _OldNames) for finder in sys.meta_path):
         sys.meta_path.insert(0, _OldNames())

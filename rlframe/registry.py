@@ -1,7 +1,7 @@
-"""Registries: names in a config become classes. Every registry of rlframe is listed at the foot of this file.
+"""Registries: they map the names in a config to classes. All registries of rlframe are at the end of this file.
 
-Built-in components are known by the module that defines them and are imported when first asked for, so that
-listing names or refusing a wrong one imports nothing.
+A built-in component is registered by the name of its module, which is imported when the component is first used. So
+listing names or rejecting an unknown one imports nothing.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ def nearest(word: str, known: Any) -> str:
 
 
 def is_list_of_names(names: Any) -> bool:
-    """Whether this is a list of strings, as ``import_names`` must be."""
+    """Whether a value is a list of strings, as ``import_names`` must be."""
     return isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)
 
 
 def import_modules(names: Sequence[str]) -> None:
-    """Imports the modules that register a user's own components.
+    """Imports the modules that register custom components.
 
     Raises:
-        ConfigError: If this is not a list of names, or a module does not exist. Errors inside a module are not changed.
+        ConfigError: If it is not a list of names, or a module does not exist. Errors inside a module pass unchanged.
     """
     if not is_list_of_names(names):
         raise ConfigError('bad value', where='import_names', got=names, expected='a list of module names')
@@ -53,9 +53,9 @@ class Registry:
     """Maps the names of one kind of component to classes.
 
     Args:
-        kind: What the names stand for, in words; it appears in every error.
-        builtin: Name to the module that registers it when imported.
-        interface: ``module:Class`` of the interface that its classes implement, if there is one.
+        kind: What the names stand for, in words, for errors.
+        builtin: Maps each built-in name to the module that registers it.
+        interface: ``module:Class`` of the interface that the classes implement, if any.
     """
 
     def __init__(self, kind: str, builtin: Mapping[str, str] | None = None, interface: str = '') -> None:
@@ -75,12 +75,12 @@ class Registry:
         """Registers a class under a name; without a class, acts as a decorator.
 
         Args:
-            name: Its name in configs; by default, the name of the class.
+            name: Name in configs; by default, the name of the class.
             module: The class.
             force_overwrite: Whether to replace another class of that name, including a built-in one.
 
         Raises:
-            RegistryError: If another class has that name; both places are named.
+            RegistryError: If another class has that name; with the location of both.
         """
         if module is None:
             return lambda cls: self.register(name, cls, force_overwrite)
@@ -116,7 +116,7 @@ class Registry:
         return self.names()
 
     def query_details(self, aliases: Iterable[str] | None = None) -> dict[str, tuple[str, int]]:
-        """Returns the file and the line where each class is defined; built-in ones are imported for it.
+        """Returns the file and the line where each class is defined; this imports the built-in ones.
 
         Args:
             aliases: Names to look up; by default, all.
@@ -151,7 +151,7 @@ class Registry:
         """Returns the class called ``name``.
 
         Raises:
-            RegistryError: If there is none; the closest name and all names are given.
+            RegistryError: If the name is unknown; with the closest name and all names.
         """
         if name not in self._classes and name in self._builtin:
             module = importlib.import_module(self._builtin[name])
@@ -167,10 +167,10 @@ class Registry:
         return self._classes[name]
 
     def check_interface(self, name: str) -> None:
-        """Checks that a class has all methods of its interface; built-in ones have, and are not looked at.
+        """Checks that a class has all methods of its interface; built-in classes are not checked.
 
         Raises:
-            InterfaceError: If methods are missing; class and methods are named.
+            InterfaceError: If methods are missing; with their names.
         """
         if not self.interface or self.is_builtin(name):
             return
@@ -194,7 +194,7 @@ class Registry:
         return self.get(cfg['type'])
 
     def build(self, cfg: str | Mapping[str, Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Returns an instance of a class; errors of its constructor are not changed.
+        """Returns an instance of a class; errors of its constructor pass unchanged.
 
         Args:
             cfg: The name of the class, or a config whose ``type`` is that name.
@@ -227,13 +227,13 @@ def _methods_of(interface: type) -> list[str]:
 
 
 def _place(cls: type) -> str:
-    """Returns ``file:line`` of a class, or its dotted name where there is no source."""
+    """Returns ``file:line`` of a class, or its dotted name if it has no source."""
     file, line = _source(cls)
     return f'{file}:{line}' if line else file
 
 
 def _source(cls: type) -> tuple[str, int]:
-    """Returns the file and the line of a class, or its dotted name and 0 where there is no source."""
+    """Returns the file and the line of a class, or its dotted name and 0 if it has no source."""
     try:
         return str(inspect.getsourcefile(cls)), inspect.getsourcelines(cls)[1]
     except (OSError, TypeError):
@@ -245,7 +245,7 @@ def _in(package: str, **modules: str) -> dict[str, str]:
 
 
 ENV_REGISTRY = Registry('env', _in('envs', gym='gym_env', pettingzoo='pettingzoo_env'))
-"""One env: how to make it and what it is called."""
+"""Factories of envs, by name."""
 ENV_MANAGER_REGISTRY = Registry(
     'env manager',
     _in(
@@ -257,7 +257,7 @@ ENV_MANAGER_REGISTRY = Registry(
         env_pool='pool_manager',
     ),
 )
-"""N envs stepped together."""
+"""Env managers, which step N envs together."""
 POLICY_REGISTRY = Registry(
     'policy',
     _in(
@@ -275,7 +275,7 @@ POLICY_REGISTRY = Registry(
         bc='bc',
     ),
 )
-"""What acts and what is trained."""
+"""Policies."""
 MODEL_REGISTRY = Registry(
     'model',
     _in(
@@ -287,7 +287,7 @@ MODEL_REGISTRY = Registry(
         qac='qac',
     ),
 )
-"""The networks inside a policy."""
+"""Networks of policies."""
 SERIAL_COLLECTOR_REGISTRY = Registry(
     'serial collector',
     _in(
@@ -300,7 +300,7 @@ SERIAL_COLLECTOR_REGISTRY = Registry(
     ),
     interface='rlframe.worker.collector.collector_interface:ISerialCollector',
 )
-"""Turns env steps into training samples."""
+"""Serial collectors, which turn env steps into training samples."""
 SERIAL_EVALUATOR_REGISTRY = Registry(
     'serial evaluator',
     _in(
@@ -311,11 +311,11 @@ SERIAL_EVALUATOR_REGISTRY = Registry(
     ),
     interface='rlframe.worker.evaluator.base_serial_evaluator:ISerialEvaluator',
 )
-"""Measures a policy."""
+"""Evaluators, which measure a policy."""
 BACKEND_REGISTRY = Registry('backend', _in('backend', local='local', ray='ray.backend'))
-"""Where collectors and evaluators run."""
+"""Backends, in which collectors and evaluators run."""
 LEARNER_REGISTRY = Registry('learner', _in('worker.learner', base='base_learner'))
-"""Updates a policy and runs the hooks around each update."""
+"""Learners, which update a policy and run the hooks around each update."""
 LEARNER_HOOK_REGISTRY = Registry(
     'learner hook',
     _in(
@@ -327,7 +327,7 @@ LEARNER_HOOK_REGISTRY = Registry(
     ),
     interface='rlframe.worker.learner.learner_hook:LearnerHook',
 )
-"""Code that runs before or after training or one iteration of it."""
+"""Learner hooks, which run before or after training or one iteration of it."""
 BUFFER_REGISTRY = Registry(
     'replay buffer',
     _in(
@@ -340,13 +340,13 @@ BUFFER_REGISTRY = Registry(
     ),
     interface='rlframe.worker.replay_buffer.base_buffer:IBuffer',
 )
-"""Keeps transitions and hands out random ones."""
+"""Replay buffers, which store transitions and sample from them."""
 COMMANDER_REGISTRY = Registry(
     'commander',
     _in('worker.coordinator', base='base_serial_commander'),
     interface='rlframe.worker.coordinator.base_serial_commander:BaseSerialCommander',
 )
-"""Sets what a round of training does."""
+"""Commanders, which decide what a round of training does."""
 
 REGISTRIES = {
     'env': ENV_REGISTRY,
@@ -361,4 +361,5 @@ REGISTRIES = {
     'replay_buffer': BUFFER_REGISTRY,
     'commander': COMMANDER_REGISTRY,
 }
-"""All of the above, under the names that a config's ``create_config`` uses; backends are named by the option ``backend``."""
+"""All registries, under the names that a config's ``create_config`` uses; a backend is chosen by the option
+``backend``."""

@@ -1,4 +1,4 @@
-"""Backend: the interface of every place where collection and evaluation can run."""
+"""Backend: the interface of all backends, in which collection and evaluation run."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ if TYPE_CHECKING:
 
 
 class Backend(Configurable):
-    """Where collection or evaluation runs, and how its results come back.
+    """Runs collection or evaluation, and returns its results.
 
-    A run makes one object for its collector and one for its evaluator. Resources come first: ``open_collector`` or
-    ``open_evaluator`` is called before the policy and the run folder exist, ``make_collector`` or ``make_evaluator`` after.
+    A run creates one backend for its collector and one for its evaluator. ``open_collector`` or ``open_evaluator``,
+    which acquires resources, is called before the policy and the run folder exist, ``make_collector`` or
+    ``make_evaluator`` afterwards.
 
     Args:
         factory: Creates the envs of the run.
     """
 
     config: dict[str, Any] = dict(collector={}, evaluator={})
-    """Options that a config may set under ``policy.collect.collector`` and ``policy.eval.evaluator``, beside those of the
-    collector or evaluator."""
+    """Options that a config may set under ``policy.collect.collector`` and ``policy.eval.evaluator``, in addition to
+    those of the collector or evaluator."""
 
     def __init__(self, factory: EnvFactory) -> None:
         self.factory = factory
@@ -69,7 +70,7 @@ class Backend(Configurable):
 
     @abstractmethod
     def close(self) -> None:
-        """Releases everything that was acquired; may be called twice, and after a failed ``open_...``."""
+        """Releases everything that was acquired; may be called twice, and after ``open_...`` failed."""
 
     def summary(self, cfg: ResolvedConfig) -> str:
         """Says in a few words where training samples come from."""
@@ -104,7 +105,7 @@ class Backend(Configurable):
 
     @classmethod
     def collector_num(cls, section: Mapping[str, Any]) -> int:
-        """Returns how many collectors share the target of a call.
+        """Returns the number of collectors that share the target of a call.
 
         Args:
             section: Options of the collector.
@@ -113,12 +114,12 @@ class Backend(Configurable):
 
     @classmethod
     def collector_resources(cls, section: Mapping[str, Any]) -> list[dict[str, float]]:
-        """Returns what each process that collects takes of a Ray cluster, by names such as ``'CPU'``."""
+        """Returns the resources of a Ray cluster that each collecting process takes, by names such as ``'CPU'``."""
         return []
 
     @classmethod
     def evaluator_resources(cls, section: Mapping[str, Any]) -> list[dict[str, float]]:
-        """Returns what each process that evaluates takes of a Ray cluster, by names such as ``'CPU'``."""
+        """Returns the resources of a Ray cluster that each evaluating process takes, by names such as ``'CPU'``."""
         return []
 
     @classmethod
@@ -132,7 +133,7 @@ class Backend(Configurable):
 
     @classmethod
     def collector_state(cls, state: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Converts the state of a collector that was saved with another backend; a state of this one is returned as it is.
+        """Converts a collector's state of another backend; a state of this backend is returned unchanged.
 
         Raises:
             CheckpointMismatchError: If it cannot be converted.

@@ -21,7 +21,7 @@ class LocalBackend(Backend):
     """Collects and evaluates in this process: in envs, or from recorded data."""
 
     source: Any = None
-    """What is collected from or evaluated on: an env manager, or recorded data."""
+    """The source of steps: an env manager, or recorded data."""
 
     def open_collector(self, cfg: ResolvedConfig) -> None:
         """Creates the envs, or opens the recorded data of a collector that steps none."""
@@ -75,12 +75,12 @@ class LocalBackend(Backend):
 
     @classmethod
     def is_interchangeable(cls, section: Mapping[str, Any]) -> bool:
-        """Whether a resumed run can collect elsewhere: always, as there is one generator of random numbers."""
+        """Whether a resumed run can collect with another backend: always, as there is a single random generator."""
         return True
 
     @classmethod
     def collector_state(cls, state: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Converts the state of a collector whose envs a single Ray actor stepped."""
+        """Converts the state of a collector with a single Ray actor."""
         from rlframe.backend.state import in_process
 
         return in_process(state)

@@ -12,17 +12,17 @@ from rlframe.utils.seed import global_rng_state
 
 State = Mapping[str, Any]
 EPISODES = ('window', 'recent')
-"""Parts of the state of an ``EpisodeLog`` that are about finished episodes."""
+"""Keys of the state of an ``EpisodeLog`` that concern finished episodes."""
 
 
 def in_process(state: State) -> State:
     """Converts a collector's state for a collector in this process.
 
     Args:
-        state: That of a collector in this process, or of one whose envs were stepped by a single actor, with ``sync``.
+        state: State of a collector in this process, or of one with a single actor and ``sync``.
 
     Raises:
-        CheckpointMismatchError: If more than a single actor's state would have to be merged.
+        CheckpointMismatchError: If the states of several actors would have to be merged.
     """
     if 'actors' not in state:
         return state
@@ -43,7 +43,7 @@ def in_actor(state: State, acting: Any) -> State:
     """Converts a collector's state for a collector with a single actor.
 
     Args:
-        state: That of a collector in this process, or of one with actors.
+        state: State of a collector in this process, or of one with actors.
         acting: State of the policy that acting changes, apart from its weights.
     """
     if 'actors' in state:
@@ -66,19 +66,19 @@ def in_actor(state: State, acting: Any) -> State:
 
 
 def from_zero(actor: State) -> State:
-    """Returns the state of an actor that counts discarded env steps from 0, as those before are counted outside."""
+    """Returns an actor's state with 0 discarded env steps, as earlier ones are counted elsewhere."""
     return {**actor, 'collector': {**actor['collector'], 'discarded': 0}}
 
 
 def untold(
     actors: Mapping[int, State | None], headers: Mapping[int, tuple[int, Any]], slots: Mapping[int, Any]
 ) -> int:
-    """Returns how many env steps actors discarded since their last answers.
+    """Returns the number of env steps that actors discarded since their last answers.
 
     Args:
-        actors: State of the actor of each rank.
-        headers: Its last answer, with its incarnation then.
-        slots: Its incarnation now.
+        actors: State of each actor, by rank.
+        headers: Last answer of each actor, with its incarnation at that time.
+        slots: Current incarnation of each actor.
     """
     count = 0
     for rank, state in actors.items():

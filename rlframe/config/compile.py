@@ -1,4 +1,4 @@
-"""Compiles a config: classes chosen, defaults filled in, every key and value checked, nothing built yet.
+"""Compiles a config: chooses classes, fills in defaults and checks every key and value, without creating anything.
 
 Precedence, low to high: the defaults that each class declares, ``create_config``, ``main_config``,
 command-line overrides, arguments of ``compile_config``.
@@ -29,8 +29,8 @@ FORWARDED = {
     'policy.eval.evaluator.stop_value': 'env.stop_value',
     'policy.learn.burn_in': 'policy.other.replay_buffer.burn_in',
 }
-"""Options copied from another component's section where both have the same unit; all others live in the section of who reads
-them."""
+"""Options copied from another component's section if both have the same unit; every other option is in the section of
+the component that reads it."""
 
 
 def compile_config(  # noqa: PLR0913  # the last three are what DI-engine's users call it with
@@ -46,23 +46,23 @@ def compile_config(  # noqa: PLR0913  # the last three are what DI-engine's user
     auto: bool = True,
     save_cfg: bool = False,
 ) -> ResolvedConfig:
-    """Merges a config pair with the declared defaults into one checked tree; the pair is left as it is.
+    """Merges a config pair with the declared defaults into one checked tree; the pair is not modified.
 
     Args:
-        main_config: How: ``exp_name``, ``env``, ``policy`` and the other top-level options.
-        create_config: Which: ``type`` and ``import_names`` of each component; further keys go to its section.
+        main_config: The options: ``exp_name``, ``env``, ``policy`` and the other top-level keys.
+        create_config: The components: ``type`` and ``import_names`` of each; further keys go to its section.
         overrides: ``key=value`` texts, such as ``policy.learn.batch_size=128`` or ``collector.backend=ray``; or a dict of
             dotted keys and values.
-        seed: Overrides ``seed``, as the next ones override theirs.
+        seed: Overrides the option ``seed``; the next arguments override the options of their names.
         exp_name: Name of the run folder.
-        max_env_step: In env steps.
-        max_train_iter: In train iterations.
-        create_cfg: DI-engine's name of ``create_config``.
+        max_env_step: Budget in env steps.
+        max_train_iter: Budget in train iterations.
+        create_cfg: DI-engine's name for ``create_config``.
         auto: Has no effect: classes are always found by their types; accepted for scripts of DI-engine.
         save_cfg: Has no effect: a run writes its ``total_config.py`` itself; accepted for scripts of DI-engine.
 
     Returns:
-        The tree; it remembers which keys the user set and which were read since.
+        The tree; it records which keys the user set and which have been read.
 
     Raises:
         ConfigError: If options are unknown or invalid. All mistakes are reported together.
@@ -104,7 +104,7 @@ def _translated(
     create_config: Any,
     overrides: Sequence[str] | Mapping[str, Any],
 ) -> tuple[Mapping[str, Any], Mapping[str, Any], list[str]]:
-    """Returns the pair in rlframe's keys and, for a DI-engine config, the warnings of the translation."""
+    """Returns the pair with rlframe's keys and, for a DI-engine config, the warnings of its translation."""
     if not isinstance(main_config, Mapping) or not is_ding(create_config):
         return main_config, create_config, []
     main, create, changes = from_ding(main_config, create_config, overrides)
@@ -129,7 +129,7 @@ def _is_below(key: str, sections: Sequence[str]) -> bool:
 
 
 def split_config(cfg: Mapping[str, Any]) -> tuple[EasyDict, EasyDict]:
-    """Returns the ``main_config`` and ``create_config`` that compile to ``cfg``; nothing counts as read."""
+    """Returns the ``main_config`` and ``create_config`` that compile to ``cfg``; this does not mark options as read."""
     main, (_, options) = to_plain(cfg), find_schema(to_plain(cfg), [])
     create: Tree = {'import_names': main.pop('import_names', [])}
     for key, _ in _forwarded(options):
@@ -148,7 +148,7 @@ def split_config(cfg: Mapping[str, Any]) -> tuple[EasyDict, EasyDict]:
 
 
 def unread_user_keys(cfg: ResolvedConfig) -> list[str]:
-    """Returns the keys that the user set to something else than the default and that nothing has read.
+    """Returns the keys that the user changed from the default and that nothing has read.
 
     A list or an open dict counts as one key. ``type``, ``import_names`` and ``exp_name`` are never reported.
     """
@@ -224,7 +224,7 @@ def _forward_down(values: Tree, options: Options) -> None:
 
 
 def _forwarded(options: Options) -> list[tuple[str, str]]:
-    """Returns the rows of ``FORWARDED`` that both components declare, in the same unit."""
+    """Returns the rows of ``FORWARDED`` that both components declare with the same unit."""
 
     def unit(key: str) -> str | None:
         *path, name = key.split('.')
@@ -235,7 +235,7 @@ def _forwarded(options: Options) -> list[tuple[str, str]]:
 
 
 def _component_errors(classes: Mapping[str, Any], values: Tree, bad: Sequence[str]) -> list[ConfigError]:
-    """Asks each component that is free of mistakes so far for its own rules."""
+    """Checks the rules of each component that has no mistakes so far."""
     errors = []
     for part in COMPONENTS:
         cls: Any = classes.get(part.name)

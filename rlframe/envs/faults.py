@@ -101,23 +101,22 @@ class FaultBudget:
 
     Args:
         on_error: ``raise``, ``restart`` or ``drop``.
-        max_restarts: Faults of all envs together that may be outlived.
+        max_restarts: Maximum number of faults of all envs together that the run survives.
     """
 
     def __init__(self, on_error: str, max_restarts: int) -> None:
         self.on_error, self.max_restarts = on_error, max_restarts
         self.causes: list[str] = []
-        """What happened so far, oldest first."""
+        """Faults so far, oldest first."""
 
     def handle(self, error: EnvCrashedError) -> str:
-        """Notes a fault.
+        """Records a fault.
 
         Returns:
             ``restart`` or ``drop``.
 
         Raises:
-            EnvCrashedError: The same error where faults are to end the run; one that names the causes where there were too
-                many.
+            EnvCrashedError: The same error if faults end the run; an error with all causes if there were too many.
         """
         if self.on_error == 'raise':
             raise error
@@ -133,7 +132,7 @@ class FaultBudget:
         return self.on_error
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns what happened so far."""
+        """Returns the faults so far."""
         return {'causes': list(self.causes)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -143,10 +142,10 @@ class FaultBudget:
 
 
 def restart_seed(seed: int | None, restarts: int) -> int | None:
-    """Returns the seed of an env's first reset after it was replaced: f(its own first seed, how often), below 2**32."""
+    """Returns the first seed of an env's replacement: f(first seed of the env, number of replacements), below 2**32."""
     return None if seed is None else int(np.random.SeedSequence([seed, restarts]).generate_state(1)[0])
 
 
 def checkpoint_seed(seed: int | None, episodes: int) -> int | None:
-    """Returns the seed with which an env begins anew at a checkpoint: f(its own first seed, episodes begun), below 2**32."""
+    """Returns an env's seed when it restarts at a checkpoint: f(its first seed, episodes started), below 2**32."""
     return None if seed is None else int(np.random.SeedSequence([seed, episodes, 1]).generate_state(1)[0])

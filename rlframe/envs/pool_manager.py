@@ -1,4 +1,4 @@
-"""N envs of EnvPool, which steps them in threads of its own, as an env manager."""
+"""Env manager for EnvPool, which steps envs in its own threads."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ from rlframe.registry import ENV_MANAGER_REGISTRY, nearest
 from rlframe.utils.field import Field
 
 SEEDS = 2**31
-"""Seeds of EnvPool are below."""
+"""EnvPool's seeds are below this number."""
 OWN_KEYS = ('env_id', 'players', 'elapsed_step')
-"""What EnvPool adds to every info."""
+"""Keys that EnvPool adds to every info."""
 
 
 @ENV_MANAGER_REGISTRY.register('env_pool')
 class EnvPoolManager(IEnvManager):
     """Steps N envs of EnvPool; ``env.env_id`` is its task id, ``env.kwargs`` go to ``envpool.make``.
 
-    A step returns ``batch_size`` envs, the first that are through; with all N of them any may be left out of a step, with
-    fewer none that is ready. An env that finished begins its next episode when it is reset; what EnvPool reports for that is
-    in no step. Seeds are part of making a pool: a reset of all makes another one, with the seeds given or with seeds derived
-    from the first ones. The state of its envs cannot be had. An env that ends for good in the very step of its time limit is
-    truncated: EnvPool says no more.
+    A step returns the first ``batch_size`` envs that are done. With a batch of all N envs, any env may be left out of a
+    step; with a smaller one, every ready env must act. A finished env starts its next episode when it is reset; what
+    EnvPool reports for the reset is in no step. Seeds are set when a pool is created: a reset of all envs creates a new
+    pool, with the given seeds or with seeds derived from the first ones. The state of the envs cannot be saved. An env
+    that terminates in the very step of its time limit is truncated, as EnvPool does not distinguish the two.
 
     Args:
-        task_id: What EnvPool calls the env.
+        task_id: EnvPool's name of the env.
         env_num: Number of envs, N.
         cfg: Options of the manager.
         kwargs: Options of the env.
 
     Raises:
         MissingDependencyError: If EnvPool is not installed.
-        EnvError: If it does not know the task, or not these options.
-        ConfigError: If there are fewer envs than a batch has.
+        EnvError: If the task or its options are unknown.
+        ConfigError: If there are fewer envs than a batch contains.
     """
 
     config = dict(
@@ -153,7 +153,7 @@ class EnvPoolManager(IEnvManager):
         self._send_resets(env_id)
 
     def _begin_all(self, seeds: Sequence[int | None]) -> None:
-        """Makes a pool whose envs begin with these seeds, [N]; drawn from the system's entropy where there are none."""
+        """Creates a pool whose envs start with these seeds, [N]; None: seeds from the system's entropy."""
         drawn = np.random.SeedSequence().generate_state(self.env_num)
         used = [int(d if own is None else own) for own, d in zip(seeds, drawn, strict=True)]
         self._begun = [*used]
@@ -174,7 +174,7 @@ class EnvPoolManager(IEnvManager):
             self._take()
 
     def _send_resets(self, env_id: IntArray) -> None:
-        """Has some envs, all of which wait, begin an episode."""
+        """Starts an episode in some envs, none of which may be stepping."""
         if not self.can_hold and not self._is_over[env_id].all():
             raise ValueError(
                 f'reset() of env {env_id.tolist()}, of which some are in the middle of an episode: a pool whose batch_size'
@@ -197,7 +197,7 @@ class EnvPoolManager(IEnvManager):
         self.obs[env_id] = obs
 
     def _as_declared(self, obs: Any, count: int) -> Array:
-        """Checks observations of so many envs and returns them in the declared type."""
+        """Checks the observations of ``count`` envs and returns them in the declared dtype."""
         remarks = self._remarks if self._unchecked else None
         self._unchecked = max(self._unchecked - 1, 0)
         return contract.check_rows(obs, self.spec, count, 'step() of EnvPool', remarks)
@@ -229,7 +229,7 @@ class EnvPoolManager(IEnvManager):
         return self._take(env_id)
 
     def _take(self, acting: IntArray | None = None) -> TimeStep:
-        """Takes the next batch and returns the steps in it."""
+        """Receives the next batch and returns its steps."""
         obs, reward, terminated, truncated, info = self._pool.recv()
         env_id = info['env_id'].astype(np.int64)
         obs = self._as_declared(obs, len(env_id))
@@ -265,7 +265,7 @@ class EnvPoolManager(IEnvManager):
         return self._all
 
     def _is_at_start(self) -> bool:
-        """Whether making another pool with the seeds of this one puts all envs where they are."""
+        """Whether a new pool with the same seeds would have all envs in their current state."""
         return not self._steps.any() and None not in self._begun
 
     def state_dict(self) -> dict[str, Any]:
@@ -307,7 +307,7 @@ def _import() -> Any:
 
 
 def _spec_of(task_id: str, kwargs: Mapping[str, Any]) -> EnvSpec:
-    """Returns what a policy must know of a task, without making an env."""
+    """Returns what a policy must know about a task, without creating an env."""
     envpool = _import()
     known = envpool.list_all_envs()
     if task_id not in known:

@@ -1,4 +1,4 @@
-"""SerialPipeline: the only training loop. It brings the workers of a config together and takes their turns."""
+"""SerialPipeline: the only training loop. It creates the workers of a config and calls them in turn."""
 
 from __future__ import annotations
 
@@ -33,21 +33,22 @@ MAX_IDLE_ROUNDS = 10_000
 
 
 class _EvaluationGivenUp(Exception):  # noqa: N818  a signal to the loop, which no user sees
-    """Ends an evaluation because the run is to stop."""
+    """Aborts an evaluation because the run is to stop."""
 
 
 class SerialPipeline:
     """Trains a policy in this process, one round at a time.
 
-    Its methods are those that a ``ray.tune.Trainable`` has: ``setup``, ``step``, ``save_checkpoint``, ``load_checkpoint``,
+    It has the methods of a ``ray.tune.Trainable``: ``setup``, ``step``, ``save_checkpoint``, ``load_checkpoint``,
     ``reset_config`` and ``cleanup``.
 
     Args:
         cfg: A compiled config.
         folder: Existing run folder; None: a new one is created last, so a config that fails leaves nothing behind.
-        model: A network to use instead of the one that the config names.
-        resume: A checkpoint to resume from; metrics of later rounds in the folder are cut off.
-        clone_key: If the run that saved it continues as well: number from which this run derives different random generators.
+        model: A network that replaces the one named in the config.
+        resume: A checkpoint to resume from; metrics of later rounds in the folder are removed.
+        clone_key: If the run that saved the checkpoint continues too: a number from which this run derives different
+            random generators.
     """
 
     def __init__(
@@ -74,10 +75,10 @@ class SerialPipeline:
         resume: Path | None = None,
         clone_key: int | None = None,
     ) -> None:
-        """Builds every worker. Config errors occur before the run folder is created."""
+        """Creates all workers. Config errors are raised before the run folder is created."""
         self.cfg = cfg
         self.secrets = Secrets(cfg)
-        """Secrets of the config, which the run's files must not contain."""
+        """Secrets in the config, which the run's files must not contain."""
         self._output = RunOutput(cfg, folder, resume, self.secrets)
         saved = checkpoint.load_checkpoint(resume, secrets=self.secrets) if resume is not None else None
         self.progress = Progress()
@@ -97,13 +98,13 @@ class SerialPipeline:
         build.check_memory(cfg, self.factory.spec)
         self._output.open(saved[1].get('logs') if saved is not None else None)
         self.folder, self.writer = self._output.folder, self._output.writer
-        """The run folder, and the writer of metrics."""
+        """The run folder and the writer of metrics."""
         common = {'tb_logger': self.writer, 'exp_name': str(self.folder)}
         self.replay_buffer = build.make_buffer(cfg, **common)
         """Past transitions; None for an on-policy policy."""
         self.learner = build.make_learner(cfg, self.policy, progress=self.progress, **common)
         self.checkpoints = Checkpoints(self)
-        """Saves and restores all of this."""
+        """Saves and restores all of these."""
         self.learner.checkpoint_fn = self.checkpoints.request
         self.collector: Any = build.make_collector(
             cfg, self.collection, self.policy, progress=self.progress, **common
@@ -111,9 +112,9 @@ class SerialPipeline:
         self.evaluator = build.make_evaluator(cfg, self.evaluation, self.policy, self.factory.spec, **common)
         self.commander = build.make_commander(cfg, self)
         self.stopped = False
-        """Whether an evaluation reached the stop value and thereby ended training."""
+        """Whether training ended because an evaluation reached the stop value."""
         self.past_goal = False
-        """Whether a solved run trains on until a budget is spent."""
+        """Whether a solved run continues until a budget is spent."""
         self.evaluations = 0
         """Number of evaluations completed since this object was set up."""
         self._begun = self._warm = False
@@ -127,7 +128,7 @@ class SerialPipeline:
 
     @property
     def exact(self) -> bool:
-        """Whether the run is the same, bit for bit, as one with the same seed that was never interrupted."""
+        """Whether the run equals, bit for bit, an uninterrupted run with the same seed."""
         return not self.checkpoints.inexact
 
     @property
@@ -142,15 +143,15 @@ class SerialPipeline:
 
     @property
     def complete(self) -> bool:
-        """Whether a finished run also has all its evaluations; one that was interrupted during the last ones has not."""
+        """Whether a finished run has all its evaluations, i.e. was not interrupted during the last ones."""
         evaluated = self.stopped or self._evaluated_at == self.progress.train_iter
         return self.finished and evaluated and not self.evaluator.pending
 
     def step(self) -> dict[str, Any]:
-        """Does one round: evaluate if it is due, collect, train.
+        """Runs one round: evaluates if it is due, collects, trains.
 
         Returns:
-            Counters and the latest scores, the same keys every time.
+            Counters and the latest scores, always under the same keys.
         """
         start = perf_counter()
         if not self._warm:
@@ -179,7 +180,7 @@ class SerialPipeline:
         return self.result()
 
     def _batches(self, data: Batch) -> Iterable[Any]:
-        """Returns the training data: the fresh data, or batches from the replay buffer once it can fill one."""
+        """Returns the training data: the new data, or batches from the replay buffer once it contains enough."""
         if self.replay_buffer is None:
             return (data,)
         self.replay_buffer.push(data, self.progress.envstep)
@@ -233,7 +234,7 @@ class SerialPipeline:
                 self.checkpoints.let_go(result.score, result.is_best)
 
     def _finish_evaluations(self) -> None:
-        """Waits for the answers that are still to come; those that are given up are part of the checkpoint."""
+        """Waits for the results of pending evaluations; aborted ones are saved in the checkpoint."""
         try:
             self.evaluator.wait()
         except _EvaluationGivenUp:
@@ -249,9 +250,10 @@ class SerialPipeline:
         """Trains until an evaluation reaches the stop value or a budget is spent.
 
         Args:
-            after_step: Called after each round; training ends early when it returns True.
-            interrupted: Asked during evaluations, which are given up when it returns True: a resumed run repeats them.
-            supervised: Whether training that ended early goes on by a further call, and no progress is an error.
+            after_step: Called after each round; training stops early if it returns True.
+            interrupted: Called during evaluations, which are aborted if it returns True: a resumed run repeats them.
+            supervised: Whether training that stopped early continues in a later call, and a lack of progress is an
+                error.
         """
         stall = StallDetector(self.cfg.stall_timeout, raises=supervised)
 
@@ -287,7 +289,7 @@ class SerialPipeline:
             logger.warning(text)
 
     def _end(self, may_go_on: bool) -> None:
-        """Brings a run to its end: the last evaluation, hooks, checkpoints that were asked for."""
+        """Finishes a run: last evaluation, hooks, requested checkpoints."""
         if self.finished and not self.stopped:
             self._evaluate(at_the_end=True)
         if self.finished:
@@ -308,7 +310,7 @@ class SerialPipeline:
     # checkpoints
 
     def save_checkpoint(self, path: Path) -> Path:
-        """Writes everything that the next round depends on."""
+        """Saves everything that the next round depends on."""
         return self.checkpoints.save(Path(path))
 
     def load_checkpoint(self, path: Path) -> None:
@@ -320,7 +322,7 @@ class SerialPipeline:
         self.checkpoints.load(Path(path))
 
     def round_state(self) -> dict[str, Any]:
-        """Returns the loop's own state between rounds."""
+        """Returns the state of the loop itself between rounds."""
         return {
             'warm': self._warm,
             'evaluated_at': self._evaluated_at,
@@ -330,7 +332,7 @@ class SerialPipeline:
         }
 
     def load_round_state(self, state: Mapping[str, Any]) -> None:
-        """Continues from ``round_state()``."""
+        """Restores the state from ``round_state()``."""
         self._warm, self._evaluated_at = state['warm'], state['evaluated_at']
         self._idle_rounds, self.stopped = state['idle_rounds'], state['stopped']
         self.past_goal = state.get('past_goal', False)
@@ -367,12 +369,12 @@ def serial_pipeline(
     overrides: Iterable[str] = (),
     resume_from: str | Path | None = None,
 ) -> Any:
-    """Trains as a config says, without a display.
+    """Trains from a config, without a display.
 
     Args:
         input_cfg: Path of a config file, or a pair of main and create config; None: the config of the resumed run.
-        seed: Seed of the experiment; a run that is resumed keeps its own.
-        model: A network to use instead of the one that the config names.
+        seed: Seed of the experiment; a resumed run keeps its own.
+        model: A network that replaces the one named in the config.
         max_train_iter: Budget in train iterations.
         max_env_step: Budget in env steps.
         overrides: Options such as ``policy.learn.batch_size=128``.

@@ -1,4 +1,4 @@
-"""Schedulers by name, which end trials early or let them copy better ones."""
+"""Schedulers by name, which stop trials early or let them copy better ones."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from rlframe.utils.seed import seeded_globals
 TIME = 'timesteps_total'
 """Unit by which ASHA compares trials: env steps, warm-up included."""
 REDUCTION = 3
-"""Reduction factor: one of so many trials continues at each rung of ASHA and HyperBand."""
+"""Reduction factor: one of this many trials continues at each rung of ASHA and HyperBand."""
 
 
 def make_scheduler(
@@ -43,14 +43,14 @@ def make_scheduler(
 
     Args:
         name: One of ``SCHEDULERS``.
-        cfg: The config that the trials have in common.
-        space: What is searched over, by dotted keys.
-        interval: Evaluations between two decisions of PBT and PB2, and before the first one of the median rule and, without a
-            budget in env steps, of ASHA.
+        cfg: The config that all trials share.
+        space: The search space, by dotted keys.
+        interval: Evaluations between two decisions of PBT and PB2, and before the first decision of the median rule
+            and, without a budget in env steps, of ASHA.
         seed: Seed of the draws of PBT and PB2; None: the global generators.
 
     Raises:
-        ConfigError: If there is none of this name, or this experiment has not what it needs.
+        ConfigError: If the name is unknown, or the experiment does not meet the scheduler's requirements.
     """
     if name not in SCHEDULERS:
         hint = nearest(name, SCHEDULERS)
@@ -67,7 +67,7 @@ def make_scheduler(
 
 
 def _asha(cfg: ResolvedConfig, space: Mapping[str, Any], interval: int) -> Any:
-    """Compares after parts of the budget in env steps; without one, after evaluations, of which 27 intervals are the budget."""
+    """Compares trials at fractions of the budget in env steps; without one, of 27 intervals of evaluations."""
     in_steps = cfg.max_env_step < 10**10
     budget = cfg.max_env_step if in_steps else interval * PARTS
     return ASHAScheduler(
@@ -107,7 +107,7 @@ def _pbt(cfg: ResolvedConfig, space: Mapping[str, Any], interval: int) -> Any:
 
 
 def _choices(domain: Any) -> list[Any]:
-    """Returns the choices of a domain; PBT moves to a neighbour in a list, and treats everything else as a number."""
+    """Returns the choices of a domain; PBT moves to a neighbour in a list and treats everything else as a number."""
     if isinstance(domain, Mapping):
         return list(domain['grid_search'])
     return list(domain.categories) if isinstance(domain, Categorical) else []
@@ -139,13 +139,13 @@ def _pb2(cfg: ResolvedConfig, space: Mapping[str, Any], interval: int) -> Any:
 def _in_step(scheduler: Any) -> Any:
     """Returns a PBT or PB2 scheduler whose trials wait for each other at every decision, except for ended trials.
 
-    Without waiting, a trial that is quick takes over the same state again and again while the trial that it comes from
-    waits for a process. With it, Ray waits for ever if the last one that others wait for fails or is done, and a trial that is
-    still being saved when it takes over from another one would end after its next checkpoint, as if it were done (ray 2.60,
-    issue 57906).
+    Without waiting, a fast trial takes over the same state repeatedly while the trial that it copies waits for a
+    process. With waiting, two faults of Ray must be avoided: it waits forever if the last trial that others wait for
+    fails or is done, and a trial that is still being saved when it takes over from another would end after its next
+    checkpoint, as if it were done (ray 2.60, issue 57906).
 
-    What a trial draws at a decision (whom it takes over from, and its new options) depends on ``draw_seed``, the trial's number
-    and the time of the decision only, not on what else draws from the global generators meanwhile.
+    A trial's draws at a decision (the trial to copy, and the new options) depend only on ``draw_seed``, the trial's
+    number and the time of the decision, not on other users of the global generators.
     """
 
     class InStep(scheduler):  # type: ignore[misc]  # a base that is a value
@@ -200,7 +200,7 @@ def _perturbable(cfg: ResolvedConfig, space: Mapping[str, Any], name: str) -> di
 
 
 def _clipped(config: dict[str, Any], bounds: Mapping[str, tuple[float, float]]) -> dict[str, Any]:
-    """Returns a config whose searched numbers are clipped to their domains: PBT multiplies them by 0.8 or 1.2."""
+    """Returns a config whose searched numbers are clipped to their domains, as PBT multiplies them by 0.8 or 1.2."""
     for key, (lower, upper) in bounds.items():
         config[key] = type(config[key])(min(max(config[key], lower), upper))
     return config
@@ -214,4 +214,4 @@ MAKERS: dict[str, Callable[[ResolvedConfig, Mapping[str, Any], int], Any]] = {
     'pb2': _pb2,
     'none': lambda cfg, space, interval: None,
 }
-"""Factories of the schedulers in ``SCHEDULERS``."""
+"""Maps the names in ``SCHEDULERS`` to factories."""

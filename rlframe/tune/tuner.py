@@ -56,12 +56,12 @@ RESULT_KEYS = (
     'wall_time',
     *KEPT_BY_TUNE,
 )
-"""What every result has, and can be compared or stopped by; scores on data have names of their own."""
+"""Keys of every result, usable as metric or stop criterion; scores on recorded data have other names."""
 PATHS = ('policy.init_from', 'policy.collect.collector.data', 'policy.eval.evaluator.data')
 """Options that may name a file or a folder."""
 KEPT = 4
-"""Checkpoints of a trial that are kept, those with the best scores and the last. Where trials take over from others, all are:
-Ray deletes what a trial that waits for a CPU is still to begin with."""
+"""Number of checkpoints kept per trial, those with the best scores and the last. If trials take over from others, all
+are kept: Ray would delete the checkpoint from which a trial that waits for a CPU is to start."""
 
 
 def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
@@ -92,39 +92,40 @@ def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
 ) -> Tuner:
     """Prepares a search; call ``fit()`` of the returned object to run it.
 
-    Ray is connected to where this process has none yet, see ``rlframe.backend.ray.actors.session.connect``.
+    Connects to Ray if this process is not connected yet, see ``rlframe.backend.ray.actors.session.connect``.
 
     Args:
         config: Path of a config file, or a pair of main and create config.
-        param_space: Dotted keys of options, such as ``policy.learn.learning_rate``, and domains of ``ray.tune``, such as
-            ``tune.loguniform(1e-4, 1e-2)``; sections may be nested, and values be fixed.
-        overrides: ``key=value`` texts that all trials have in common.
-        metric: What trials are compared by: one of ``RESULT_KEYS``, or another score of the config's evaluator.
-        mode: ``max`` or ``min``: which metric is better.
-        num_samples: How often to draw from the space; a grid is gone through each time.
-        scheduler: One of ``SCHEDULERS``, or one of Ray's.
-        interval: Evaluations between two decisions of PBT and PB2, and before the median rule's first; 4 where not given.
-        search: ``random``, ``optuna``, or a searcher of Ray's.
-        seed: Of the draws, also those of PBT and PB2. The seed of the runs is the config's, or an option to search over like
-            others; a sample that repeats an earlier one gets the next seed (not with a custom searcher).
-        stop: Keys of results, and the values at which a trial ends.
-        max_concurrent_trials: 0: as many as the cluster has room for.
+        param_space: Dotted keys of options, such as ``policy.learn.learning_rate``, mapped to domains of ``ray.tune``,
+            such as ``tune.loguniform(1e-4, 1e-2)``, or fixed values; sections may be nested.
+        overrides: ``key=value`` texts that apply to all trials.
+        metric: Score by which trials are compared: one of ``RESULT_KEYS``, or another score of the config's evaluator.
+        mode: ``max`` or ``min``: whether a higher or lower metric is better.
+        num_samples: Number of draws from the space; a grid is searched completely in each.
+        scheduler: One of ``SCHEDULERS``, or a scheduler of Ray.
+        interval: Evaluations between two decisions of PBT and PB2, and before the first of the median rule; 4 if not
+            given.
+        search: ``random``, ``optuna``, or a searcher of Ray.
+        seed: Seed of the draws, including those of PBT and PB2. Runs use the config's seed, which can also be searched
+            over; a sample that repeats an earlier one gets the next seed (not with a custom searcher).
+        stop: Maps keys of results to the values at which a trial ends.
+        max_concurrent_trials: Maximum number of trials at the same time; 0: as many as fit into the cluster.
         time_budget_s: Seconds after which the search ends.
         max_env_step: Budget of each trial in env steps.
         max_train_iter: Budget of each trial in train iterations.
-        name: Name of the results folder, which must not exist; where not given, ``<exp_name>_tune`` with a number.
-        storage_path: Folder of the results folder.
-        resources: What the process that learns takes: ``{'CPU': 1}``, and a GPU for a policy on CUDA.
-        max_failures: How often a trial is begun again from its last checkpoint after an error; -1: always.
+        name: Name of the results folder, which must not exist; by default, ``<exp_name>_tune`` with a number.
+        storage_path: Folder in which to create the results folder.
+        resources: Resources of the process that learns; by default ``{'CPU': 1}``, and a GPU for a policy on CUDA.
+        max_failures: How often a trial is restarted from its last checkpoint after an error; -1: always.
         checkpoint_frequency: Evaluations between two checkpoints of a trial.
-        reuse_actors: Whether a process that a trial leaves is used for the next one. Where not given: with all schedulers but PBT
-            and PB2, whose paused trials it can cost CPUs of the cluster (ray 2.60, issue 64693).
+        reuse_actors: Whether the process of an ended trial is reused for the next one. By default, with all schedulers
+            except PBT and PB2, for whose paused trials it can leak CPUs of the cluster (ray 2.60, issue 64693).
         callbacks: Callbacks of ``ray.tune``.
-        ray_init_config: Arguments of ``ray.init``, where Ray is started here.
+        ray_init_config: Arguments of ``ray.init``, used if Ray is started here.
 
     Raises:
-        ConfigError: If any of these is unknown or invalid; nothing is written then.
-        ResourceError: If a trial needs more than the cluster has, in numbers.
+        ConfigError: If an argument is unknown or invalid; nothing is written then.
+        ResourceError: If a trial needs more resources than the cluster has; with the numbers.
     """
     pair = config_pair(config)
     budgets = {'max_env_step': max_env_step, 'max_train_iter': max_train_iter}
@@ -213,17 +214,18 @@ def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
 def restore_tuner(
     path: str | Path, *, restart_errored: bool = False, ray_init_config: Mapping[str, Any] | None = None
 ) -> Tuner:
-    """Prepares to go on with a search that was interrupted; finished trials stay as they are.
+    """Prepares to resume an interrupted search; finished trials are not run again.
 
-    What Ray wrote there holds pickles, which run code when they are read: go on with folders that you trust only.
+    Ray's files in the results folder contain pickles, which can run code when they are loaded: resume only from folders
+    that you trust.
 
     Args:
-        path: Its results folder, which may have been moved.
-        restart_errored: Whether trials that ended by an error begin again.
-        ray_init_config: Arguments of ``ray.init``, where Ray is started here.
+        path: Results folder of the search; it may have been moved.
+        restart_errored: Whether trials that ended with an error are restarted.
+        ray_init_config: Arguments of ``ray.init``, used if Ray is started here.
 
     Raises:
-        CheckpointNotFoundError: If there is no search to go on with.
+        CheckpointNotFoundError: If there is no search to resume.
     """
     folder = Path(path).expanduser().absolute()
     if not (folder / 'tuner.pkl').is_file():
@@ -238,7 +240,7 @@ def restore_tuner(
 
 
 def _absolute_paths(cfg: ResolvedConfig) -> dict[str, str]:
-    """Returns the options that name something in the working directory, which trials do not have, by its whole path."""
+    """Returns the options that name a path in the working directory, made absolute: trials run elsewhere."""
     found = {}
     for key in PATHS:
         *path, name = key.split('.')
@@ -252,7 +254,7 @@ def _check_envs(possible: Sequence[ResolvedConfig]) -> None:
     """Checks that each env can be created, that its policy can act in it, and that its replay buffer fits into memory.
 
     Raises:
-        EnvError, IncompatibleError, ResourceError: What the run itself would raise, before Ray starts.
+        EnvError, IncompatibleError, ResourceError: As the run itself would raise, but before Ray starts.
     """
     specs: dict[str, EnvSpec] = {}
     for cfg in possible:

@@ -29,13 +29,13 @@ Known = Mapping[str, Any]
 
 @BACKEND_REGISTRY.register('ray')
 class RayBackend(Backend):
-    """Collects and evaluates in Ray actors, each with envs and a policy of its own."""
+    """Collects and evaluates in Ray actors, each with its own envs and policy."""
 
     config = dict(collector=RAY_OPTIONS, evaluator=EVALUATOR_OPTIONS)
     _actors: Any = None  # an ActorPool
 
     def open_collector(self, cfg: ResolvedConfig) -> None:
-        """Connects to Ray and makes sure that it has room for the actors.
+        """Connects to Ray and checks that it has room for the actors.
 
         Raises:
             MissingDependencyError: If Ray cannot be imported.
@@ -52,7 +52,7 @@ class RayBackend(Backend):
         self._actors = ActorPool(section, make=_portable(MakeCollector(cfg, self.factory)))
 
     def open_evaluator(self, cfg: ResolvedConfig) -> None:
-        """Connects to Ray and makes sure that it has room for the actor.
+        """Connects to Ray and checks that it has room for the actor.
 
         Raises:
             MissingDependencyError: If Ray cannot be imported.
@@ -69,7 +69,7 @@ class RayBackend(Backend):
         self._actors = ActorPool(options, EvaluatorActor, EVALUATOR, make)
 
     def make_collector(self, cfg: ResolvedConfig, policy: Policy, **common: Any) -> ISerialCollector:
-        """Starts the actors and creates the collector that they collect for."""
+        """Starts the actors and creates the collector that uses them."""
         from rlframe.backend.ray.actors.weights import on_cpu
         from rlframe.backend.ray.serial_collector import RaySerialCollector
 
@@ -80,7 +80,7 @@ class RayBackend(Backend):
         return RaySerialCollector(kind, section, self._actors, policy.collect_mode, **given)
 
     def make_evaluator(self, cfg: ResolvedConfig, policy: Policy, **common: Any) -> ISerialEvaluator:
-        """Starts the actor and creates the evaluator that asks it."""
+        """Starts the actor and creates the evaluator that uses it."""
         from rlframe.backend.ray.actors.weights import on_cpu
         from rlframe.backend.ray.evaluator import RaySerialEvaluator
 
@@ -102,7 +102,7 @@ class RayBackend(Backend):
 
     @classmethod
     def collector_errors(cls, known: Known) -> list[ConfigError]:
-        """Returns the mistakes that no single option shows."""
+        """Returns the mistakes in combinations of options."""
         given = {name: known[f'{COLLECTOR}.{name}'] for name in RAY_OPTIONS if f'{COLLECTOR}.{name}' in known}
         errors = check_ray_options(given) if len(given) == len(RAY_OPTIONS) else []
         for error in errors:
@@ -125,7 +125,7 @@ class RayBackend(Backend):
 
     @classmethod
     def evaluator_errors(cls, known: Known) -> list[ConfigError]:
-        """Returns the mistakes that no single option shows."""
+        """Returns the mistakes in combinations of options."""
         is_data = known.get(f'{EVALUATOR}.type') == 'metric'
         return [_stays_here(EVALUATOR, 'recorded data are read here')] if is_data else []
 
@@ -137,12 +137,12 @@ class RayBackend(Backend):
 
     @classmethod
     def collector_resources(cls, section: Mapping[str, Any]) -> list[dict[str, float]]:
-        """Returns what each actor takes."""
+        """Returns the resources of each actor."""
         return [actor_resources(remote_config_of(section, rank)) for rank in range(section['num_collectors'])]
 
     @classmethod
     def evaluator_resources(cls, section: Mapping[str, Any]) -> list[dict[str, float]]:
-        """Returns what the actor takes."""
+        """Returns the resources of the actor."""
         return [actor_resources(remote_config_of(pool_options(section), 0))]
 
     @classmethod
@@ -152,15 +152,15 @@ class RayBackend(Backend):
 
 
 def _portable(make: Any) -> Any:
-    """Returns a factory of the parts in actors; fails before Ray starts and a run folder is created if it cannot be pickled.
+    """Returns a factory of the parts in actors, after checking that it can be pickled.
 
     Raises:
-        SerializationError: With the path to the part that cannot be handed over.
+        SerializationError: With the path to the part that cannot be sent.
     """
     to_bytes(make, 'make')
     return make
 
 
 def _stays_here(section: str, what: str) -> ConfigError:
-    """Returns the error for a collector or an evaluator that needs the policy, or data, of the process that trains."""
+    """Returns the error for a collector or an evaluator that needs the policy or data of the training process."""
     return ConfigError(f'{what}, not in actors', where=f'{section}.backend', got='ray', expected="'local'")

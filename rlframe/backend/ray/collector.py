@@ -1,4 +1,4 @@
-"""RayCollector: collection in Ray actors from Python, an iterable of batches, with actors that come and go."""
+"""RayCollector: collection in Ray actors from Python; an iterable of batches whose actors can be added and removed."""
 
 from __future__ import annotations
 
@@ -28,44 +28,47 @@ from rlframe.utils.seed import component_rng
 
 
 class RayCollector(ActorFacts, RaySerialCollector):
-    """Collects in Ray actors; iterating over it gives batches until ``total_frames`` were delivered.
+    """Collects in Ray actors; iterating over it yields batches until ``total_frames`` were delivered.
 
-    A config with ``collector.backend='ray'`` makes its base class. The parameters are those of TorchRL's class of this name; a
-    frame is a training sample. Ray is used where it runs, and ended only if it was started here.
+    A config with ``collector.backend='ray'`` creates its base class. The parameters are those of TorchRL's class of
+    this name; a frame is a training sample. A running Ray is reused, and ended only if it was started here.
 
     Args:
-        create_env_fn: What makes an env: a Gymnasium id, a class, a function, or an env, which is copied; or a list with one
-            for each collector.
-        policy: A policy of rlframe, a module or function from observations to actions; None acts at random.
-        frames_per_batch: Frames of a batch: with ``sync`` over all collectors, else of one.
-        total_frames: Frames that the iteration returns, at least 1; the last batch is as small as it must be, but for an
-            on-policy policy, whose batches are whole. -1 or None: it never ends.
-        device: Of the policy in the actors, and of the batches; 'cpu' where not given; or a list with one for each, of the
-            policies only.
-        storing_device: Of the batches, which then hold tensors; numpy arrays where neither it nor ``device`` is given.
-        env_device: Of the envs, which are on the CPU.
-        policy_device: Of the policy in the actors.
+        create_env_fn: Creates an env: a Gymnasium id, a class, a function, or an env, which is copied; or a list with
+            one for each collector.
+        policy: A policy of rlframe, or a module or function from observations to actions; None: random actions.
+        frames_per_batch: Frames of a batch: of all collectors together with ``sync``, else of one.
+        total_frames: Frames after which the iteration ends, at least 1; the last batch is smaller if necessary, except
+            for an on-policy policy. -1 or None: it never ends.
+        device: Device of the policy in the actors and of the batches; 'cpu' if not given; or a list with one for each,
+            for the policies only.
+        storing_device: Device of the batches, which then contain tensors; numpy arrays if neither it nor ``device`` is
+            given.
+        env_device: Device of the envs; only the CPU is supported.
+        policy_device: Device of the policy in the actors.
         create_env_kwargs: Arguments of ``create_env_fn``; or a list.
-        max_frames_per_traj: Env steps after which an episode is truncated; -1: no limit but the env's own.
-        init_random_frames: Frames, counted as they are delivered, during which actions are random; -1: none. All actors
-            share them, so without ``sync`` such a batch may be of several.
-        reset_at_each_iter: Whether every batch begins with new episodes.
-        postproc: Changes each batch before it is handed out.
-        split_trajs: Whether a batch is handed out as a list of pieces of episodes.
-        exploration_type: 'random' acts as the policy does to collect, 'deterministic' (or 'mode', 'mean', 'median') as it
-            thinks best; a name, or an enum's member of that name.
+        max_frames_per_traj: Env steps after which an episode is truncated; -1: only the env's own limit.
+        init_random_frames: Number of delivered frames during which actions are random; -1: none. All actors share them,
+            so without ``sync`` such a batch may come from several.
+        reset_at_each_iter: Whether every batch starts with new episodes.
+        postproc: Transforms each batch before it is returned.
+        split_trajs: Whether a batch is returned as a list of parts of episodes.
+        exploration_type: 'random' explores as the policy does for collection, 'deterministic' (or 'mode', 'mean',
+            'median') acts greedily; a name, or an enum's member of that name.
         collector_class: Registered type of the collector in the actors.
-        collector_kwargs: Options of it, also ``device`` and the other devices; or a list.
-        num_workers_per_collector: Envs of each actor.
-        sync: Whether a batch has the same share of every actor, in order; else it is that of whoever is first.
-        ray_init_config: Arguments of ``ray.init``, used where Ray is not running.
-        remote_configs: Resources of an actor (1 CPU where not given); or a list.
-        num_collectors: Number of actors; that of a list, else 1, where not given.
+        collector_kwargs: Its options, including ``device`` and the other devices; or a list.
+        num_workers_per_collector: Number of envs of each actor.
+        sync: Whether a batch contains an equal share of every actor, in order; else each is that of the first actor to
+            answer.
+        ray_init_config: Arguments of ``ray.init``, used if Ray is not running.
+        remote_configs: Resources of an actor (1 CPU if not given); or a list.
+        num_collectors: Number of actors; by default the length of a list, else 1.
         update_after_each_batch: Whether each request brings the newest weights; else ``update_policy_weights_`` does.
-        max_weight_update_interval: Batches of an actor after which it gets the newest weights in any case; -1: no limit.
+        max_weight_update_interval: Batches of an actor after which it gets the newest weights at the latest; -1: no
+            limit.
         persistent: Whether the actors stay alive when the iteration ends at ``total_frames``; else they are ended, as
             by ``shutdown``.
-        seed: Env i of actor r begins with the seed f(seed, r, i).
+        seed: Env i of actor r starts with the seed f(seed, r, i).
         options: Further options of the backend, such as ``max_in_flight`` and ``collect_timeout``.
 
     Raises:
@@ -193,7 +196,7 @@ class RayCollector(ActorFacts, RaySerialCollector):
         """Yields batches until ``total_frames`` were delivered; then the actors end, unless they are ``persistent``.
 
         Raises:
-            ValueError: If all of them were delivered before.
+            ValueError: If all of them were delivered already.
         """
         yield self.next()
         while not self._is_done:
@@ -244,7 +247,7 @@ class RayCollector(ActorFacts, RaySerialCollector):
 
         Args:
             worker_rank: Ranks, counted from 0; None: all.
-            worker_ids: The same under the name that newer releases of TorchRL give it.
+            worker_ids: The same under its name in newer releases of TorchRL.
 
         Raises:
             ConfigError: If there is no such actor.
@@ -256,11 +259,11 @@ class RayCollector(ActorFacts, RaySerialCollector):
         self._publisher.renew([known for rank in ranks for known in self._known(rank)])
 
     def set_seed(self, seed: int, static_seed: bool = False) -> int:
-        """Begins anew in every env, with seeds of which each actor has its own.
+        """Restarts every env, with different seeds in each actor.
 
         Args:
             seed: Seed of the experiment.
-            static_seed: Whether all actors take the seeds of the first one.
+            static_seed: Whether all actors use the seeds of the first one.
 
         Returns:
             Another seed, for whatever is seeded next.
@@ -276,7 +279,7 @@ class RayCollector(ActorFacts, RaySerialCollector):
         """Continues from ``state_dict()``, or lets each actor continue from one of its ``actors``, given as a list.
 
         Raises:
-            CheckpointMismatchError: If it is of another number of actors.
+            CheckpointMismatchError: If it was saved with another number of actors.
         """
         if not isinstance(state, Mapping):
             state = {**self.state_dict(), 'actors': list(state)}
@@ -304,15 +307,15 @@ class RayCollector(ActorFacts, RaySerialCollector):
         """Starts additional actors, which collect from the next request on, and returns their ranks.
 
         Args:
-            create_env_fn: What makes their envs, or a list with one for each actor; as before where not given.
-            num_envs: Envs of each of them; as many as before where not given.
+            create_env_fn: Creates their envs; or a list with one for each actor; by default, as before.
+            num_envs: Number of envs of each actor; by default, as before.
             policy: Must be the trained policy.
-            collector_kwargs: Options of their collectors, or a list; as before where not given.
-            remote_configs: Their resources, or a list; as before where not given.
-            num_collectors: How many actors; that of a list, else 1, where not given.
+            collector_kwargs: Options of their collectors, or a list; by default, as before.
+            remote_configs: Their resources, or a list; by default, as before.
+            num_collectors: Number of actors; by default the length of a list, else 1.
 
         Raises:
-            ConfigError: If another policy is given, or ``frames_per_batch`` cannot be divided any more.
+            ConfigError: If another policy is given, or ``frames_per_batch`` is no longer divisible.
             ResourceError: If the cluster lacks the resources that they need.
         """
         self._pool.check_open()
@@ -332,7 +335,7 @@ class RayCollector(ActorFacts, RaySerialCollector):
         return ranks
 
     def remove_collectors(self, ranks: Sequence[int]) -> None:
-        """Ends actors; what they were asked for is waited for and kept.
+        """Ends actors, after waiting for their pending requests, whose data are kept.
 
         Raises:
             ConfigError: If there is no such actor, or none would remain.
@@ -350,7 +353,7 @@ class RayCollector(ActorFacts, RaySerialCollector):
             self._to_reset.discard(rank)
 
     def stop_remote_collectors(self) -> None:
-        """Ends all actors; what they were asked for counts as lost."""
+        """Ends all actors; their pending requests count as lost."""
         self.close()
 
     def shutdown(self) -> None:

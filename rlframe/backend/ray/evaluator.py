@@ -1,4 +1,4 @@
-"""RaySerialEvaluator: any evaluator in a Ray actor beside training, asked by ``submit`` and answering to ``poll``."""
+"""RaySerialEvaluator: runs any evaluator in a Ray actor during training; see ``submit`` and ``poll``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rlframe.utils.seed import EVALUATE
 from rlframe.worker.evaluator.base_serial_evaluator import EvalResult, ISerialEvaluator, SaveCheckpoint
 
 LOOK_SECONDS = 0.05
-"""Least between two looks whether an answer has come, while there is something else to do."""
+"""Minimum number of seconds between two checks for a result during training."""
 
 
 class Written(NamedTuple):
@@ -36,11 +36,11 @@ class Written(NamedTuple):
 
 
 class Recorder:
-    """Stands for a ``tb_logger`` in an actor and notes what is written."""
+    """Stands in for a ``tb_logger`` in an actor and records calls."""
 
     def __init__(self) -> None:
         self.methods: tuple[str, ...] = ()
-        """What the real one can do."""
+        """Methods of the real ``tb_logger``."""
         self.written: list[Written] = []
 
     def __getattr__(self, name: str) -> Any:
@@ -50,7 +50,7 @@ class Recorder:
 
 
 class EvaluatorParts(NamedTuple):
-    """What evaluates in an actor."""
+    """The parts of an evaluating actor."""
 
     evaluator: ISerialEvaluator
     env: Any
@@ -62,20 +62,20 @@ class EvaluatorParts(NamedTuple):
 
 
 class Order(NamedTuple):
-    """What an actor is to evaluate, beside the weights."""
+    """A request to evaluate, without the weights."""
 
     train_iter: int
     envstep: int
     n_episode: int | None
     stop_value: Any
     state: Mapping[str, Any]
-    """Of the evaluator: what the best score so far is."""
+    """State of the evaluator, which contains the best score so far."""
     methods: tuple[str, ...]
-    """What the driver's ``tb_logger`` can do."""
+    """Methods of the driver's ``tb_logger``."""
 
 
 class Verdict(NamedTuple):
-    """What came of it."""
+    """Result of a request."""
 
     stop: bool
     info: dict[str, Any]
@@ -87,10 +87,10 @@ class Verdict(NamedTuple):
 
 
 class EvaluatorActor(RemoteActor):
-    """Holds an evaluator, which remembers nothing from one call to the next: another actor can take its place at any time."""
+    """Actor class that holds an evaluator. It keeps no state between calls, so it can be replaced at any time."""
 
     def evaluate(self, order: Order, weights: Mapping[str, Any]) -> Verdict | Failure:
-        """Evaluates these weights."""
+        """Evaluates weights."""
         return self._answer(lambda: self._evaluate(order, weights))
 
     def close(self) -> Failure | None:
@@ -111,7 +111,7 @@ class EvaluatorActor(RemoteActor):
 
 @contextmanager
 def _messages() -> Iterator[list[tuple[str, int, str]]]:
-    """Gathers what is logged in a block."""
+    """Collects log messages of a block."""
     messages: list[tuple[str, int, str]] = []
     handler = logging.Handler(logging.INFO)
     handler.emit = lambda record: messages.append((record.name, record.levelno, record.getMessage()))  # type: ignore[method-assign]
@@ -129,14 +129,14 @@ def _messages() -> Iterator[list[tuple[str, int, str]]]:
 
 
 class Pending:
-    """An evaluation that was asked for.
+    """A requested evaluation.
 
     Args:
-        weights: What is to be evaluated; it is copied.
+        weights: Weights to evaluate; they are copied.
         train_iter: Train iterations so far.
         envstep: Env steps so far.
         n_episode: Episodes to play; None: as configured.
-        save_ckpt_fn: Called when it is the best.
+        save_ckpt_fn: Called if the score is the best.
     """
 
     def __init__(
@@ -163,21 +163,21 @@ class Pending:
 
 
 class RaySerialEvaluator(ISerialEvaluator):
-    """Measures a policy as it was when ``submit`` was called, in a Ray actor, while training goes on.
+    """Evaluates a policy as it was at ``submit``, in a Ray actor, while training continues.
 
-    One evaluation at a time is done, in the order in which they were asked for; the weights of each are put into the object
-    store once. What a lost actor was doing is repeated by another one. A function that ``submit`` is given to save the best
-    is called when the answer is there: it has to know by itself whose turn it is.
+    Evaluations run one at a time, in the order of the requests; the weights of each are stored once in the object
+    store. The evaluation of a lost actor is repeated by another. The function that ``submit`` is given to save the best
+    is called when the result arrives: it must know itself which policy to save.
 
     Args:
         cfg: Options of the evaluator that runs in the actor.
-        pool: The actor, started.
-        policy: Eval face of the policy that is trained here.
-        tb_logger: Where metrics go; nowhere if not given.
+        pool: The pool with the started actor.
+        policy: Eval face of the trained policy.
+        tb_logger: Writes metrics; None writes none.
         exp_name: Name of the experiment, for the log.
         instance_name: Name of this evaluator, for the log.
         seed: Seed of the experiment.
-        purpose: What the episodes are for.
+        purpose: Purpose of the episodes.
     """
 
     answers_later = True
@@ -201,7 +201,7 @@ class RaySerialEvaluator(ISerialEvaluator):
         self._call: Any = None  # of the first one, while an actor has it
         self._next_look = 0.0
         self.repeated = 0
-        """Evaluations that were begun again because their actor was lost."""
+        """Number of evaluations repeated because their actor was lost."""
         options = with_ray_options(kind, cfg, EVALUATOR_OPTIONS)
         mark_read(options)
         weakref.finalize(self, pool.close).atexit = False  # at exit Ray ends its actors by itself
@@ -210,7 +210,7 @@ class RaySerialEvaluator(ISerialEvaluator):
         )
 
     def reset_env(self, _env: Any = None) -> None:
-        """Does nothing: every evaluation begins anew in the envs of the actor.
+        """Does nothing: every evaluation resets the actor's envs.
 
         Raises:
             ConfigError: If an env is given.
@@ -255,7 +255,7 @@ class RaySerialEvaluator(ISerialEvaluator):
         return len(self._pending)
 
     def reached(self, score: Any) -> bool:
-        """Whether a mean return is as good as ``stop_value``; scores of other kinds are compared in the actor only."""
+        """Whether a mean return reaches ``stop_value``; scores of other kinds are compared only in the actor."""
         return isinstance(score, int | float) and super().reached(score)
 
     def status(self) -> str:
@@ -266,7 +266,7 @@ class RaySerialEvaluator(ISerialEvaluator):
             self._wait_for_one()
 
     def _wait_for_one(self) -> None:
-        """Waits until there is one answer more."""
+        """Waits for one more result."""
         count = len(self._pending)
         while len(self._pending) == count:
             self._take(self._pool.wait(self.on_step))
@@ -284,7 +284,7 @@ class RaySerialEvaluator(ISerialEvaluator):
         self._call = self._pool.ask(0, 'evaluate', order, first.ref)
 
     def _take(self, answer: Any) -> None:
-        """Applies an answer; one that nobody waits for any more is passed over."""
+        """Applies a result; one that is no longer wanted is ignored."""
         if answer is None or answer.call is not self._call:
             return
         self._call = None
@@ -317,7 +317,7 @@ class RaySerialEvaluator(ISerialEvaluator):
         return super().state_dict()
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns when the last evaluation was, the best score, and what is still to be evaluated."""
+        """Returns the train iteration of the last evaluation, the best score, and the pending evaluations."""
         return {**self._scores(), 'pending': [asked.state_dict() for asked in self._pending]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""What acts in other processes: parts of a config, made where they are needed."""
+"""Creates the parts of a config in other processes."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from rlframe.utils.seed import incarnation_seed, set_seed
 
 
 class MakeCollector:
-    """Makes what collects in the actor of a rank, as a config says; the one of rank 0 is that of a run without actors.
+    """Creates the collector in an actor from a config; that of rank 0 equals the collector of a run without actors.
 
     Args:
         cfg: A compiled config.
-        factory: What makes its envs; an env that is registered in this process only is known in actors too.
+        factory: Creates its envs; an env registered only in this process works in actors too.
     """
 
     def __init__(self, cfg: ResolvedConfig, factory: Any) -> None:
         self._cfg, self._factory = cfg, factory
         self.model: Any = None
-        """The network, where the user brought one; it is copied."""
+        """A custom network, if given; it is copied."""
 
     def __call__(self, rank: int, incarnation: int) -> Parts:
-        """Makes envs, policy and collector."""
+        """Creates envs, policy and collector."""
         from rlframe.worker import create_serial_collector
 
         cfg = actor_config(self._cfg, rank, incarnation)
@@ -48,11 +48,11 @@ class MakeCollector:
 
 
 class MakeEvaluator:
-    """Makes what evaluates in an actor; it plays the same episodes as an evaluator in the process of the run.
+    """Creates the evaluator in an actor; it plays the same episodes as an evaluator in the process of the run.
 
     Args:
         cfg: A compiled config.
-        factory: What makes its envs; an env that is registered in the process of the run only is known in the actor too.
+        factory: Creates its envs; an env registered only in the process of the run works in the actor too.
     """
 
     def __init__(self, cfg: ResolvedConfig, factory: Any) -> None:
@@ -60,10 +60,10 @@ class MakeEvaluator:
         self.given: Mapping[str, Any] = {}
         """Further arguments of the evaluator."""
         self.model: Any = None
-        """The network, where the user brought one; it is copied."""
+        """A custom network, if given; it is copied."""
 
     def __call__(self, rank: int, incarnation: int) -> EvaluatorParts:
-        """Makes envs, policy and evaluator."""
+        """Creates envs, policy and evaluator."""
         cfg = copy.deepcopy(self._cfg)
         section = cfg.policy.eval.evaluator
         if not section.remote_config.get('num_gpus'):
@@ -79,12 +79,12 @@ class MakeEvaluator:
 
 
 def actor_config(cfg: ResolvedConfig, rank: int, incarnation: int) -> ResolvedConfig:
-    """Returns the config of what acts in an actor: there nothing is logged or handed on to further actors.
+    """Returns the config for an actor, in which nothing is logged or passed on to further actors.
 
     Args:
         cfg: The config of the run.
-        rank: Which actor it is.
-        incarnation: How many were lost in its place before.
+        rank: Rank of the actor.
+        incarnation: Number of actors lost in its place before.
     """
     cfg = copy.deepcopy(cfg)
     section = cfg.policy.collect.collector
@@ -97,7 +97,7 @@ def actor_config(cfg: ResolvedConfig, rank: int, incarnation: int) -> ResolvedCo
 
 
 def prepare(cfg: ResolvedConfig) -> None:
-    """Prepares a process of its own for what a config names: imports, global generators, threads."""
+    """Prepares an actor's process for a config: imports, global generators, threads."""
     import_modules(cfg.import_names)
     set_seed(cfg.seed)
     build.set_threads(cfg)

@@ -1,4 +1,4 @@
-"""RaySerialCollector: a serial collector whose envs are stepped in Ray actors, each a collector of its own."""
+"""RaySerialCollector: a serial collector that collects with collectors in Ray actors."""
 
 from __future__ import annotations
 
@@ -29,24 +29,25 @@ TARGETS = ('n_sample', 'n_episode')
 
 
 class RaySerialCollector(Metered, ISerialCollector):
-    """Collects in K actors, each of which holds envs, a policy and any registered collector.
+    """Collects in K actors, each with envs, a policy and any registered collector.
 
-    With ``sync`` a call takes the share of every actor, in the order of their ranks. With one actor and nothing lost it returns
-    bit for bit what the collector inside returns in this process: the policy's generator, and whatever else acting changes of
-    it, goes to the actor of the lowest rank with each request and comes back with the data. Without ``sync`` each actor always
-    has ``max_in_flight`` requests to do, and a call takes what is ready first; what is beyond its target waits for the next.
+    With ``sync``, a call collects a share from every actor, ordered by rank. With one actor and no losses it returns,
+    bit for bit, what the same collector returns in this process: the policy's acting state, such as its generator, goes
+    to the actor of the lowest rank with each request and comes back with the data. Without ``sync``, each actor always
+    has ``max_in_flight`` requests, and a call returns the first data available; those beyond its target are kept for
+    the next call.
 
-    Weights go into the object store once per version, and a reference to the newest rides with each request. Actors that die
-    or do not answer in time are replaced: what they were asked for counts as ``lost``, and is asked for again.
+    Weights are stored once per version in the object store; each request carries a reference to the newest. Actors that
+    die or do not answer in time are replaced: their requests count as ``lost`` and are repeated.
 
     Args:
-        kind: The collector that runs in the actors.
+        kind: Class of the collector in the actors.
         cfg: Complete options of that collector and of the actors.
-        pool: The actors; they are started if they are not.
-        policy: Collect face of the policy that is trained here.
-        tb_logger: Where metrics go; nowhere if not given.
+        pool: The actors; started if they are not running.
+        policy: Collect face of the trained policy.
+        tb_logger: Writes metrics; None writes none.
         instance_name: Name of this collector, for the log.
-        progress: Counters shared with the other workers; its own if not given.
+        progress: Counters shared with the other workers; new ones if not given.
     """
 
     _random_frames = -1  # to be delivered before the policy acts
@@ -69,9 +70,9 @@ class RaySerialCollector(Metered, ISerialCollector):
         mark_read(cfg)
         self._meter = CollectionMeter(cfg['collect_print_freq'], tb_logger, instance_name, progress)
         self.on_step: Callable[[], None] | None = None
-        """Called while actors are waited for."""
+        """Called while the collector waits for actors."""
         self.discarded = 0
-        """Env steps thrown away because of ``info['abnormal']``."""
+        """Env steps discarded because of ``info['abnormal']``."""
         self._kind, self._pool, self._log, self._players = kind, pool, EpisodeLog(0), PlayerLog()
         self._sync: bool = cfg['sync']
         self._publisher = Publisher(policy, cfg['update_after_each_batch'], cfg['max_weight_update_interval'])
@@ -82,9 +83,9 @@ class RaySerialCollector(Metered, ISerialCollector):
         self._budget: int | None = None  # what may be delivered in all; None: anything
         self._staleness = Staleness(cfg, pool.key('max_staleness'))
         self.requested = self.delivered = self.lost = self.stale = 0
-        """Training samples (or episodes) that were asked for, returned, lost with an actor, and thrown away as too old."""
+        """Training samples (or episodes) requested, returned, lost with an actor, and discarded as stale."""
         self.versions: list[int] = []
-        """Versions of the weights that acted in what the last call returned."""
+        """Versions of the weights that collected the data of the last call."""
         super().reset_policy(policy)
         weakref.finalize(self, pool.close).atexit = False  # at exit Ray ends its actors by itself
         if not pool.slots:
@@ -93,10 +94,10 @@ class RaySerialCollector(Metered, ISerialCollector):
     # what a collector is
 
     def reset_env(self, _env: Any = None) -> None:
-        """Begins a new episode in every env.
+        """Starts a new episode in every env.
 
         Raises:
-            ConfigError: If an env is given: those of the actors are made there.
+            ConfigError: If an env is given: envs are created in the actors.
         """
         if _env is not None:
             raise ConfigError('the envs of Ray actors are made in its actors', where='reset_env')
@@ -104,7 +105,7 @@ class RaySerialCollector(Metered, ISerialCollector):
         self._pool.ask_all('reset_env', {rank: () for rank in self._pool.ranks})
 
     def reset_policy(self, _policy: Any = None) -> None:
-        """Takes over the face that is trained, or that face acting at random, or resets the present one."""
+        """Replaces the policy by the trained face, or by that face acting at random; or resets the current one."""
         super().reset_policy(_policy)
         if not self._at_random:
             self._publisher.face = self._policy
@@ -116,13 +117,13 @@ class RaySerialCollector(Metered, ISerialCollector):
 
     @property
     def carried(self) -> int:
-        """Env steps that wait for the next call, in actors and here."""
+        """Env steps carried over to the next call, in actors and here."""
         in_actors = sum(header.carried for _, header in self._headers.values())
         return in_actors + sum(ready.steps for ready in self._ready)
 
     @property
     def in_flight(self) -> int:
-        """Training samples (or episodes) that actors are at, or that wait here to be returned."""
+        """Training samples (or episodes) that actors are collecting, or that wait here to be returned."""
         return self._pool.under_way + self._ready.size
 
     def status(self) -> str:
@@ -139,18 +140,19 @@ class RaySerialCollector(Metered, ISerialCollector):
         """Collects as the collector in the actors does.
 
         Args:
-            per_collect_target: Training samples or episodes, over all actors; the policy's own number where not given. It may
-                also be named ``n_sample`` or ``n_episode``.
-            train_iter: Train iterations so far; it becomes the column ``collect_iter``. None: the newest weights' version.
+            per_collect_target: Training samples or episodes, over all actors; by default the policy's number. Can also
+                be passed as ``n_sample`` or ``n_episode``.
+            train_iter: Train iterations so far, stored in the column ``collect_iter``. None: the newest version of the
+                weights.
             options: Further arguments of that collector's ``collect``, such as ``policy_kwargs``.
 
         Returns:
-            What that collector returns, of all actors in the order of their ranks; without ``sync`` in the order of arrival.
+            As that collector returns, for all actors in the order of ranks; without ``sync``, in the order of arrival.
 
         Raises:
-            ConfigError: If the actors' shares have to be equal and cannot be.
+            ConfigError: If the actors' shares must be equal and cannot be.
             ActorLostError: If more actors were lost than the options allow; with all causes.
-            Exception: What was raised in an actor, with its traceback there.
+            Exception: Any exception raised in an actor, with its traceback there.
         """
         given = [options.pop(name, None) for name in TARGETS]
         known = [self._attribute(name, None) for name in TARGETS]
@@ -174,7 +176,7 @@ class RaySerialCollector(Metered, ISerialCollector):
 
     @property
     def _leader(self) -> int | None:
-        """The rank whose actor acts with the generator of the policy here."""
+        """Rank of the actor that uses this process's policy generator."""
         return self._pool.ranks[0] if self._sync else None
 
     def _acting(self, rank: int) -> Any:
@@ -204,7 +206,7 @@ class RaySerialCollector(Metered, ISerialCollector):
         return call
 
     def _wait(self) -> Answer:
-        """Waits for the next answer; what an exception takes the place of is lost."""
+        """Waits for the next answer; data replaced by an exception are lost."""
         before = self._pool.under_way
         try:
             return self._pool.wait(self._on_tick)
@@ -214,7 +216,7 @@ class RaySerialCollector(Metered, ISerialCollector):
             raise
 
     def _fetch(self, answer: Answer) -> Any:
-        """Returns the data of an answer; None where they were lost."""
+        """Returns the data of an answer; None if they were lost."""
         rank, size = answer.call.rank, answer.call.size
         self.lost += size  # until it is here
         data = None if answer.lost else self._pool.get(answer)
@@ -228,7 +230,7 @@ class RaySerialCollector(Metered, ISerialCollector):
         return data
 
     def _count(self, answer: Answer, data: Any) -> None:
-        """Counts what is told of data that came."""
+        """Updates counters with the facts about received data."""
         rank, header = answer.call.rank, answer.value
         incarnation = self._pool.slots[rank].incarnation
         before, last = self._headers.get(rank, (incarnation, None))
@@ -243,7 +245,7 @@ class RaySerialCollector(Metered, ISerialCollector):
             acting_of(self._publisher.face).absorb(*header.statistics)
 
     def _take(self, answer: Answer) -> None:
-        """Puts what an answer brought with what is ready, unless it is lost."""
+        """Adds the data of an answer to those that are ready, unless they are lost."""
         data = self._fetch(answer)
         if data is None:
             return
@@ -252,7 +254,7 @@ class RaySerialCollector(Metered, ISerialCollector):
         self._ready.append(Ready(answer.value.version, data, answer.call.size))
 
     def _delivered(self, parts: Sequence[Ready]) -> Any:
-        """Counts what is returned now, and joins it."""
+        """Counts and joins the data that are returned now."""
         self.delivered += sum(ready.size for ready in parts)
         self.versions = [ready.version for ready in parts]
         self._staleness.delivered(list(parts), self._publisher.version)
@@ -295,7 +297,7 @@ class RaySerialCollector(Metered, ISerialCollector):
         return self._delivered(self._ready.take(target))
 
     def _keep_busy(self, target: int, in_flight: int) -> None:
-        """Discards stale batches, and sends each actor as many requests as it may have, but no more than are useful.
+        """Discards stale batches, and sends each actor as many requests as allowed and useful.
 
         If enough requests are in flight for this call, busy actors get their next request in the next call, after the update.
         """
@@ -345,7 +347,7 @@ class RaySerialCollector(Metered, ISerialCollector):
             self._take_acting(rank, state)
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns everything that the next ``collect`` depends on: the state of each actor, what waits here, counts."""
+        """Returns everything that the next ``collect`` depends on: states of actors, data that wait here, counts."""
         if not self._pool.is_broken:
             self._drain()
         actors = self._pool.ask_all('state', {rank: () for rank in self._pool.ranks})
@@ -364,10 +366,10 @@ class RaySerialCollector(Metered, ISerialCollector):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues from ``state_dict()``.
+        """Restores the state from ``state_dict()``.
 
         Raises:
-            CheckpointMismatchError: If it is of another number of actors.
+            CheckpointMismatchError: If it was saved with another number of actors.
         """
         ranks, state = self._pool.ranks, in_actor(state, self._acting(self._pool.ranks[0]))
         saved = state['actors']

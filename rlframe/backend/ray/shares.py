@@ -1,4 +1,4 @@
-"""Who collects how much, and how what several actors collected becomes one answer again."""
+"""Divides what is to be collected among actors, and joins what they collected."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ def first_number(*numbers: int | None) -> int:
 
 
 def shares(total: int, ranks: Sequence[int], unit: int, where: str) -> dict[int, int]:
-    """Divides what is to be collected; what remains goes to the lowest ranks, and a rank with nothing to do is left out.
+    """Divides what is to be collected; the remainder goes to the lowest ranks, and empty shares are omitted.
 
     Args:
         total: Training samples or episodes.
-        ranks: Who collects.
-        unit: What each share must be divisible by: where it is more than 1, all shares are equal.
+        ranks: Ranks of the actors that collect.
+        unit: Number that must divide each share; if it is more than 1, all shares are equal.
         where: Name of the total, for the error.
 
     Raises:
-        ConfigError: If the shares would have to be unequal; with the nearest totals that work.
+        ConfigError: If shares must be equal and cannot be; with the nearest totals that work.
     """
     step = len(ranks) * unit
     if unit > 1 and total % step:
@@ -52,22 +52,22 @@ def shares(total: int, ranks: Sequence[int], unit: int, where: str) -> dict[int,
 
 
 class Ready(NamedTuple):
-    """What an actor collected and nobody has taken yet."""
+    """Data collected by an actor and not taken yet."""
 
     version: int
-    """Of the weights that acted."""
+    """Version of the weights that acted."""
     data: Any
     size: int
-    """What was asked for, in training samples of each player or in episodes."""
+    """Requested amount, in training samples of each player or in episodes."""
 
     @property
     def steps(self) -> int:
-        """Env steps that it holds, those of all players."""
+        """Env steps that it contains, over all players."""
         parts = self.data[0] if isinstance(self.data, tuple) else [self.data]
         return sum(len(own) if isinstance(own, Batch) else sum(map(len, own)) for own in parts)
 
     def cut(self, count: int) -> tuple[Ready, list[Ready]]:
-        """Returns the first ``count`` of it, and the rest; all of it where it cannot be divided, as samples of episodes."""
+        """Returns the first ``count`` of it, and the rest; all of it if it cannot be divided."""
         players = self.data[0] if isinstance(self.data, tuple) else [self.data]
         if count >= self.size or any(len(own) not in (0, self.size) for own in players):
             return self, []
@@ -83,7 +83,7 @@ class Ready(NamedTuple):
         return self._replace(data=data, size=size)
 
     def state_dict(self, newest: int) -> dict[str, Any]:
-        """Returns it as what a checkpoint can hold.
+        """Returns its state for a checkpoint.
 
         Args:
             newest: Version of the newest weights.
@@ -93,28 +93,28 @@ class Ready(NamedTuple):
 
     @classmethod
     def from_state_dict(cls, state: Mapping[str, Any], newest: int) -> Ready:
-        """Returns what has had this state."""
+        """Creates one from its state."""
         data, infos = _from_tree(state['data']), state['infos']
         return cls(newest - state['behind'], data if infos is None else (data, infos), state['size'])
 
 
 class ReadyQueue(deque[Ready]):
-    """What waits to be returned, in the order of arrival."""
+    """Data that wait to be returned, in the order of arrival."""
 
     @property
     def size(self) -> int:
-        """What was asked for, in training samples or episodes."""
+        """Requested amount, in training samples or episodes."""
         return sum(ready.size for ready in self)
 
     def drop_older(self, version: int) -> int:
-        """Throws away what older weights than these acted in, and returns its size."""
+        """Discards data collected with weights older than this version, and returns their size."""
         before, kept = self.size, [ready for ready in self if ready.version >= version]
         self.clear()
         self.extend(kept)
         return before - self.size
 
     def take(self, count: int) -> list[Ready]:
-        """Returns the first ``count`` of it, or a little more where that cannot be divided; it has to be there."""
+        """Returns the first ``count`` of it, or a little more if that cannot be divided; so much must be available."""
         taken = []
         while count > 0:
             ready, later = self.popleft().cut(count)
@@ -124,7 +124,7 @@ class ReadyQueue(deque[Ready]):
         return taken
 
     def state_dict(self, newest: int) -> list[dict[str, Any]]:
-        """Returns it as what a checkpoint can hold.
+        """Returns its state for a checkpoint.
 
         Args:
             newest: Version of the newest weights.
@@ -132,15 +132,15 @@ class ReadyQueue(deque[Ready]):
         return [ready.state_dict(newest) for ready in self]
 
     def load_state_dict(self, state: Sequence[Mapping[str, Any]], newest: int) -> None:
-        """Continues from ``state_dict()``."""
+        """Restores the state from ``state_dict()``."""
         self.clear()
         self.extend(Ready.from_state_dict(item, newest) for item in state)
 
 
 def merged(parts: Sequence[Any]) -> Any:
-    """Joins what actors collected, in their order: batches end to end, lists of episodes likewise, tuples part by part.
+    """Concatenates what actors collected, in their order: batches, lists of episodes, and tuples part by part.
 
-    What is of several players is a list with an entry for each, which is joined player by player.
+    Data of several players are a list with an entry for each, which are joined player by player.
     """
     if len(parts) == 1:
         return parts[0]
@@ -152,13 +152,13 @@ def merged(parts: Sequence[Any]) -> Any:
 
 
 def _joined(parts: Sequence[Any]) -> Any:
-    """Joins what one player has; a player who is not recorded has an empty list."""
+    """Joins the data of one player; a player who is not recorded has an empty list."""
     filled = [part for part in parts if len(part)]
     return merged(filled) if filled else parts[0]
 
 
 def writable(data: Any) -> Any:
-    """Returns data whose arrays may be written to; those in the object store may not, and are copied."""
+    """Returns data with writable arrays; those in the object store are read-only, and are copied."""
     if isinstance(data, Batch):
         return data.map(lambda column: column if _is_writable(column) else np.array(column))
     return type(data)(writable(part) for part in data) if isinstance(data, list | tuple) else data

@@ -1,4 +1,4 @@
-"""SerialCollector: the body that serial collectors share."""
+"""SerialCollector: the base class of the built-in serial collectors."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ STATE = {
 
 
 class SerialCollector(Metered, ISerialCollector):
-    """The body that serial collectors share: stepping, counting, recording, logging.
+    """Base class of serial collectors, which steps envs, counts, records and logs.
 
     Args:
         cfg: Options of the collector.
-        env: Env manager; may be given later by ``reset_env``.
-        policy: Collect face of a policy; may be given later by ``reset_policy``.
-        tb_logger: Where metrics go; nowhere if not given. It stays the caller's to close.
+        env: Env manager; can be set later with ``reset_env``.
+        policy: Collect face of a policy; can be set later with ``reset_policy``.
+        tb_logger: Writes metrics; None writes none. The caller closes it.
         exp_name: Name of the experiment, for the log.
         instance_name: Name of this collector, for the log.
-        seed: Seed of the experiment; env i begins with the seed f(seed, rank, i).
-        rank: Which of several collectors of the experiment this is.
-        progress: Counters shared with the other workers; its own if not given.
+        seed: Seed of the experiment; env i starts with the seed f(seed, rank, i).
+        rank: Index of this collector among those of the experiment.
+        progress: Counters shared with the other workers; new ones if not given.
     """
 
     config = dict(
@@ -92,7 +92,7 @@ class SerialCollector(Metered, ISerialCollector):
         self.on_step: Callable[[], None] | None = None
         """Called after each step of the envs."""
         self.discarded = 0
-        """Env steps thrown away because of ``info['abnormal']``."""
+        """Env steps discarded because of ``info['abnormal']``."""
         if env is not None:
             self.reset_env(env)
         if policy is not None:
@@ -116,7 +116,7 @@ class SerialCollector(Metered, ISerialCollector):
             self._rollout.policy = self._policy
 
     def _begin(self) -> None:
-        """Makes the parts that depend on both env and policy; another policy goes on where the last one stopped."""
+        """Creates the parts that depend on both env and policy; a new policy continues the running episodes."""
         if self._env is None or self._policy is None:
             return
         self._rollout = Rollout(self._env, self._policy)
@@ -124,7 +124,7 @@ class SerialCollector(Metered, ISerialCollector):
         self._recorder = self._make_recorder(self._env.env_num)
 
     def _make_recorder(self, env_num: int, policy: Any = None) -> TrajectoryRecorder:
-        """Creates a recorder that cuts trajectories as a policy needs them, by default the present one."""
+        """Creates a recorder that cuts trajectories as a policy needs them, by default the current one."""
         return TrajectoryRecorder(
             env_num,
             nstep=self._attribute('nstep', 1, policy),
@@ -133,7 +133,7 @@ class SerialCollector(Metered, ISerialCollector):
         )
 
     def _target(self, name: str, given: int | None) -> int:
-        """Returns how much a call is to collect: what it was given, or the policy's attribute of that name."""
+        """Returns the amount to collect in a call: the given number, or the policy's attribute of that name."""
         if self._env is None or self._policy is None:
             raise ValueError('collect needs an env and a policy; give them to the constructor or to reset()')
         target = given if given is not None else self._attribute(name, None)
@@ -143,7 +143,7 @@ class SerialCollector(Metered, ISerialCollector):
 
     @property
     def carried(self) -> int:
-        """Env steps (for sequences: finished sequences and single steps) that wait for the next call."""
+        """Env steps (for sequences: finished sequences and single steps) carried over to the next call."""
         return len(self._recorder) + self._recorder.held
 
     @property
@@ -151,7 +151,7 @@ class SerialCollector(Metered, ISerialCollector):
         return getattr(self._env, 'why_inexact', '')
 
     def _record(self, step: Step, stamp: Array, level_seeds: Array | None, reserve: int) -> None:
-        """Counts a step and hands its rows, with the columns ``collect_iter`` and ``seed``, to the recorder."""
+        """Counts a step and passes its rows, with the columns ``collect_iter`` and ``seed``, to the recorder."""
         if self.on_step is not None:
             self.on_step()
         count = len(step.done)
@@ -166,7 +166,7 @@ class SerialCollector(Metered, ISerialCollector):
     def _append(
         self, step: Step, stamp: Array, level_seeds: Array | None, episode_step: Array | None, reserve: int
     ) -> None:
-        """Hands the rows of a step to the recorder."""
+        """Passes the rows of a step to the recorder."""
         rows = self._policy.process_transition(step.obs, step.output, step.timestep)
         env_id = step.timestep.env_id
         rows['collect_iter'] = stamp[: len(env_id)]
@@ -186,11 +186,11 @@ class SerialCollector(Metered, ISerialCollector):
         )
 
     def _kept_samples(self, env_id: Any) -> Any:
-        """Returns how many finished samples of these envs stay when their running episode is thrown away; None: all."""
+        """Returns how many finished samples of these envs to keep if their running episode is discarded; None: all."""
         return None
 
     def _check_lengths(self) -> None:
-        """Raises ``EpisodeTooLongError`` if a running episode is longer than the config allows."""
+        """Raises ``EpisodeTooLongError`` if a running episode exceeds the length that the config allows."""
         limit = self._cfg.max_episode_len
         if self._log.lengths.max() > limit:
             raise too_long(self._log.lengths, limit, 'policy.collect.collector')
@@ -213,7 +213,7 @@ class SerialCollector(Metered, ISerialCollector):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues from ``state_dict()``."""
+        """Restores the state from ``state_dict()``."""
         check_state(state, STATE)
         with part('env'):
             lost = self._env.load_state_dict(state['env'])
@@ -230,14 +230,14 @@ class SerialCollector(Metered, ISerialCollector):
 
     @property
     def unsaved(self) -> Mapping[int, str]:
-        """Envs whose state could not be saved, or not be restored, and why."""
+        """Envs whose state could not be saved or restored, with the reasons."""
         return self._env.unsaved
 
     def settle(self) -> None:
-        """Lets each env whose state cannot be saved begin a new episode; to be called before ``state_dict``.
+        """Starts a new episode in each env whose state cannot be saved; call it before ``state_dict``.
 
-        The episode that it leaves is thrown away and counted in ``discarded``, by the run that goes on as well as by the one
-        that is resumed, so that both stay the same.
+        The unfinished episode is discarded and counted in ``discarded``, both in this run and in the resumed one, so
+        that the two stay identical.
         """
         lost = self._env.restart_lost()
         if self._forget(lost) and not self._warned_of_lost:
@@ -258,7 +258,7 @@ class SerialCollector(Metered, ISerialCollector):
 
 
 def _listed(reasons: Mapping[int, str]) -> str:
-    """Returns which envs have which reason, each reason once."""
+    """Returns the envs grouped by reason."""
     envs: dict[str, list[int]] = {}
     for env, why in reasons.items():
         envs.setdefault(why, []).append(env)

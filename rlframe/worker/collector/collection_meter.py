@@ -17,10 +17,10 @@ class CollectionMeter:
     """Counts env steps and episodes, measures the time of calls, and writes records.
 
     Args:
-        print_freq: Train iterations between two records; None: none are written.
-        tb_logger: Where records go; nowhere if not given.
+        print_freq: Train iterations between two records; None writes none.
+        tb_logger: Writes records; None writes none.
         instance_name: Name of the collector, for the log.
-        progress: Counters shared with the other workers; its own if not given.
+        progress: Counters shared with the other workers; new ones if not given.
     """
 
     def __init__(
@@ -33,19 +33,19 @@ class CollectionMeter:
         self.progress = progress if progress is not None else Progress()
         self.logger = logging.getLogger(f'rlframe.{instance_name}')
         self.last_print_iter = 0
-        """Train iteration of the last record."""
+        """Train iteration at which the last record was written."""
         self._print_freq, self._tb_logger = print_freq, tb_logger
         self._seconds, self._steps = 0.0, 0  # since the last record
 
     def count(self, envstep: int, episodes: int = 0) -> None:
-        """Counts env steps that were taken and episodes that ended."""
+        """Counts env steps taken and episodes ended."""
         self.progress.envstep += envstep
         self.progress.episodes += episodes
         self._steps += envstep
 
     @contextmanager
     def timed(self) -> Iterator[None]:
-        """Adds the seconds of a ``with`` block to the time of collection."""
+        """Adds the duration of a ``with`` block to the collection time."""
         start = perf_counter()
         try:
             yield
@@ -53,12 +53,12 @@ class CollectionMeter:
             self._seconds += perf_counter() - start
 
     def report(self, train_iter: int, log: EpisodeLog, more: Callable[[], Mapping[str, float]]) -> None:
-        """Writes a record if one is due.
+        """Writes a record if it is time for one.
 
         Args:
             train_iter: Train iterations so far.
-            log: The episodes that ended.
-            more: Returns further metrics; it is called for a record only.
+            log: Log of the ended episodes.
+            more: Returns further metrics; called only if a record is written.
         """
         freq = self._print_freq
         if freq is None or train_iter - self.last_print_iter < freq or not log.has_recent():
@@ -78,7 +78,7 @@ class CollectionMeter:
 
 
 class Metered:
-    """The part of a collector's interface that its meter and its log of episodes answer."""
+    """Mixin for collectors that takes counts and scores from their meter and episode log."""
 
     _meter: CollectionMeter
     _log: EpisodeLog
@@ -93,21 +93,21 @@ class Metered:
         self._meter.progress.envstep = value
 
     def reset_counters(self) -> None:
-        """Sets every counter back to 0, which ``reset`` does not."""
+        """Resets all counters to 0, which ``reset`` does not do."""
         self._meter.progress.load_state_dict(Progress().state_dict())
 
     def mean_return(self) -> float:
-        """Returns the mean return of the last episodes, NaN before the first one ended."""
+        """Returns the mean return of the last episodes, NaN before the first episode has ended."""
         return self._log.window_mean()
 
     def take_episodes(self) -> FloatArray:
-        """Returns return, length and success of the episodes that no record holds yet, [n, 3], and forgets them."""
+        """Returns and clears return, length and success of the episodes that are not in a record yet, [n, 3]."""
         return self._log.take_recent()
 
     def _more_metrics(self) -> dict[str, float]:
-        """Returns what else belongs into a record."""
+        """Returns further metrics for a record."""
         return {}
 
     def _report(self, train_iter: int) -> None:
-        """Writes a record if one is due."""
+        """Writes a record if it is time for one."""
         self._meter.report(train_iter, self._log, self._more_metrics)

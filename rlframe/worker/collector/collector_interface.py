@@ -21,23 +21,23 @@ class ISerialCollector(Configurable, Resettable):
 
     Args:
         cfg: Options of the collector.
-        env: Env manager; may be given later by ``reset_env``.
-        policy: Collect face of a policy; may be given later by ``reset_policy``.
-        tb_logger: Where metrics go; nowhere if not given. It stays the caller's to close.
+        env: Env manager; can be set later with ``reset_env``.
+        policy: Collect face of a policy; can be set later with ``reset_policy``.
+        tb_logger: Writes metrics; None writes none. The caller closes it.
         exp_name: Name of the experiment, for the log.
         instance_name: Name of this collector, for the log.
         seed: Seed of the experiment.
-        rank: Which of several collectors of the experiment this is.
-        progress: Counters shared with the other workers; its own if not given.
+        rank: Index of this collector among those of the experiment.
+        progress: Counters shared with the other workers; new ones if not given.
     """
 
     config: dict[str, Any] = {}
     _env: Any = None
     _progress: Progress
     on_step: Callable[[], None] | None = None
-    """Called after each step of the envs, unless None; an exception from it ends the run."""
+    """Called after each step of the envs, if not None; an exception that it raises ends the run."""
     discarded: int = 0
-    """Env steps that were thrown away."""
+    """Env steps that were discarded."""
 
     def __init__(  # noqa: PLR0913  # six are the public signature
         self,
@@ -63,7 +63,7 @@ class ISerialCollector(Configurable, Resettable):
 
     @classmethod
     def open_data(cls, cfg: Mapping[str, Any]) -> Any:
-        """Returns the data that its config names, for a collector without envs; None if it steps envs."""
+        """Returns the data named by the config, for a collector without envs; None if it steps envs."""
         return None
 
     @abstractmethod
@@ -73,24 +73,24 @@ class ISerialCollector(Configurable, Resettable):
         A pipeline passes these arguments, so a subclass must accept them:
 
         Args:
-            per_collect_target: Training samples or episodes; None: as many as the policy's attribute ``n_sample`` or
-                ``n_episode`` says.
+            per_collect_target: Number of training samples or episodes; None: the policy's attribute ``n_sample`` or
+                ``n_episode``.
             train_iter: Train iterations so far.
             policy_kwargs: Arguments of the policy's ``forward``, such as ``eps``.
             random_collect: True if the policy acts at random, before training; only with ``policy.random_collect_size``.
-            record_random_collect: Whether episodes of such a call count in the metrics; with ``random_collect``.
+            record_random_collect: Whether the metrics include episodes of such a call; with ``random_collect``.
 
         Returns:
-            Rows as a ``Batch``, or whatever ``training_data`` makes of it.
+            Rows as a ``Batch``, or whatever ``training_data`` accepts.
         """
 
     def training_data(self, collected: Any) -> Any:
-        """Returns the part of an answer of ``collect`` that a replay buffer or learner takes."""
+        """Returns the part of the result of ``collect`` that goes to the replay buffer or learner."""
         return collected
 
     @property
     def envstep(self) -> int:
-        """Env steps collected so far, over all envs; by default the shared counter, which ``collect`` then has to raise."""
+        """Env steps collected so far, over all envs; by default the shared counter, which ``collect`` must increase."""
         return self._progress.envstep
 
     def mean_return(self) -> float:
@@ -103,7 +103,7 @@ class ISerialCollector(Configurable, Resettable):
 
     @property
     def why_inexact(self) -> str:
-        """Why two runs with the same seed may differ; empty if they cannot."""
+        """The reason why two runs with the same seed may differ; empty if they cannot."""
         return ''
 
     @property
@@ -112,7 +112,7 @@ class ISerialCollector(Configurable, Resettable):
         return {}
 
     def settle(self) -> None:
-        """Prepares ``state_dict``: episodes that cannot be saved begin anew, here and in the resumed run."""
+        """Prepares ``state_dict``: episodes that cannot be saved are restarted, here and in the resumed run."""
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
@@ -120,7 +120,7 @@ class ISerialCollector(Configurable, Resettable):
 
     @abstractmethod
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues from ``state_dict()``."""
+        """Restores the state from ``state_dict()``."""
 
     def close(self) -> None:
         """Closes the envs; may be called twice."""

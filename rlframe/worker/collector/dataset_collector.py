@@ -33,14 +33,14 @@ class DatasetSerialCollector(ISerialCollector):
 
     Args:
         cfg: Options of the collector.
-        env: The data: whatever the option ``data`` may be, or a ``DataSource``; may be given later by ``reset_env``.
-        policy: Collect face of a policy; may be given later by ``reset_policy``.
+        env: The data: whatever the option ``data`` may be, or a ``DataSource``; can be set later with ``reset_env``.
+        policy: Collect face of a policy; can be set later with ``reset_policy``.
         tb_logger: Has no effect.
         exp_name: Has no effect.
         instance_name: Has no effect.
         seed: Seed of the experiment; the order of the data follows from it.
-        rank: Which of several collectors of the experiment this is.
-        progress: Counters shared with the other workers; its own if not given.
+        rank: Index of this collector among those of the experiment.
+        progress: Counters shared with the other workers; new ones if not given.
     """
 
     config = dict(data=Field(None, type=object, doc=DATA_FORMS, may_change=True, reaches='code'))

@@ -145,7 +145,7 @@ class EpisodeLog:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues from ``state_dict()``."""
+        """Restores the state from ``state_dict()``."""
         envs = len(self._return)
         counts = {'return': array('f', self._return.shape), 'length': array('iu', (envs,))}
         check_state(state, {**counts, 'window': array('f', (None, 3)), 'recent': array('f', (None, 3))})

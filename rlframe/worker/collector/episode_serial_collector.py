@@ -1,4 +1,4 @@
-"""The collector of whole episodes."""
+"""The collector of complete episodes."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from rlframe.worker.collector.rollout import Step, rows_of
 
 @SERIAL_COLLECTOR_REGISTRY.register('episode')
 class EpisodeSerialCollector(SerialCollector):
-    """Collects ``n_episode`` whole episodes, an equal share from each env.
+    """Collects ``n_episode`` complete episodes, an equal share from each env.
 
-    Every episode of a call begins in it, and as many are begun as are returned: the share of each env is fixed
-    beforehand, and its first episodes count, so that no length is favoured. With fewer episodes than envs the last envs
-    are not used. An episode that an env declares abnormal is discarded and another one is played in its place. Nothing is
-    carried over to the next call. A vector env that cannot wait also steps the envs that are through: those steps count
-    in ``envstep`` and in ``discarded``.
+    Every episode of a call starts in it, and only as many are started as are returned: the share of each env is fixed
+    in advance, and its first episodes count, so no episode length is favoured. With fewer episodes than envs the last
+    envs are not used. An episode that an env declares abnormal is discarded and replaced by another. Nothing is carried
+    over to the next call. A vector env that cannot wait also steps the envs that are done with their share: those steps
+    count in ``envstep`` and in ``discarded``.
     """
 
     config = dict(
@@ -45,24 +45,24 @@ class EpisodeSerialCollector(SerialCollector):
         random_collect: bool = False,
         record_random_collect: bool = True,
     ) -> list[Batch] | Batch:
-        """Collects whole episodes.
+        """Collects complete episodes.
 
         Args:
-            n_episode: How many; the policy's ``n_episode`` where not given.
-            train_iter: Train iterations so far; it becomes the column ``collect_iter``.
+            n_episode: Number of episodes; by default, the policy's ``n_episode``.
+            train_iter: Train iterations so far, stored in the column ``collect_iter``.
             policy_kwargs: Arguments of the policy's ``forward``, such as ``eps``.
-            random_collect: Whether this call collects at random, before training.
-            record_random_collect: Whether episodes of a random call count in the metrics.
+            random_collect: Whether actions are random, before training.
+            record_random_collect: Whether the metrics include episodes of random collection.
 
         Returns:
-            The episodes in the order in which they ended, each with columns [T, ...] whose last row alone is done. With
-            ``get_train_sample`` one ``Batch`` of training samples: an on-policy policy makes them of each episode
-            [T, 1, ...]; of any other they are the rows, in its n-step windows and sequences.
+            The episodes in the order in which they ended, each with columns [T, ...]; only the last row is done. With
+            ``get_train_sample``, one ``Batch`` of training samples: an on-policy policy makes them from each episode
+            [T, 1, ...]; for other policies they are the rows, as n-step windows and sequences.
 
         Raises:
             EpisodeTooLongError: If an env does not end its episode.
-            ValueError: If no number of episodes is known, or it is less than 1.
-            ConfigError: If rewards are to be shaped and the policy has no attribute ``reward_shaping``.
+            ValueError: If the number of episodes is unknown or less than 1.
+            ConfigError: If reward shaping is on and the policy has no attribute ``reward_shaping``.
         """
         target = self._target('n_episode', n_episode)
         quota = episode_quota(self._env.env_num, target)
@@ -83,7 +83,7 @@ class EpisodeSerialCollector(SerialCollector):
         self._is_fresh = True  # whether every env waits at the start of an episode
 
     def _begin_anew(self) -> None:
-        """Makes all envs begin an episode, unless they wait at the start of one."""
+        """Starts a new episode in all envs, unless they are already at the start of one."""
         if not self._is_fresh:
             self.discarded += self._recorder.clear()
             self._log.forget(np.arange(self._env.env_num))
@@ -112,7 +112,7 @@ class EpisodeSerialCollector(SerialCollector):
         return self._recorder.take_episodes(ended)
 
     def _share_out(self, quota: IntArray) -> None:
-        """Gives what envs that were given up still owe to the others."""
+        """Distributes the remaining episodes of dropped envs over the others."""
         alive = self._env.alive
         if len(alive) == len(quota):
             return
@@ -122,14 +122,14 @@ class EpisodeSerialCollector(SerialCollector):
             quota[alive] += episode_quota(len(alive), owed)
 
     def _acting(self, quota: IntArray) -> IntArray | None:
-        """Returns the ready envs that owe an episode; None where all envs are to act."""
+        """Returns the ready envs with episodes left to play; None if all envs act."""
         if not self._env.can_hold or quota.all():
             return None
         ready: IntArray = self._env.ready
         return ready[quota[ready] > 0]
 
     def _counted(self, step: Step, owes: BoolArray) -> Step:
-        """Takes the rows out whose env is through, and counts them as discarded."""
+        """Removes the rows of envs that are done with their share, and counts them as discarded."""
         env_id = step.timestep.env_id
         keep, is_due = owes[env_id], owes[step.abnormal]
         if keep.all() and is_due.all():
@@ -159,7 +159,7 @@ class EpisodeSerialCollector(SerialCollector):
         return shape
 
     def _shaped(self, episodes: Any, policy: Any) -> Any:
-        """Returns episodes, or the training samples that a policy makes of them, as the options say."""
+        """Returns episodes or, depending on the options, the policy's training samples of them."""
         if self._cfg.reward_shaping:
             shape = self._reward_shaping(policy)
             episodes = [shape(episode) for episode in episodes]
@@ -182,7 +182,7 @@ class EpisodeSerialCollector(SerialCollector):
 
 
 def replay(episodes: list[Batch], recorder: TrajectoryRecorder) -> Batch:
-    """Returns the training samples that a recorder makes of episodes, each as if it were an env."""
+    """Returns the training samples that a recorder makes from episodes, each treated as an env."""
     length = np.array([len(episode) for episode in episodes])
     start = np.cumsum(length) - length
     rows = dict(Batch.cat(episodes).items())

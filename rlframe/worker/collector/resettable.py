@@ -1,4 +1,4 @@
-"""Resettable: what is given another env or another policy while it lives."""
+"""Resettable: base class of workers whose env or policy can be replaced."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Any
 
 
 class Resettable(ABC):
-    """A collector or an evaluator: both work with an env and a face of a policy, which may change."""
+    """A collector or an evaluator: both use an env and a face of a policy, which can be replaced."""
 
     policy_face = 'collect_mode'
-    """Which face of a policy it takes."""
+    """The face of a policy that it uses."""
     _policy: Any = None
 
     @abstractmethod
     def reset_env(self, _env: Any = None) -> None:
-        """Takes over another env, or begins anew with the present one."""
+        """Replaces the env, or resets the current one."""
 
     def reset_policy(self, _policy: Any = None) -> None:
-        """Takes over another policy, or resets the present one."""
+        """Replaces the policy, or resets the current one."""
         if _policy is not None:
             self._policy = _policy
         if self._policy is None:
@@ -26,13 +26,13 @@ class Resettable(ABC):
         self._policy.reset(None)
 
     def _attribute(self, name: str, default: Any, policy: Any = None) -> Any:
-        """Returns an attribute of a policy, by default of the present one; ``default`` if it has none of that name."""
+        """Returns an attribute of a policy, by default of the current one; ``default`` if it does not exist."""
         try:
             return (self._policy if policy is None else policy).get_attribute(name)
         except AttributeError:
             return default
 
     def reset(self, _policy: Any = None, _env: Any = None) -> None:
-        """Does ``reset_env`` and ``reset_policy``; counters and scores go on."""
+        """Calls ``reset_env`` and ``reset_policy``; counters and scores are kept."""
         self.reset_env(_env)
         self.reset_policy(_policy)

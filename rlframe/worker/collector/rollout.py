@@ -167,7 +167,7 @@ class Rollout:
         return {name: slots.copy() for name, slots in self._slots.items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continues from ``state_dict()``."""
+        """Restores the state from ``state_dict()``."""
         check_state(state, dict_of(rows(self._env.env_num)))
         self._slots = {name: slots.copy() for name, slots in state.items()}
 

@@ -1,4 +1,4 @@
-"""The public serial collectors: a rule for when a call has enough, on the shared body."""
+"""The collector of training samples."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from rlframe.registry import SERIAL_COLLECTOR_REGISTRY
 from rlframe.worker.collector.base_serial_collector import SerialCollector
 
 UNKNOWN = np.int64(-1)
-"""Value in the column ``seed`` if the level of a row is unknown."""
+"""Value of the column ``seed`` for rows whose level is unknown."""
 
 
 @SERIAL_COLLECTOR_REGISTRY.register('sample')
 class SampleSerialCollector(SerialCollector):
     """Collects until ``n_sample`` training samples exist; trajectories are cut every ``unroll_len`` steps.
 
-    For an off-policy policy, what is collected beyond ``n_sample`` and what waits in an n-step window is carried over to
-    the next call. For an on-policy one a call takes ``n_sample / N`` fresh steps of each of the N envs and carries
-    nothing; an env that was given up takes none, so that there are fewer rows. A vector env that resets itself at the cost of a step cannot wait for its slower envs: there a call takes
-    whole steps until ``n_sample`` is reached and returns all their rows, up to N - 1 more.
+    For an off-policy policy, samples beyond ``n_sample`` and incomplete n-step windows are carried over to the next
+    call. For an on-policy one, a call takes ``n_sample / N`` new steps in each of the N envs and carries nothing over;
+    a dropped env takes none, so there are fewer rows. A vector env whose automatic reset costs a step cannot wait for
+    its slower envs: a call then steps all of them until ``n_sample`` is reached and returns all rows, up to N - 1 more.
     """
 
     _has_levels = False  # whether rows have the column ``seed``
@@ -45,22 +45,23 @@ class SampleSerialCollector(SerialCollector):
         """Collects training samples.
 
         Args:
-            n_sample: How many; the policy's ``n_sample`` where not given.
-            train_iter: Train iterations so far; it becomes the column ``collect_iter``.
-            drop_extra: Whether to return exactly ``n_sample`` and carry the surplus over, instead of returning all.
-            random_collect: Whether this call collects at random, before training.
-            record_random_collect: Whether episodes of a random call count in the metrics.
+            n_sample: Number of samples; by default, the policy's ``n_sample``.
+            train_iter: Train iterations so far, stored in the column ``collect_iter``.
+            drop_extra: Whether to return exactly ``n_sample`` samples and carry the rest over, instead of returning
+                all.
+            random_collect: Whether actions are random, before training.
+            record_random_collect: Whether the metrics include episodes of random collection.
             policy_kwargs: Arguments of the policy's ``forward``, such as ``eps``.
-            level_seeds: Level of each env, as a dict from env id to seed or as a list [N]; it becomes the column ``seed``. Once
-                given, the column stays: it is -1 in rows that were stepped in a call without it.
+            level_seeds: Level of each env, as a dict from env id to seed or as a list [N]; stored in the column
+                ``seed``. Once given, the column stays: it is -1 in rows from calls without it.
 
         Returns:
-            Samples [n_sample] in the order in which they were completed.
+            Samples [n_sample] in the order of their completion.
 
         Raises:
             EpisodeTooLongError: If an env does not end its episode.
-            ValueError: If no number of samples is known, it is less than 1, or an on-policy one does not divide evenly; if
-                ``level_seeds`` lacks an env or has one too many.
+            ValueError: If the number of samples is unknown, less than 1 or, for an on-policy policy, not divisible by
+                the number of envs; if ``level_seeds`` does not match the envs.
         """
         target = self._target('n_sample', n_sample)
         stamp = np.full(self._env.env_num, train_iter, np.int32)
@@ -81,7 +82,7 @@ class SampleSerialCollector(SerialCollector):
         return samples
 
     def _levels(self, given: Mapping[int, int] | Sequence[int] | None) -> IntArray | None:
-        """Returns the level of each env, [N], -1 where it is not known; None before any was ever given."""
+        """Returns the level of each env, [N], -1 if unknown; None if levels were never given."""
         env_num = self._env.env_num
         if given is None:
             return np.full(env_num, UNKNOWN) if self._has_levels else None
@@ -106,9 +107,9 @@ class SampleSerialCollector(SerialCollector):
     def _collect_block(
         self, target: int, settings: Mapping[str, Any], stamp: Array, levels: Array | None
     ) -> Batch:
-        """Takes ``target`` fresh steps, the same number of each env, and asks the policy for their training samples.
+        """Takes ``target`` new steps, the same number in each env, and returns the policy's training samples of them.
 
-        Where envs were given up, the others take no more steps than before: the block is that much smaller.
+        If envs were dropped, the others take no additional steps: the block is smaller.
         """
         steps, rest = divmod(target, self._env.env_num)
         if rest:
@@ -131,7 +132,7 @@ class SampleSerialCollector(SerialCollector):
         return self._policy.get_train_sample(self._recorder.take_block())
 
     def _rows_due(self, steps: int) -> int:
-        """Returns the rows of a block: ``steps`` of each env that is alive, and what the others have."""
+        """Returns the rows of a block: ``steps`` of each active env, and all rows of the dropped ones."""
         alive = self._env.alive
         if len(alive) == self._env.env_num:
             return steps * len(alive)
@@ -139,7 +140,7 @@ class SampleSerialCollector(SerialCollector):
         return int(steps * len(alive) + have.sum() - have[alive].sum())
 
     def _behind(self, steps: int) -> IntArray | None:
-        """Returns the ready envs that have fewer than ``steps`` rows; None where those are all envs."""
+        """Returns the ready envs that have fewer than ``steps`` rows; None if those are all envs."""
         if not self._env.can_hold or (
             self._recorder.in_order and len(self._recorder) % self._env.env_num == 0
         ):

@@ -1,4 +1,4 @@
-"""Serial evaluators: the contract, when to evaluate, what is best, when to stop; and the monitor that counts fairly."""
+"""The interface of serial evaluators, and the monitor that counts episodes without bias."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SCORE = Kind(
 
 
 class EvalResult(NamedTuple):
-    """The answer to one ``submit``."""
+    """The result of one ``submit``."""
 
     stop: bool
     """Whether the policy is good enough to stop training."""
@@ -37,28 +37,29 @@ class EvalResult(NamedTuple):
     train_iter: int
     envstep: int
     score: Any = np.nan
-    """What was compared: the mean return."""
+    """The score that was compared: the mean return."""
     is_best: bool = False
-    """Whether it was better than every score before it."""
+    """Whether it was better than every earlier score."""
 
 
 class ISerialEvaluator(Configurable, Resettable):
-    """Measures a policy now and then, keeps the best score and says when it is good enough.
+    """Evaluates a policy at intervals, keeps the best score and decides when it is good enough.
 
     A subclass defines ``reset_env``, ``eval`` and ``close``; everything else has a default.
 
-    ``submit`` and ``poll`` are ``eval`` in two halves, for evaluators that answer later; here the answer is there at once.
-    One that answers later says so by ``answers_later``, and measures the policy as it was when it was asked.
+    ``submit`` and ``poll`` are the two halves of ``eval``, for evaluators whose results come later; here a result is
+    available at once. An evaluator whose results come later sets ``answers_later``, and evaluates the policy as it was
+    at ``submit``.
 
     Args:
         cfg: Options of the evaluator.
-        env: What the policy is measured on; may be given later by ``reset_env``.
-        policy: Eval face of a policy; may be given later by ``reset_policy``.
-        tb_logger: Where metrics go; nowhere if not given. It stays the caller's to close.
+        env: Env manager, or data to evaluate on; can be set later with ``reset_env``.
+        policy: Eval face of a policy; can be set later with ``reset_policy``.
+        tb_logger: Writes metrics; None writes none. The caller closes it.
         exp_name: Name of the experiment, for the log.
         instance_name: Name of this evaluator, for the log.
         seed: Seed of the experiment.
-        purpose: What the episodes are for; episodes of another purpose have other seeds.
+        purpose: Purpose of the episodes; each purpose has its own seeds.
     """
 
     policy_face = 'eval_mode'
@@ -84,11 +85,11 @@ class ISerialEvaluator(Configurable, Resettable):
     )
 
     worst: Any = -np.inf
-    """What every score is better than."""
+    """Lower bound of all scores."""
     answers_later = False
-    """Whether an answer may come out of ``poll`` when the policy has been trained further."""
+    """Whether ``poll`` may return a result after the policy was trained further."""
     scores_returns = True
-    """Whether scores are mean returns of episodes, as an env's reward threshold is."""
+    """Whether scores are mean returns of episodes, and so comparable with an env's reward threshold."""
 
     def __init__(
         self,
@@ -112,14 +113,14 @@ class ISerialEvaluator(Configurable, Resettable):
         self._env: Any = None
         self._policy: Any = None
         self.last_eval_iter = -1
-        """Train iteration at which an evaluation was due last; -1 before the first."""
+        """Train iteration at which the last evaluation was due; -1 before the first."""
         self._results: list[EvalResult] = []
         self.on_step: Callable[[], None] | None = None
-        """Called after each step of the envs; what it raises gives the evaluation up."""
+        """Called after each step of the envs; an exception that it raises aborts the evaluation."""
         self.best: Any = self.worst
-        """Highest mean so far."""
+        """Highest mean return so far."""
         self.latest: Any = np.nan
-        """Mean of the last evaluation."""
+        """Mean return of the last evaluation."""
         if env is not None:
             self.reset_env(env)
         if policy is not None:
@@ -135,7 +136,7 @@ class ISerialEvaluator(Configurable, Resettable):
         return True
 
     def reached(self, score: Any) -> bool:
-        """Whether a score is as good as ``stop_value``."""
+        """Whether a score reaches ``stop_value``."""
         return self.stop_value is not None and bool(score >= self.stop_value)
 
     @abstractmethod
@@ -146,24 +147,24 @@ class ISerialEvaluator(Configurable, Resettable):
         envstep: int = -1,
         n_episode: int | None = None,
     ) -> tuple[bool, dict[str, Any]]:
-        """Measures the policy, and passes its score on to ``judge``.
+        """Evaluates the policy, and passes its score to ``judge``.
 
         Args:
-            save_ckpt_fn: Saves the policy as the best; for ``judge``.
-            train_iter: Train iterations so far; -1 if it is not known.
-            envstep: Env steps so far; -1 if it is not known.
-            n_episode: Episodes to play; by default, those of the config.
+            save_ckpt_fn: Saves the policy as the best; passed to ``judge``.
+            train_iter: Train iterations so far; -1 if unknown.
+            envstep: Env steps so far; -1 if unknown.
+            n_episode: Episodes to play; by default, as configured.
 
         Returns:
-            Whether to stop training, and what was measured: a list of one value per episode under each name.
+            Whether to stop training, and the results: under each name, a list with one value per episode.
         """
 
     def judge(self, score: float, save_ckpt_fn: SaveCheckpoint | None = None, train_iter: int = -1) -> bool:
-        """Keeps a score as the latest one and, if it is higher than all before, as the best one.
+        """Records a score as the latest one and, if it is higher than all earlier ones, as the best one.
 
         Args:
             score: The mean return.
-            save_ckpt_fn: Called with ``'ckpt_best.pth.tar'`` when it is the best.
+            save_ckpt_fn: Called with ``'ckpt_best.pth.tar'`` if the score is the best.
             train_iter: Train iterations so far; before the first, training never stops.
 
         Returns:
@@ -183,32 +184,32 @@ class ISerialEvaluator(Configurable, Resettable):
         envstep: int = -1,
         n_episode: int | None = None,
     ) -> None:
-        """Asks for an evaluation; its answer comes out of ``poll``."""
+        """Requests an evaluation, whose result ``poll`` returns."""
         before = self.best
         stop, info = self.eval(save_ckpt_fn, train_iter, envstep, n_episode)
         is_best = self.best is not before
         self._results.append(EvalResult(stop, info, train_iter, envstep, self.score, is_best))
 
     def poll(self) -> list[EvalResult]:
-        """Returns the answers that have come in, in the order in which they were asked for."""
+        """Returns the results that are available, in the order of the requests."""
         results, self._results = self._results, []
         return results
 
     def wait(self) -> None:
-        """Waits until ``poll`` has the answer to everything that was asked."""
+        """Waits until ``poll`` has the results of all requests."""
 
     @property
     def pending(self) -> int:
-        """Evaluations that were asked for and have no answer yet."""
+        """Number of requested evaluations without a result."""
         return 0
 
     @property
     def score(self) -> float:
-        """The last score as one number of which more is better; NaN where there is none."""
+        """The last score as a number, higher is better; NaN if there is none."""
         return float(self.latest)
 
     def describe(self, score: Any) -> str:
-        """Returns a score in words, empty where there is none."""
+        """Returns a score as text; empty if there is none."""
         return f'{score:.1f}' if np.isfinite(score) else ''
 
     def status(self) -> str:
@@ -216,7 +217,7 @@ class ISerialEvaluator(Configurable, Resettable):
         return ''
 
     def summary(self) -> dict[str, float]:
-        """Returns the last and the best score by the names that they have in a pipeline's results."""
+        """Returns the last and the best score under their names in a pipeline's results."""
         return {'eval/mean_reward': self.latest, 'eval/best_mean_reward': self.best}
 
     @abstractmethod
@@ -224,7 +225,7 @@ class ISerialEvaluator(Configurable, Resettable):
         """Closes the env; may be called twice."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns when the last evaluation was, and the best score."""
+        """Returns the train iteration of the last evaluation and the best score."""
         return {
             'last_eval_iter': self.last_eval_iter,
             'best': float(self.best),
@@ -232,7 +233,7 @@ class ISerialEvaluator(Configurable, Resettable):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues from ``state_dict()``."""
+        """Restores the state from ``state_dict()``."""
         score = NUMBER if NUMBER.fits(self.worst) else SCORE
         check_state(state, {'last_eval_iter': INT, 'best': score, 'latest': score})
         self.last_eval_iter, self.best, self.latest = state['last_eval_iter'], state['best'], state['latest']
@@ -241,7 +242,8 @@ class ISerialEvaluator(Configurable, Resettable):
 class VectorEvalMonitor:
     """Collects the results of ``n_episode`` episodes in ``env_num`` envs without favouring short ones.
 
-    Each env has a quota fixed beforehand, ``n_episode // env_num`` or one more, and its *first* so many episodes count.
+    Each env has a quota fixed in advance, ``n_episode // env_num`` or one more. Its *first* episodes count, up to the
+    quota.
 
     Args:
         env_num: Number of envs, N.
@@ -255,11 +257,11 @@ class VectorEvalMonitor:
         self._video: list[list[list[Array]]] = [[[]] for _ in range(env_num)]
 
     def is_finished(self) -> bool:
-        """Whether every env has done its share."""
+        """Whether every env has reached its quota."""
         return all(len(got) >= quota for got, quota in zip(self._reward, self._quota, strict=True))
 
     def unfinished(self) -> IntArray:
-        """Returns the envs that still owe an episode, [n]."""
+        """Returns the envs that have not reached their quota, [n]."""
         return np.flatnonzero(
             [len(got) < quota for got, quota in zip(self._reward, self._quota, strict=True)]
         )
@@ -268,18 +270,18 @@ class VectorEvalMonitor:
         return len(have) < self._quota[env_id]
 
     def update_info(self, env_id: int, info: Mapping[str, Any]) -> None:
-        """Notes what an env said of an episode that ended."""
+        """Records the info of an env about an ended episode."""
         if self._owes(env_id, self._info[env_id]):
             self._info[env_id].append({name: _plain(value) for name, value in info.items()})
 
     def update_reward(self, env_id: int, reward: Any) -> None:
-        """Notes the return of an episode that ended; one beyond the quota is not counted."""
+        """Records the return of an ended episode; episodes beyond the quota are not counted."""
         if self._owes(env_id, self._reward[env_id]):
             self._reward[env_id].append(float(_plain(reward)))
             self._video[env_id].append([])
 
     def update_video(self, imgs: Mapping[int, Array]) -> None:
-        """Adds a picture, uint8 [H, W, C] or [C, H, W], to the running episode of each given env."""
+        """Adds a frame, uint8 [H, W, C] or [C, H, W], to the running episode of each given env."""
         for env_id, image in imgs.items():
             if self._owes(env_id, self._reward[env_id]):
                 first = image if image.shape[0] in (1, 3) else np.moveaxis(image, -1, 0)
@@ -288,8 +290,8 @@ class VectorEvalMonitor:
     def get_video(self) -> Array:
         """Returns the clips of the worst, median and best episodes, uint8 [1 to 4, T, C, H, W].
 
-        Shorter clips end with their last picture repeated. Up to three clips where there are so few, else 4: the two
-        episodes around the median among them.
+        Shorter clips are padded with their last frame. With more than three clips, four are returned, two of them
+        around the median.
         """
         clips = [
             (r, clip)
@@ -319,11 +321,11 @@ class VectorEvalMonitor:
         return self._reward[env_id][-1]
 
     def get_current_episode(self) -> int:
-        """Returns how many episodes were counted."""
+        """Returns the number of episodes counted."""
         return sum(len(got) for got in self._reward)
 
     def get_episode_info(self) -> dict[str, Any] | None:
-        """Returns what all episodes said, a list per name and ``<name>_mean`` of numbers; None if they said nothing."""
+        """Returns the infos of all episodes, a list per name and ``<name>_mean`` of numbers; None if empty."""
         infos = [info for got in self._info for info in got]
         names = [name for name in (infos[0] if infos else {}) if all(name in info for info in infos)]
         if not names:
@@ -336,7 +338,7 @@ class VectorEvalMonitor:
 
 
 def _plain(value: Any) -> Any:
-    """Turns an array or tensor into a number or a list."""
+    """Converts an array or tensor to a number or a list."""
     if hasattr(value, 'tolist'):
         value = value.tolist()
         while isinstance(value, list) and len(value) == 1:

@@ -42,7 +42,7 @@ ACTING = ('env', 'env_manager', 'policy', 'model', 'collector', 'evaluator')
 
 
 def components_of_script() -> dict[tuple[str, str], type]:
-    """Returns by kind and name the classes registered by the main program itself, which no other process can import."""
+    """Returns by kind and name the classes registered by the main program, which other processes cannot import."""
     return {
         (kind, name): cls
         for kind in ACTING
@@ -60,7 +60,7 @@ class Failure(NamedTuple):
     error: bytes
     """The exception itself, pickled; empty if it cannot be pickled."""
     text: str
-    """Its type and message."""
+    """Type and message of the exception."""
     trace: str
 
 
@@ -80,7 +80,7 @@ class Request(NamedTuple):
     """Number of training samples or episodes; the policy's own number if not given."""
     train_iter: int
     version: int
-    """Of the weights to act with."""
+    """Version of the weights to act with."""
     options: Mapping[str, Any] = {}
     """Further arguments of the collector's ``collect``."""
     at_random: bool = False
@@ -97,17 +97,17 @@ class Header(NamedTuple):
     """Facts about collected data, sent with them."""
 
     version: int
-    """Of the weights that acted."""
+    """Version of the weights that acted."""
     train_iter: int
     envstep: int
-    """Env steps that were taken."""
+    """Env steps taken."""
     episodes: FloatArray
-    """Return, length and success of the episodes that ended, [n, 3]."""
+    """Return, length and success of the ended episodes, [n, 3]."""
     episode_count: int
     discarded: int
-    """Env steps thrown away since the start."""
+    """Env steps discarded since the start."""
     carried: int
-    """Env steps that wait for the next request."""
+    """Env steps carried over to the next request."""
     seconds: float
     acting: State | None
     """Acting state after the request, if the request brought one."""
@@ -119,11 +119,11 @@ class RemoteActor:
     """Handles the driver's requests; returns exceptions as answers, so that the actor survives them.
 
     Args:
-        make: Makes the parts that act, as bytes.
-        components: Answer of ``components_of_script``, as bytes.
-        rank: Which of the actors this is.
-        incarnation: How many were lost in its place before.
-        path: Where the driver imports modules from.
+        make: Creates the parts of the actor; pickled.
+        components: Result of ``components_of_script``; pickled.
+        rank: Rank of this actor.
+        incarnation: Number of actors lost in its place before.
+        path: The driver's import path.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class RemoteActor:
 
 
 class CollectorActor(RemoteActor):
-    """Holds a collector; it is made by a ``MakeParts``."""
+    """Actor class that holds a collector, created by a ``MakeParts``."""
 
     _at_random = False
 
@@ -193,7 +193,7 @@ class CollectorActor(RemoteActor):
         )
 
     def load(self, state: State) -> State | Failure | None:
-        """Continues from ``state()`` and returns what acting has changed since then: of envs that begin anew."""
+        """Restores the state from ``state()`` and returns the acting state, changed if envs restart."""
 
         def load() -> State | None:
             collector, self._at_random = self._parts.collector, state['at_random']
@@ -206,11 +206,11 @@ class CollectorActor(RemoteActor):
         return self._answer(load)
 
     def reset_env(self) -> Failure | None:
-        """Begins a new episode in every env."""
+        """Starts a new episode in every env."""
         return self._answer(lambda: self._parts.collector.reset_env())
 
     def set_seed(self, seed: int, rank: int) -> Failure | None:
-        """Begins anew in every env, with the seeds f(seed, rank, index), and with another generator of the policy."""
+        """Restarts every env with the seeds f(seed, rank, index), and the policy with a new generator."""
 
         def set_seed() -> None:
             collector = self._parts.collector
@@ -256,7 +256,7 @@ class CollectorActor(RemoteActor):
         return self._parts.random if self._at_random else self._parts.trained
 
     def _numbered(self, data: Any) -> Any:
-        """Gives the envs of each actor numbers of their own in the column ``env_id``."""
+        """Makes the column ``env_id`` unique over all actors."""
         if self._rank == 0:
             return data
         if isinstance(data, Batch):
@@ -292,7 +292,7 @@ def acting_of(face: Any) -> Any:
 
 
 def reseed(face: Any, seed: int, rank: int) -> None:
-    """Gives a policy the generator that one of this seed and rank begins with."""
+    """Sets a policy's generator to its initial state for this seed and rank."""
     acting = acting_of(face)
     if acting is not None:
         acting.load_state(acting.state() | {'rng': component_rng(seed, 'policy', rank).bit_generator.state})
@@ -300,7 +300,7 @@ def reseed(face: Any, seed: int, rank: int) -> None:
 
 
 def failure_of(error: BaseException) -> Failure:
-    """Converts an exception for other processes; one that would silently end the driver is sent as its text."""
+    """Converts an exception for other processes; an exception that would silently end the driver is sent as text."""
     text = f'{type(error).__name__}: {error}'
     trace = ''.join(traceback.format_exception(error)).rstrip()
     if not isinstance(error, Exception):
@@ -318,7 +318,7 @@ def raise_failure(failure: Failure, who: str) -> NoReturn:
     """Raises an exception of an actor, with its traceback there and the actor's rank in the first line.
 
     Raises:
-        ActorFailedError: With its text, if it cannot be unpickled here or its class is unknown.
+        ActorFailedError: With the text of the exception, if it cannot be unpickled here or its class is unknown.
     """
     error: Exception
     try:

@@ -49,7 +49,7 @@ def probe(address: str, where: str) -> None:
 
     Raises:
         ConfigError: If the address has another form.
-        ResourceError: If nobody answers, or not as Ray does.
+        ResourceError: If no server answers, or a server other than Ray.
     """
     host, _, port = address.rpartition(':')
     if '://' in address or not host or not port.isdigit():

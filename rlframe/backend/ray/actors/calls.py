@@ -1,4 +1,4 @@
-"""Records of an actor pool: its calls, their results, and the slot of each actor."""
+"""Records of an actor pool: calls, results, and the slot of each actor."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any, NamedTuple
 from rlframe.backend.ray.actors.actor import Facts
 
 FIRST_BACKOFF, LONGEST_BACKOFF = 0.5, 30.0
-"""Seconds before an actor takes the place of one that was lost; each further loss in the window doubles them."""
+"""Seconds before a lost actor is replaced; each further loss in the window doubles them."""
 
 
 class Call:
-    """One thing that an actor was asked.
+    """A call of a method of an actor.
 
     Args:
-        number: Counts up, over all actors.
+        number: Number of the call, increasing over all actors.
         rank: Which actor.
-        method: What.
-        args: With what; object references are handed on as such.
-        seconds: How long it may take.
-        size: What it is to bring, in training samples or episodes.
+        method: Name of the method.
+        args: Arguments; object references are passed on as such.
+        seconds: Time limit, in seconds.
+        size: Expected amount of data, in training samples or episodes.
     """
 
     def __init__(
@@ -47,10 +47,10 @@ class Answer(NamedTuple):
 
 
 class Slot:
-    """The place of one actor.
+    """The slot of an actor, kept when the actor is replaced.
 
     Args:
-        rank: Which.
+        rank: Rank of the actor.
         options: Resources of the actor.
     """
 
@@ -68,8 +68,8 @@ class Slot:
         self.calls: list[Call] = []
         """Pending calls, in the order of execution; sent once there is an actor."""
         self.deadline = float('inf')
-        """When the first of them is too late, which is the one that the actor is at."""
+        """Deadline of the first of them, which the actor is working on."""
 
     def begin_next(self) -> None:
-        """Notes that the actor is at its next call from now on."""
+        """Records that the actor starts its next call now."""
         self.deadline = time.monotonic() + self.calls[0].seconds if self.calls else float('inf')

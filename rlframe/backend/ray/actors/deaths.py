@@ -22,7 +22,7 @@ COLOUR = r'\x1b\[[0-9;]*m'
 LONGEST_CAUSE = 400
 """Maximum length of a line about a lost actor, as Ray adds advice for every case."""
 CLOSE_SECONDS = 1.0
-"""Seconds that an actor has to end after Ray was told to kill it; then it is killed from here, with its children."""
+"""Seconds that an actor has to end after Ray was told to kill it; then this process kills it and its children."""
 
 
 def cause_of(error: Exception) -> str:
@@ -37,7 +37,7 @@ def cause_of(error: Exception) -> str:
 
 
 def end_leftovers(actors: Iterable[Facts | None]) -> None:
-    """Ends leftovers of actors on this machine that were told to end: a stopped process, and its children.
+    """Ends what remains on this machine of actors that were told to end: a stopped process and its children.
 
     Args:
         actors: Facts about each actor; None for those that were never ready.

@@ -1,7 +1,8 @@
-"""A process that outlives a killed run and ends the remains of the Ray that the run had started.
+"""A process that outlives a killed run and ends what remains of the Ray that the run started.
 
-The kernel ends Ray's servers with the process that started them; their agents then try for a minute to report it to a server
-that is gone, and what actors started never hears of it. All of them write to files in the folder of Ray's session.
+The kernel ends Ray's servers together with the process that started them; their agents then try for a minute to report
+to a server that is gone, and processes started by actors are not told. All of them write to files in the folder of
+Ray's session.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ GRACE_SECONDS = 2.0
 
 
 def start_guard(session_folder: Path) -> subprocess.Popen[bytes] | None:
-    """Starts the guard of a Ray that this process has started; closing its ``stdin`` ends it.
+    """Starts the guard of a Ray that this process started; closing its ``stdin`` ends the guard.
 
     Args:
         session_folder: Folder of Ray's session.
 
     Returns:
-        The guard; None where the system has no ``/proc``.
+        The guard; None if the system has no ``/proc``.
     """
     if not Path('/proc/self/fd').exists():
         return None
@@ -41,9 +42,10 @@ def start_guard(session_folder: Path) -> subprocess.Popen[bytes] | None:
 
 
 def guard(session_folder: str, parent: int) -> None:
-    """Waits for the end of the parent, or until it lets go of Ray, then ends every process that Ray leaves behind.
+    """Waits until the parent ends or has closed Ray, then ends every process that Ray leaves behind.
 
-    These are all that write into the folder; while the parent lives, which does so itself, what Ray's workers left.
+    These are all processes that write into the folder; while the parent, which does so too, is alive, only those that
+    Ray's workers left.
     """
     while os.getppid() == parent:
         if select.select([0], [], [], 0.5)[0] and os.getppid() == parent:
@@ -56,11 +58,11 @@ def guard(session_folder: str, parent: int) -> None:
 
 
 def end_writers(prefixes: Sequence[str], grace_s: float = 0.0) -> None:
-    """Ends every process of this user that has a file open for writing whose path begins like this, and waits for its end.
+    """Ends every process of this user with a file open for writing under these prefixes, and waits for it to end.
 
     Args:
-        prefixes: What paths begin with.
-        grace_s: What the processes have to end by themselves.
+        prefixes: Prefixes of the paths.
+        grace_s: Seconds that the processes have to end by themselves.
     """
     begin = time.monotonic()
     while (left := writers(prefixes)) and (passed := time.monotonic() - begin) < grace_s + GRACE_SECONDS:
@@ -73,7 +75,7 @@ def end_writers(prefixes: Sequence[str], grace_s: float = 0.0) -> None:
 
 
 def writers(prefixes: Sequence[str]) -> list[int]:
-    """Returns the processes of this user that have a file open for writing whose path begins like this."""
+    """Returns the processes of this user with a file open for writing whose path has one of these prefixes."""
     return [
         int(entry)
         for entry in os.listdir('/proc')

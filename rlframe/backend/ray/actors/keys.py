@@ -63,7 +63,7 @@ is_plain_init = allowed(
     configure_logging=is_number,
     log_to_driver=is_number,
 )
-"""The same of arguments of ``ray.init``."""
+"""Tells whether arguments of ``ray.init`` are amounts only."""
 
 
 def are_plain_actors(configs: Any) -> bool:
@@ -72,7 +72,7 @@ def are_plain_actors(configs: Any) -> bool:
 
 
 def unknown_key(config: Mapping[Any, Any], known: tuple[str, ...]) -> str:
-    """Returns an error about an unknown key, with the one that may be meant, or an empty string."""
+    """Returns an error about an unknown key, with the nearest known one, or an empty string."""
     for name in config:
         if name not in known and not str(name).startswith(
             '_'
@@ -82,6 +82,6 @@ def unknown_key(config: Mapping[Any, Any], known: tuple[str, ...]) -> str:
 
 
 def check_init(config: Mapping[Any, Any]) -> str:
-    """Says which arguments of ``ray.init`` are valid if these are not; else returns an empty string."""
+    """Returns the expected form of ``ray.init``'s arguments if these are invalid; else an empty string."""
     problem = unknown_key(config, INIT_KEYS)
     return f'a dict with arguments of ray.init; {problem}' if problem else ''

@@ -1,4 +1,4 @@
-"""Exit notes: an actor's process writes to its log how it ends, as Ray does not know; the driver reads them."""
+"""Exit notes: an actor's process writes to its log how it ends, which Ray does not know; the driver reads them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 OLD_WORDS = 2**16
-"""Bytes at the end of a log in which the last words are looked for."""
+"""Number of bytes at the end of a log that are searched for the exit note."""
 MARK = 'rlframe: this process ends by '
 WORDS = re.compile(
     rf'^{MARK}(?P<noted>.+)$'
@@ -29,11 +29,11 @@ CRASHES = {
 }
 """Names of signals in faulthandler's output."""
 FATAL = ('SIGTERM', 'SIGHUP', 'SIGQUIT', 'SIGUSR1', 'SIGUSR2', 'SIGALRM', 'SIGXCPU')
-"""Signals that end a process, and leave it the time to say so."""
+"""Signals that end a process but leave it time for an exit note."""
 
 
 def note_ends() -> None:
-    """Makes this actor process write how it ends to its log; does nothing if the log is not Ray's."""
+    """Makes this actor's process write an exit note to its log; does nothing if the log is not Ray's."""
     try:
         log = os.readlink('/proc/self/fd/2')
     except OSError:  # a system without /proc
@@ -68,7 +68,7 @@ def note_ends() -> None:
 
 
 def last_words(log: Path) -> str:
-    """Returns how a process ended by its own note; empty if it wrote nothing."""
+    """Returns how a process ended according to its exit note; empty if there is none."""
     try:
         with log.open('rb') as file:
             file.seek(max(0, log.stat().st_size - OLD_WORDS))

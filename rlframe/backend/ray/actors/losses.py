@@ -11,22 +11,23 @@ from typing import Any
 from rlframe.errors import ActorLostError, RLFrameError
 
 MOST_LATE_STARTS = 3
-"""Starts of a rank in a row that take too long and end the run: they are too rare to be too many in the window."""
+"""Number of consecutive slow starts of a rank that ends the run: they are too rare to exceed the limit in the
+window."""
 
 
 class Losses:
-    """Counts losses, and reports when there are too many.
+    """Counts losses, and raises an error if there are too many.
 
     Args:
         cfg: Options of ``RAY_OPTIONS``.
-        section: Where they are in a config.
+        section: Config key of the options.
     """
 
     def __init__(self, cfg: Mapping[str, Any], section: str) -> None:
         self._cfg, self._prefix = cfg, f'{section}.' if section else ''
         self._recent: deque[tuple[float, int, str]] = deque()
         self.is_over = False
-        """Whether the run cannot go on, so that nothing is waited for any more."""
+        """Whether the run cannot continue, so nothing is waited for any more."""
 
     def __len__(self) -> int:
         return len(self._recent)
@@ -35,11 +36,11 @@ class Losses:
         """Counts a loss.
 
         Args:
-            rank: Whose.
-            text: What was lost, and why.
+            rank: Rank of the lost actor.
+            text: Description of the loss, with its cause.
 
         Raises:
-            ActorLostError: If there are too many; with all causes.
+            ActorLostError: If there were too many; with all causes.
         """
         now = time.monotonic()
         self._recent.append((now, rank, text))
@@ -51,7 +52,7 @@ class Losses:
 
     @contextmanager
     def ending(self) -> Iterator[None]:
-        """Takes an error in this block for the end of the run."""
+        """Marks the run as broken if an error is raised in this block."""
         try:
             yield
         except RLFrameError:
@@ -62,11 +63,11 @@ class Losses:
         """Raises an error if an actor keeps failing to start in time, instead of waiting forever.
 
         Args:
-            rank: Which.
-            late_starts: How often in a row it took too long.
+            rank: Rank of the actor.
+            late_starts: Number of consecutive starts that took too long.
 
         Raises:
-            ActorLostError: If that is too often.
+            ActorLostError: If there were too many.
         """
         if late_starts >= MOST_LATE_STARTS:
             raise ActorLostError(

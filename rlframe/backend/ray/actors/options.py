@@ -23,7 +23,7 @@ ONLY_OURS = ('max_restarts', 'max_task_retries', 'max_concurrency', 'name', 'lif
 
 
 def check_ray_options(cfg: Mapping[str, Any]) -> list[ConfigError]:
-    """Returns the mistakes among the options that no single one of them shows."""
+    """Returns the mistakes in combinations of options."""
     errors = []
     given = cfg['remote_configs']
     if isinstance(given, list | tuple) and len(given) != cfg['num_collectors']:
@@ -234,7 +234,7 @@ def without_ray_options(cfg: Mapping[str, Any], declared: Options = RAY_OPTIONS)
 
 
 def mark_read(cfg: Any) -> None:
-    """Counts every option as read: it is, in an actor."""
+    """Marks every option as read, as actors read them."""
     for value in cfg.values():
         if isinstance(value, ResolvedConfig):
             mark_read(value)

@@ -1,4 +1,4 @@
-"""ActorPool: K Ray actors that are asked and answer, none of which is waited for without a limit, and each is replaced when lost."""
+"""ActorPool: calls K Ray actors, never waits for one without a limit, and replaces those that are lost."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ CLOSE_SECONDS = 5.0
 
 
 class ActorPool:
-    """Starts actors, asks them, and puts another one in the place of each that dies or does not answer in time.
+    """Starts actors, calls them, and replaces those that die or do not answer in time.
 
     Args:
-        cfg: The options of a collector that say how: those of ``RAY_OPTIONS``.
-        kind: What runs in the actors.
-        section: Where the options are in a config.
-        make: Makes the parts in an actor; it may be given to ``start``.
+        cfg: Options of a collector, of which those of ``RAY_OPTIONS`` are used.
+        kind: The kind of worker in the actors.
+        section: Config key of the options.
+        make: Creates the parts in an actor; can be passed to ``start`` instead.
 
     Raises:
-        ResourceError: If there is no Ray at the address that was given, or it has not what the actors need.
+        ResourceError: If no Ray answers at the given address, or it lacks the resources that the actors need.
     """
 
     def __init__(
@@ -66,11 +66,11 @@ class ActorPool:
         self.make = make
         """Creates the parts in an actor; may be changed until the actors start."""
         self.slots: dict[int, Slot] = {}
-        """The places, by rank."""
+        """The slots, by rank."""
         self.next_rank: int = cfg['num_collectors']
-        """Of the next actor that is added: no rank is given twice, as seeds and versions of weights go by it."""
+        """Rank of the next actor: ranks are never reused, as seeds and versions of weights depend on them."""
         self.restarts = 0
-        """Actors that took the place of a lost one."""
+        """Number of actors that replaced a lost one."""
         self._answers: deque[Answer] = deque()
         self._losses = Losses(cfg, section)
         self._numbers = itertools.count()
@@ -89,26 +89,26 @@ class ActorPool:
         """Starts all actors and waits until they are ready.
 
         Args:
-            make: Makes the parts in an actor, a ``MakeParts`` or its like.
+            make: Creates the parts in an actor, like ``MakeParts``.
 
         Raises:
-            SerializationError: If what makes the parts cannot be handed over.
-            ActorLostError: If they die on the way, or take too long.
-            Exception: What an env, a policy or a collector raised when it was made.
+            SerializationError: If ``make`` cannot be sent to actors.
+            ActorLostError: If they die during the start, or take too long.
+            Exception: Any exception raised by the constructor of an env, a policy or a collector.
         """
         self.make = self.make if make is None else make
         self._start(self._first)
 
     def add(self, remote_configs: Sequence[Mapping[str, Any]], make: Any = None) -> list[int]:
-        """Starts additional actors, waits until they are ready and returns their ranks; if one cannot start, none is added.
+        """Starts additional actors, waits until all are ready and returns their ranks; if one fails, none is added.
 
         Args:
-            remote_configs: Resources of each, on top of those that the options say.
-            make: Makes the parts in them, and from now on in all; what made the first ones where not given.
+            remote_configs: Resources of each, in addition to those in the options.
+            make: Creates the parts in them, and from now on in all actors; by default, as for the first ones.
 
         Raises:
-            ResourceError: If the cluster has not what they need; with the numbers.
-            Exception: What ``start`` raises.
+            ResourceError: If the cluster lacks the resources that they need; with the numbers.
+            Exception: As raised by ``start``.
         """
         self.check_open()
         options = self._options(range(self.next_rank, self.next_rank + len(remote_configs)))
@@ -200,7 +200,7 @@ class ActorPool:
             call.is_wanted = False
 
     def ask(self, rank: int, method: str, *args: Any, size: int = 0) -> Call:
-        """Asks an actor for something, without waiting for it."""
+        """Calls a method of an actor, without waiting for the result."""
         self.check_open()
         call = Call(next(self._numbers), rank, method, args, self._cfg['collect_timeout'], size)
         slot = self.slots[rank]
@@ -212,12 +212,13 @@ class ActorPool:
         return call
 
     def wait(self, on_tick: Callable[[], None] | None = None) -> Answer:
-        """Waits for the next answer to any call; if several are there, returns that of the earliest call.
+        """Waits for the next answer to any call; if there are several, returns the one to the earliest call.
 
         Raises:
-            ActorLostError: If more actors were lost than the options allow, with all causes; or if one never starts.
-            ResourceError: If one cannot start, because the cluster has not any more what all of them need.
-            Exception: What was raised in an actor.
+            ActorLostError: If more actors were lost than the options allow, with all causes; or if an actor never
+                starts.
+            ResourceError: If an actor cannot start because the cluster no longer has the needed resources.
+            Exception: Any exception raised in an actor.
         """
         while not self._answers:
             assert self._is_asked, 'nothing was asked'
@@ -227,7 +228,7 @@ class ActorPool:
         return self._answers.popleft()
 
     def poll(self) -> Answer | None:
-        """Returns an answer if one is there, without waiting for it; raises like ``wait``."""
+        """Returns an answer if one is available, without waiting; raises like ``wait``."""
         if self._is_asked and not self._answers:
             self._look(0.0)
         return self._answers.popleft() if self._answers else None
@@ -235,12 +236,12 @@ class ActorPool:
     def ask_all(
         self, method: str, args: Mapping[int, tuple[Any, ...]], if_broken: Any = None
     ) -> dict[int, Any]:
-        """Asks actors for something, again where one is lost, and returns the answers by rank; nothing else may be under way.
+        """Calls a method of actors, again if one is lost, and returns the answers by rank; no call may be pending.
 
         Args:
-            method: What.
-            args: For each rank, with what.
-            if_broken: The answer of all, where too many actors were lost to go on.
+            method: Name of the method.
+            args: Arguments for each rank.
+            if_broken: The answer for all ranks if too many actors were lost to continue.
         """
         if self.is_broken:
             return dict.fromkeys(args, if_broken)
@@ -266,21 +267,21 @@ class ActorPool:
             return None
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the next rank and the incarnation of each actor, which determine their seeds."""
+        """Returns the next rank and each actor's incarnation, which determine seeds."""
         return {
             'next_rank': self.next_rank,
             'incarnations': {str(rank): slot.incarnation for rank, slot in self.slots.items()},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Lets actors to come have other seeds than those that were there when ``state_dict()`` was called."""
+        """Gives future actors other seeds than those that existed when ``state_dict()`` was called."""
         self.next_rank = max(self.next_rank, state.get('next_rank', 0))
         for rank, incarnation in state.get('incarnations', {}).items():
             if slot := self.slots.get(int(rank)):
                 slot.incarnation = max(slot.incarnation, incarnation)
 
     def check_open(self) -> None:
-        """Raises ``ValueError`` after ``close``: any use of Ray then would start another one."""
+        """Raises ``ValueError`` after ``close``: any later use of Ray would start a new one."""
         if self._closed:
             raise ValueError('the Ray actors of this collector or evaluator were ended')
 
@@ -308,7 +309,7 @@ class ActorPool:
     # one look at everything
 
     def _look(self, seconds: float = TICK) -> None:
-        """Starts actors that are due, takes answers that come within a time, and gives up what is too late."""
+        """Starts due actors, receives answers for some time, and gives up calls that are too late."""
         now = time.monotonic()
         for slot in self.slots.values():
             if slot.actor is None and now >= slot.due:
@@ -381,7 +382,7 @@ class ActorPool:
         self._lose(slot, f'no answer to {call.method} within {call.seconds:g} s')
 
     def _lose(self, slot: Slot, cause: str) -> None:
-        """Counts an actor as lost, with everything that it was asked; another one is started a little later."""
+        """Counts an actor as lost, with all its calls; a replacement is started a little later."""
         self._kill(slot)
         was_ready, slot.actor, slot.facts = slot.facts is not None, None, None
         calls, slot.calls, slot.deadline = slot.calls, [], float('inf')

@@ -1,4 +1,4 @@
-"""Publisher: each version of the weights goes into the object store once, and to actors by reference."""
+"""Publisher: stores each version of the weights once in the object store, and passes references to actors."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from rlframe.backend.ray.actors.weights import flatten, is_same, unflatten
 
 
 class Publisher:
-    """Knows which version of the weights is the newest, and which one each actor has.
+    """Tracks the newest version of the weights, and the version that each actor has.
 
     Args:
-        face: Collect face of the policy that is trained.
+        face: Collect face of the trained policy.
         always: Whether each request brings the newest version.
         interval: Batches of one actor after which it gets the newest version in any case; negative: no limit.
     """
 
     def __init__(self, face: Any, always: bool = True, interval: int = -1) -> None:
         self.face = face
-        """Collect face of the policy that is trained."""
+        """Collect face of the trained policy."""
         self.version = 0
-        """Of the newest weights; the first ones have 1."""
+        """Version of the newest weights, counted from 1."""
         self._always, self._interval = always, interval
         self._ref: Any = None
         self._newest: Any = None  # what the object store has
@@ -76,11 +76,11 @@ class Publisher:
         return {'version': self.version, 'weights': unflatten(self._newest), 'batches': batches}
 
     def load_state_dict(self, state: Mapping[str, Any], ranks: Mapping[int, int]) -> None:
-        """Continues from ``state_dict()``; every actor is given its weights once more.
+        """Restores the state from ``state_dict()``; every actor gets its weights again.
 
         Args:
-            state: What that returned.
-            ranks: The ranks there, and what they are here.
+            state: As returned by ``state_dict()``.
+            ranks: Maps ranks in the state to ranks here.
         """
         self._at = {}
         if state:

@@ -28,9 +28,9 @@ Resources = Mapping[str, float]
 """Amounts under Ray's names of them: ``{'CPU': 1.0, 'GPU': 0.0}``."""
 
 FREE_SECONDS = 5.0
-"""Longest wait for resources to become free: what an actor gives back appears about a second after its end."""
+"""Longest wait for resources to become free: those of an actor do so about a second after its end."""
 STORE_BYTES = 2 * 2**30
-"""Most that the object store of a Ray that is started here takes without being told."""
+"""Default limit for the object store of a Ray that is started here."""
 OF_A_NEW_RAY = frozenset(
     [
         'num_cpus',
@@ -49,14 +49,14 @@ OF_A_NEW_RAY = frozenset(
         'object_spilling_directory',
     ]
 )
-"""Arguments of ``ray.init`` that a cluster which is running already cannot be told."""
+"""Arguments of ``ray.init`` that cannot be set for a running cluster."""
 
 
 class _Started:
     """The Ray that this module started or connected to: there is one Ray per process, so one of this."""
 
     holders = 0
-    """Sessions that are open."""
+    """Open sessions."""
     job: str | None = None
     """Id that Ray gave this process; a different one means that Ray was shut down and started again."""
     guard: subprocess.Popen[bytes] | None = None
@@ -64,22 +64,22 @@ class _Started:
 
 
 class _Reserved:
-    """What the open sessions of this process have set aside: Ray says of an actor that is being made what it takes too late."""
+    """Resources reserved by the open sessions of this process: Ray reports those of a starting actor too late."""
 
     total: Counter[str] = Counter()
 
 
 class RaySession:
-    """One user's hold on the Ray of this process; the last one that is closed ends what ``connect`` brought up.
+    """A use of this process's Ray; closing the last session ends a Ray that ``connect`` started.
 
     Args:
-        own: Whether ``connect`` brought Ray up.
-        description: Whose Ray it is, for the log.
+        own: Whether ``connect`` started Ray.
+        description: Owner of the Ray, for the log.
     """
 
     def __init__(self, own: bool, description: str) -> None:
         self.own = own
-        """Whether this module brought Ray up, so that the last session's end is Ray's."""
+        """Whether this module started Ray, so that the end of the last session ends Ray."""
         self.description = description
         """Owner of the Ray in use, in words."""
         self._open = True
@@ -91,13 +91,13 @@ class RaySession:
         """Reserves the resources of actors with these demands, until ``release`` or ``close``.
 
         Args:
-            demands: What each of the actors needs.
-            where: Config key that asks for them.
-            remedy: What to do about it, if not what the error says anyway.
-            wait_s: How long to wait for resources that somebody is giving back.
+            demands: Resources that each actor needs.
+            where: Config key of the demand, for errors.
+            remedy: Remedy in the error, if not the default one.
+            wait_s: Seconds to wait for resources that are being released.
 
         Raises:
-            ResourceError: With what is needed and what is free, in numbers; at once where all that there is would not do.
+            ResourceError: With the needed and the free amounts; at once if even all resources would not suffice.
         """
         needed, rooms = _total(demands), _rooms()
         limit = time.monotonic() + wait_s
@@ -113,12 +113,12 @@ class RaySession:
         """Checks that the cluster currently has room for an actor besides everything reserved.
 
         Args:
-            demand: What the actor needs.
-            demands: What it and the other actors of this session need.
-            where: Config key that asks for it.
+            demand: Resources that the actor needs.
+            demands: Resources that it and the other actors of this session need.
+            where: Config key of the demand, for errors.
 
         Raises:
-            ResourceError: If it cannot, however long one waits; with the numbers.
+            ResourceError: If the actor can never fit; with the numbers.
         """
         rooms = _rooms()
         total = _total(rooms)
@@ -139,7 +139,7 @@ class RaySession:
         _Reserved.total.subtract(_total(demands))
 
     def close(self) -> None:
-        """Lets go of Ray; may be called twice."""
+        """Closes the session; may be called twice."""
         if not self._open:
             return
         self._open = False
@@ -158,14 +158,14 @@ class RaySession:
 
 
 def connect(ray_init_config: Mapping[str, Any] | None = None, where: str = 'ray_init_config') -> RaySession:
-    """Takes hold of Ray: of the one that this process has, else of the cluster that is named, else of a new one.
+    """Opens a session with the Ray of this process, else with the given cluster, else with a new Ray.
 
-    A cluster is named by ``ray_init_config['address']`` or, where that is not set, the environment variable
-    ``RAY_ADDRESS``; ``'local'`` is a new Ray in any case, ``'auto'`` whatever Ray finds on this machine. Handlers of signals
-    are left as they were.
+    The cluster's address is ``ray_init_config['address']`` or, if not set, the environment variable ``RAY_ADDRESS``;
+    ``'local'`` always starts a new Ray, ``'auto'`` uses the cluster that Ray finds on this machine. Signal handlers are
+    not changed.
 
     Args:
-        ray_init_config: Arguments of ``ray.init``; they count where Ray is not there yet.
+        ray_init_config: Arguments of ``ray.init``; used if Ray is not running yet.
         where: Config key of these arguments, for errors.
 
     Returns:
@@ -173,8 +173,8 @@ def connect(ray_init_config: Mapping[str, Any] | None = None, where: str = 'ray_
 
     Raises:
         MissingDependencyError: If Ray is not installed.
-        ResourceError: If nobody answers at the address, or a new Ray does not start.
-        ConfigError: If ``ray.init`` does not take these arguments.
+        ResourceError: If no server answers at the address, or a new Ray does not start.
+        ConfigError: If ``ray.init`` does not accept these arguments.
     """
     given = dict(ray_init_config or {})
     check_installed(where)
@@ -200,7 +200,7 @@ def connect(ray_init_config: Mapping[str, Any] | None = None, where: str = 'ray_
 
 
 def disconnect() -> None:
-    """Ends the Ray that ``connect`` brought up, whoever holds it; one that was there before stays."""
+    """Ends the Ray that ``connect`` started, even if sessions are open; one that ran before is left running."""
     if _is_ours():
         _Started.holders, _Started.job = 0, None
         ray.shutdown()
@@ -208,7 +208,7 @@ def disconnect() -> None:
 
 
 def actor_resources(options: Mapping[str, Any]) -> dict[str, float]:
-    """Returns what an actor with these options, arguments of ``ray.remote``, takes from a cluster: 1 CPU if not said."""
+    """Returns the resources of an actor with these options of ``ray.remote``; by default 1 CPU."""
     found = {
         'CPU': options.get('num_cpus', 1),
         'GPU': options.get('num_gpus', 0),
@@ -309,9 +309,9 @@ def _kept_signal_handlers() -> Iterator[None]:
 
 
 def _show_token_if_asked(address: str, where: str) -> None:
-    """Lets Ray show the token of this user where the cluster wants it, and only there: else its answers are not let in.
+    """Makes Ray send this user's token if the cluster requires it, and only then: otherwise its answers are rejected.
 
-    For an explicit address Ray does not find out by itself.
+    Ray does not detect this itself for an explicit address.
     """
     raylet: Any = importlib.import_module('ray._raylet')
     try:
@@ -332,7 +332,7 @@ def _total(demands: Sequence[Resources]) -> Counter[str]:
 
 
 def _free() -> dict[str, float]:
-    """Returns what is free for further actors of this process, which in a trial of Ray Tune is the rest of the trial's own."""
+    """Returns the resources free for further actors; in a trial of Ray Tune, the rest of the trial's own."""
     group = ray.util.get_current_placement_group()
     if group is None:
         free, limit = Counter(ray.available_resources()), Counter(ray.cluster_resources())
@@ -345,7 +345,7 @@ def _free() -> dict[str, float]:
 
 
 def _rooms() -> list[Resources]:
-    """Returns what each place has that an actor may be put in: a node, or a part of the trial of Ray Tune that this is."""
+    """Returns the resources of each place for an actor: of nodes or, in a trial of Ray Tune, of the trial's bundles."""
     group = ray.util.get_current_placement_group()
     if group is not None:
         return list(group.bundle_specs)

@@ -1,4 +1,4 @@
-"""Weights on their way to actors: the object store takes their bytes from where they are, actors read them where it has them."""
+"""Transfers weights to actors without copies: the object store reads their memory, and actors read the object store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlframe.utils.lazy import LazyModule
 torch = LazyModule('torch')
 
 CHUNK = 2**16
-"""Bytes that are compared at a time."""
+"""Number of bytes that are compared at a time."""
 
 
 class TensorBytes(NamedTuple):
@@ -38,7 +38,7 @@ def flatten(tree: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a tree with each tensor as its bytes, without a copy if the tensor is on the CPU.
 
     Args:
-        tree: Tensors, arrays and plain values under names, with further trees among them.
+        tree: Tensors, arrays and plain values under names; may be nested.
     """
     return {name: _flat(value) for name, value in tree.items()}
 
@@ -46,7 +46,7 @@ def flatten(tree: Mapping[str, Any]) -> dict[str, Any]:
 def unflatten(tree: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the tree that ``flatten`` was given.
 
-    Its tensors are views, and what comes from the object store cannot be written to: whoever takes them has to copy them, as
+    Its tensors are views, and those from the object store are read-only: the caller must copy them, as
     ``load_state_dict`` of a module does. Arrays are copies.
     """
     return {name: _unflat(value) for name, value in tree.items()}

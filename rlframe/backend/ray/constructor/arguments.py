@@ -1,4 +1,4 @@
-"""What a RayCollector is told from Python, checked and made into what its actors need."""
+"""Checks the arguments of a RayCollector and converts them to what its actors need."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ torch = LazyModule('torch')
 
 
 def check_data_is_usable(policy: Any, sync: bool, storing: Sequence[Any]) -> None:
-    """Makes sure that a policy can learn from what comes, and that it comes to one place.
+    """Checks that a policy can learn from the batches, and that they are on a single device.
 
     Raises:
         ConfigError: If not.
@@ -49,7 +49,7 @@ def check_data_is_usable(policy: Any, sync: bool, storing: Sequence[Any]) -> Non
 
 
 def number_of_actors(create_env_fn: Any, num_collectors: int | None) -> int:
-    """Returns how many actors there are to be.
+    """Returns the number of actors.
 
     Raises:
         ConfigError: If the list of env factories has another length.
@@ -87,10 +87,10 @@ def check_batch_size(frames_per_batch: int, units: int) -> None:
 
 
 def check_devices(devices: Sequence[Any], remote_configs: Sequence[Mapping[str, Any]], name: str) -> None:
-    """Makes sure that no actor is to use a GPU that it does not hold.
+    """Checks that no actor is to use a GPU that it does not have.
 
     Raises:
-        ConfigError: If one is.
+        ConfigError: If an actor is.
     """
     for rank, (device, resources) in enumerate(zip(devices, remote_configs, strict=True)):
         if device is not None and str(device) != 'cpu' and not resources.get('num_gpus'):
@@ -103,11 +103,11 @@ def check_devices(devices: Sequence[Any], remote_configs: Sequence[Mapping[str, 
 
 
 class RandomActions:
-    """Draws actions from a space; its generator is all that acting with it changes.
+    """Draws actions from a space; acting changes nothing but its generator.
 
     Args:
         space: Space of one action.
-        rng: Generator that each drawing is seeded by.
+        rng: Generator that seeds each draw.
     """
 
     def __init__(self, space: Any, rng: np.random.Generator) -> None:
@@ -137,7 +137,7 @@ class PlainFace:
     Actions for a ``Box`` are clipped to its bounds, and recorded as they were taken.
 
     Args:
-        act: Maps observations [n, ...], as tensors where it is a module, to actions [n, ...]; None acts at random.
+        act: Maps observations [n, ...], as tensors if it is a module, to actions [n, ...]; None: random actions.
         spec: Spaces of the env.
         rng: Generator of random actions.
     """
@@ -172,7 +172,7 @@ class PlainFace:
         }
 
     def get_attribute(self, name: str) -> Any:
-        """Returns ``acting`` where actions are random, of which the generator is all that acting changes."""
+        """Returns ``acting`` if actions are random, as acting then changes only its generator."""
         if name != 'acting' or self._act is not None:
             raise AttributeError(name)
         return self._random
@@ -191,7 +191,7 @@ class PlainFace:
 
 
 class RandomForward:
-    """Acts at random, whatever the face that it is part of does otherwise."""
+    """Acts at random in place of a face."""
 
     acts_at_random = True
 
@@ -208,12 +208,13 @@ class MakeFromPython:
     Args:
         env_fns: Factories of the envs of each actor: Gymnasium ids, classes or functions.
         env_kwargs: Arguments of each of them.
-        policy: A policy of rlframe, of which actors get a copy that can collect; a module, a function, or None: at random.
+        policy: A policy of rlframe, of which actors get a copy that can collect; a module; a function; or None: random
+            actions.
         collector: Options of each actor's collector, with its ``type``.
         env_num: Number of envs of each actor.
-        time_limit: Env steps after which an episode is truncated; None: no limit but the env's own.
+        time_limit: Env steps after which an episode is truncated; None: only the env's own limit.
         explores: Whether the policy explores, instead of acting greedily.
-        devices: Of the policy of each actor.
+        devices: Device of the policy of each actor.
         seed: Seed of the experiment.
     """
 
@@ -233,13 +234,13 @@ class MakeFromPython:
         self._collector, self._env_num, self._time_limit = collector, env_num, time_limit
         self._explores, self._seed = explores, seed
         self.spec = self.factory(0).spec
-        """What a policy must know of the envs; to know it, one env is made and closed again."""
+        """What a policy must know about the envs; to find out, one env is created and closed again."""
         self._kind: Any = type(policy) if hasattr(policy, 'collect_mode') else None
         self._cfg = copy.deepcopy(policy.get_attribute('cfg')) if self._kind else None
         self._model = on_cpu(policy.get_attribute('given_model') if self._kind else policy)
 
     def factory(self, rank: int) -> Any:
-        """Returns what makes the envs of an actor."""
+        """Returns a factory of the envs of an actor."""
         limit = {'type': 'gymnasium.wrappers:TimeLimit', 'max_episode_steps': self._time_limit}
         section = {
             'env_id': _own(self.env_fns, rank),
@@ -252,13 +253,13 @@ class MakeFromPython:
     def joined(
         self, first: int, env_fns: Sequence[Any], env_num: int | None, collector_kwargs: Sequence[Any]
     ) -> MakeFromPython:
-        """Returns what makes the same, but for actors from a rank on what is given here, one for each that joins.
+        """Returns a copy with other arguments for additional actors, one of each for each actor.
 
         Args:
-            first: Rank of the first that joins.
-            env_fns: What makes the envs of each; None: what those before it have.
-            env_num: Number of envs of each; None: as many as those before them have.
-            collector_kwargs: Options of the collector of each, on top of those before it; or None.
+            first: Rank of the first additional actor.
+            env_fns: Env factory of each; None: as before.
+            env_num: Number of envs of each; None: as before.
+            collector_kwargs: Options of the collector of each, in addition to those before; or None.
         """
         other = copy.copy(self)
         kwargs = [{**self._collector[-1], **(own or {})} for own in collector_kwargs]
@@ -269,7 +270,7 @@ class MakeFromPython:
         return other
 
     def face(self, policy: Any) -> Any:
-        """Returns the collect face of what the constructor was given."""
+        """Returns the collect face of the constructor's policy."""
         if not hasattr(policy, 'collect_mode'):
             return PlainFace(policy, self.spec, component_rng(self._seed, 'policy'))
         return (
@@ -288,7 +289,7 @@ class MakeFromPython:
         return plain
 
     def __call__(self, rank: int, incarnation: int) -> Parts:
-        """Makes envs, policy and collector."""
+        """Creates envs, policy and collector."""
         seed = incarnation_seed(self._seed, rank, incarnation)
         set_seed(seed)
         torch.set_num_threads(1)
@@ -317,12 +318,12 @@ class MakeFromPython:
 
 
 def _own(values: list[Any], rank: int) -> Any:
-    """Returns what is of an actor; who joins later than all that is listed is like the last one."""
+    """Returns the entry of an actor; actors beyond the end of the list are like the last one."""
     return values[min(rank, len(values) - 1)]
 
 
 def trajectories(batch: Batch) -> list[Batch]:
-    """Splits rows into pieces of episodes, each in the order of its steps.
+    """Splits rows into parts of episodes, each in the order of its steps.
 
     Args:
         batch: With the columns ``env_id`` and ``episode_step``, in time order for each env.
@@ -334,4 +335,4 @@ def trajectories(batch: Batch) -> list[Batch]:
 
 
 Postproc = Callable[[Any], Any]
-"""Changes a batch before it is handed out."""
+"""Transforms a batch before it is returned."""

@@ -54,21 +54,21 @@ class ActorFacts:
 
     @property
     def collected_frames(self) -> int:
-        """Frames that were returned so far."""
+        """Number of frames returned so far."""
         return self.delivered
 
     @property
     def policy_weights(self) -> dict[str, Any]:
-        """Weights of the policy that is trained here, as its ``state_dict`` has them; empty for a function."""
+        """Weights of the trained policy, as in its ``state_dict``; empty for a function."""
         weights: dict[str, Any] = self._publisher.face.state_dict()
         return weights
 
     @property
     def device(self) -> Any:
-        """Device of policies and batches, as it was given.
+        """Device of policies and batches, as given.
 
-        Another one can be set: batches are handed out on it unless a ``storing_device`` was given. Policies of running
-        actors stay where they are.
+        Another one can be set: batches are then on it unless a ``storing_device`` was given. Policies of running actors
+        stay where they are.
 
         Raises:
             ConfigError: If it is a list of another length.
@@ -82,13 +82,13 @@ class ActorFacts:
 
     @property
     def storing_device(self) -> Any:
-        """Device of the batches; None where they hold numpy arrays."""
+        """Device of the batches; None if they contain numpy arrays."""
         own = self._devices[1][0]
         return own if own is not None or isinstance(self.device, list | tuple) else self.device
 
     @property
     def env_device(self) -> Any:
-        """Device of the envs, as it was given."""
+        """Device of the envs, as given."""
         return self._devices[2]
 
     @property

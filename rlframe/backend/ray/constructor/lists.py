@@ -9,10 +9,10 @@ from rlframe.errors import ConfigError
 
 
 def per_actor(value: Any, count: int, name: str) -> list[Any]:
-    """Returns a value for each actor: copies of one, or those of a list.
+    """Returns a value for each actor: copies of a single value, or those of a list.
 
     Raises:
-        ConfigError: If a list has another length; with both.
+        ConfigError: If a list has another length; with both lengths.
     """
     if not isinstance(value, list | tuple):
         return [copy.copy(value) if isinstance(value, dict) else value for _ in range(count)]
