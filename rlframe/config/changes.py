@@ -33,14 +33,14 @@ def check_changes(saved: Data, cfg: ResolvedConfig, where: str) -> list[str]:
 
     Args:
         saved: The config that the run began with.
-        cfg: The config to go on with.
+        cfg: The config to resume with.
         where: The checkpoint, for the error.
 
     Returns:
         A line for each key that differs.
 
     Raises:
-        ConfigError: If there are differences that a resumed run cannot have; they are listed with both values.
+        ConfigError: If an option differs that a resumed run cannot change; with both values of each.
     """
     now, elsewhere = config_data(*split_config(cfg)), backend_defaults()
     known = {**{key: field.may_change for key, field in elsewhere.items()}, **cfg._may_change}

@@ -54,8 +54,8 @@ def from_ding(
 ) -> Translation:
     """Translates a DI-engine config; the pair itself is not changed.
 
-    Values are kept unless the unit differs. Options that are left out take DI-engine's default. Unknown keys are passed on,
-    so that ``compile_config`` reports misspelt ones.
+    Values are kept unless the unit differs. Missing options get DI-engine's defaults. Unknown keys are passed on, so
+    that ``compile_config`` reports misspelt ones.
 
     Args:
         main_config: How.
@@ -64,7 +64,7 @@ def from_ding(
             type is accepted.
 
     Raises:
-        ConfigError: If its policy, its env or its reward model does not exist here.
+        ConfigError: If its policy, env or reward model is unknown to rlframe.
     """
     draft = Draft(to_plain(main_config), to_plain(create_config))
     is_own = _drop_imports(draft)
@@ -134,7 +134,7 @@ def _policy(draft: Draft, is_own: bool) -> str:
     """Returns rlframe's name of the policy.
 
     Raises:
-        ConfigError: If it does not exist here, and the config imports nothing that could register it.
+        ConfigError: If it is unknown to rlframe, and the config imports no module that could register it.
     """
     given = draft.kind('policy')
     name = plain_type(given)

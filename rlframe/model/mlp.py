@@ -30,12 +30,12 @@ class MLP(nn.Module):
     mask among the fields is not read.
 
     Args:
-        space: What it reads.
+        space: Space of the input.
         hidden_sizes: Widths of the hidden layers.
         activation: Nonlinearity behind each, and behind each convolution.
         out_size: Width of the last layer; without one the last hidden layer is the output.
         conv_layers: Channels, kernel size and stride of each convolution that reads images; see ``make_reader``.
-        image_layout: Where channels are in the shape of an image: ``'hwc'``, ``'chw'`` or ``'auto'``.
+        image_layout: Position of the channels in the shape of an image: ``'hwc'``, ``'chw'`` or ``'auto'``.
 
     Raises:
         IncompatibleError: If the convolutions do not fit the space.

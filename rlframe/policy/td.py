@@ -26,7 +26,7 @@ else:
 class TDPolicy(Policy):
     """Body of policies with a target network that are taught by one-step or n-step targets.
 
-    A subclass makes its target network known in ``_init_learn`` (``_set_target``), and hands each update's TD errors to
+    A subclass sets its target network in ``_init_learn`` (``_set_target``), and passes each update's TD errors to
     ``_with_priority``.
 
     Source:

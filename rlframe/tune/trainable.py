@@ -43,11 +43,12 @@ class RLTrainable(Trainable):  # type: ignore[misc]  # Ray is untyped
     by their dotted keys, such as ``policy.learn.learning_rate``, or nested in sections. Further keys: ``metric``, which
     must be a number in every result, and ``resources`` of the process that learns, such as ``{'CPU': 0.5}``.
 
-    A network of the user's own is given by ``tune.with_parameters(RLTrainable, model=network)``.
+    A custom network is passed with ``tune.with_parameters(RLTrainable, model=network)``.
 
-    The run folder is ``run`` in the trial's; a trial that goes on from a checkpoint begins another one, ``run_1``. In a Tuner of
-    one's own, ``SyncConfig(sync_artifacts=True)`` brings it to the results, which ``make_tuner`` sees to. A hook ``after_run``
-    is called for a trial that comes to the end of its budget or its stop value, not for one that a scheduler ends before.
+    The run folder is ``run`` in the trial's folder; a trial restored from a checkpoint creates another one, ``run_1``.
+    In a custom Tuner, ``SyncConfig(sync_artifacts=True)`` copies it to the results; ``make_tuner`` sets this. A hook
+    ``after_run`` is called for a trial that reaches its budget or stop value, not for one that a scheduler stops
+    earlier.
 
     A subclass can save additional state: its ``save_checkpoint`` calls the one of this class and returns a dict of plain values,
     arrays and tensors. Its ``load_checkpoint`` receives that dict and passes it on to this one. The dict is not pickled.
@@ -87,7 +88,8 @@ class RLTrainable(Trainable):  # type: ignore[misc]  # Ray is untyped
 
         Raises:
             TrialStoppedError: If it was stopped.
-            Exception: Whatever happened; as an ``ActorFailedError`` with its text where it cannot be copied, which Tune does.
+            Exception: Any exception of the run; as an ``ActorFailedError`` with its text if it cannot be copied, as
+                Tune requires.
         """
         try:
             return self._running.step()

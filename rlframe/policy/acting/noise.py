@@ -14,8 +14,8 @@ from rlframe.data.timestep import IntArray
 class ExplorationNoise:
     """Standard normal numbers for each env, which may hang together from one env step to the next.
 
-    With correlation c a number is c times that of the step before plus sqrt(1 - c^2) times a fresh one: it is standard normal
-    at every step, however large c is. An episode begins with fresh numbers.
+    With correlation c, a number is c times the previous one plus sqrt(1 - c^2) times a new one: it is standard normal
+    at every step for any c. An episode starts with new numbers.
 
     Args:
         size: Numbers for each env.

@@ -39,7 +39,7 @@ class BaseLearner(Configurable):
     Args:
         cfg: Options of the learner.
         policy: Learn face of a policy; may be given later as ``learner.policy``.
-        tb_logger: Where metrics go; nowhere if not given. It stays the caller's to close.
+        tb_logger: Writes metrics; None writes none. The caller closes it.
         dist_info: Rank and world size; those of torch.distributed, if it is in use, where not given.
         exp_name: Folder of checkpoints that the learner saves by itself.
         instance_name: Name of this learner, for the log.

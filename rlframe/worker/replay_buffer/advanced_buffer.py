@@ -152,7 +152,7 @@ class AdvancedReplayBuffer(StorageBuffer):
 
         Args:
             data: A ``Batch``, a mapping (one item) or a list of mappings.
-            cur_collector_envstep: Env steps made so far.
+            cur_collector_envstep: Env steps so far.
 
         Returns:
             How many items were accepted: 0 if ``thruput_controller`` refuses, which is logged.
@@ -194,7 +194,7 @@ class AdvancedReplayBuffer(StorageBuffer):
 
         Args:
             size: Number of items, >= 0. An item can recur.
-            cur_learner_iter: Updates made so far.
+            cur_learner_iter: Train iterations so far.
             sample_range: Slice over the age order that is sampled, the oldest item first, as if there were
                 no others: the importance weights are those of the range. Costs time proportional to it.
                 ``None`` samples all.

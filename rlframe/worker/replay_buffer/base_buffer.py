@@ -103,7 +103,7 @@ class IBuffer(Configurable, ABC):
 
         Args:
             data: A ``Batch``, a mapping (one item) or a list of items.
-            cur_collector_envstep: Env steps made so far; the x axis of what is logged.
+            cur_collector_envstep: Env steps so far; the x axis of what is logged.
 
         Returns:
             How many items were accepted.
@@ -119,7 +119,7 @@ class IBuffer(Configurable, ABC):
 
         Args:
             batch_size: Number of items, >= 0.
-            cur_learner_iter: Updates made so far; staleness is counted from it.
+            cur_learner_iter: Train iterations so far; staleness is counted from it.
         """
 
     def batches(self, count: int, size: int, cur_learner_iter: int) -> Iterator[Rows]:

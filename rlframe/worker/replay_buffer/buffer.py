@@ -67,7 +67,7 @@ class NaiveReplayBuffer(StorageBuffer):
 
         Args:
             size: Number of items, >= 0.
-            cur_learner_iter: Updates made so far.
+            cur_learner_iter: Train iterations so far.
             sample_range: Slice over the age order that is sampled, the oldest item first: ``slice(-1000,
                 None)`` is the newest thousand. ``None`` samples all.
             replace: Whether an item may recur in the batch.

@@ -72,7 +72,7 @@ class ElasticReplayBuffer(NaiveReplayBuffer):
         """Recomputes the number of items that are sampled.
 
         Args:
-            info: Env steps made so far; ``push`` tells them too. What a learner reports is passed over.
+            info: Env steps so far; ``push`` tells them too. What a learner reports is passed over.
         """
         if isinstance(info, Mapping):
             super().update(info)

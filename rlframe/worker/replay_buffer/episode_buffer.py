@@ -69,7 +69,7 @@ class EpisodeReplayBuffer(NaiveReplayBuffer):
         Args:
             data: An episode, or a list of episodes. An episode is a ``Batch`` [T, ...], or a list of mappings, which
                 must be wrapped in a list.
-            cur_collector_envstep: Env steps made so far.
+            cur_collector_envstep: Env steps so far.
 
         Returns:
             How many episodes were accepted.

@@ -42,7 +42,7 @@ class PrioritizedSampler:
         alpha: 0 is uniform, 1 is proportional.
         normalization: Which smallest weight the importance weights are divided by: ``'buffer'`` or
             ``'batch'``.
-        rng: Where randomness comes from.
+        rng: Random generator.
 
     Source:
         Schaul et al., Prioritized Experience Replay (2016), arXiv 1511.05952, 3.3 and algorithm 1.
@@ -113,7 +113,7 @@ class PrioritizedSampler:
 
         Args:
             row: Row numbers, int64 [n].
-            slot: Where they were, int64 [n].
+            slot: Slots of the items, int64 [n].
             priority: float64 [n].
             present: Row numbers of the oldest item and behind the newest one.
 

@@ -48,7 +48,7 @@ class UniformSampler(Sampler):
     """Every set of ``size`` distinct items is equally likely.
 
     Args:
-        rng: Where randomness comes from.
+        rng: Random generator.
     """
 
     def __init__(self, rng: np.random.Generator) -> None:

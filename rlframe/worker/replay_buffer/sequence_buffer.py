@@ -72,7 +72,7 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         Args:
             data: A list of episodes, each a ``Batch`` [T, ...], or steps in time order, as a ``Batch`` [n, ...], a
                 mapping or a list of mappings.
-            cur_collector_envstep: Env steps made so far.
+            cur_collector_envstep: Env steps so far.
 
         Returns:
             How many steps were accepted.
@@ -156,7 +156,7 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         Args:
             batch: Number of sequences, >= 0.
             sequence: Length of a sequence in env steps, without burn-in, >= 1.
-            cur_learner_iter: Updates made so far.
+            cur_learner_iter: Train iterations so far.
             sample_range: Slice over the age order of steps: which can be drawn, the oldest one first. A sequence may
                 contain others.
             replace: Whether a step may be drawn twice; by priority it always may.

@@ -193,13 +193,13 @@ def update(  # noqa: PLR0913  # a kernel takes arrays, not objects
     Args:
         total: Weights and their sums, leaves first. float64 [nodes].
         low: Smallest weights below the nodes above the leaves. float64 [nodes - leaves].
-        start: Where each level begins. int64 [levels].
+        start: Start of each level. int64 [levels].
         priority: Priority of each slot, 0 where absent. float32 [capacity].
         alpha: Exponent of priorities.
         eps: Added to each new priority.
         present: Row numbers of the oldest item and behind the newest one.
         row: Row numbers of the items. int64 [n].
-        slot: Where they were. int64 [n].
+        slot: Slots of the items. int64 [n].
         new: Their priorities. float64 [n].
 
     Returns:
@@ -296,7 +296,7 @@ def draw(  # noqa: PLR0913  # a kernel takes arrays, not objects
     Args:
         total: Weights and their sums, leaves first. float64 [nodes].
         low: Smallest weights below the nodes above the leaves. float64 [nodes - leaves].
-        start: Where each level begins. int64 [levels].
+        start: Start of each level. int64 [levels].
         priority: Priority of each slot. float32 [capacity].
         use: Uses of each slot so far. int32 [capacity].
         uniform: Numbers in [0, 1), used up. float64 [n].
