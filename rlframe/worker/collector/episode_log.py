@@ -159,7 +159,7 @@ def too_long(lengths: IntArray, limit: int, section: str) -> EpisodeTooLongError
 
     Args:
         lengths: Env steps of the running episodes, [N].
-        limit: What an episode may have.
+        limit: Limits of an episode.
         section: Section of the config with the limit.
     """
     return EpisodeTooLongError(

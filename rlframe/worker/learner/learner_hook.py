@@ -31,7 +31,8 @@ Hooks = dict[str, list['LearnerHook']]
 class LearnerHook(ABC):
     """Called with the learner at one position; hooks of lower priority run first, equal ones in the order of adding.
 
-    ``position``, ``priority`` and ``name`` may be class attributes of a subclass. A hook uses the learner's public face only.
+    ``position``, ``priority`` and ``name`` may be class attributes of a subclass. A hook uses only the learner's public
+    attributes and methods.
 
     Args:
         args: Name and priority, both optional.

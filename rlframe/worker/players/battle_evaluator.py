@@ -21,12 +21,12 @@ from rlframe.worker.players.joint_policy import JointPolicy
 class BattleInteractionSerialEvaluator(InteractionSerialEvaluator):
     """Lets the first of several policies play whole episodes against the others, and averages its returns.
 
-    ``policy`` is a list with one eval face for each player, of which the first is measured, or a single one that plays
-    against itself. All seats are shared fairly: the policies move on by one seat from episode to episode, so that in a
-    game of two each plays first in every other one. Of the first policy are the mean, the best score and the stop value.
+    ``policy`` is a list with one eval face for each player, of which the first is evaluated, or a single one for
+    self-play. Seats are shared equally: the policies move by one seat from episode to episode, so in a game of two each
+    plays first in every second episode. The mean, the best score and the stop value refer to the first policy.
 
-    ``eval`` returns of each episode also ``return_j``, the return of policy j, ``seat``, the player whom the first policy
-    was, and ``win``, ``draw`` and ``loss``, of which one is 1; and the mean of each.
+    For each episode, ``eval`` also returns ``return_j``, the return of policy j, ``seat``, the player of the first
+    policy, and ``win``, ``draw`` and ``loss``, of which one is 1; and the mean of each.
     """
 
     config = dict(

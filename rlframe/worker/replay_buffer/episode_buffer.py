@@ -197,7 +197,7 @@ class Episodes:
 
         Args:
             length: Steps of each new episode.
-            stop: Number of the step that comes next.
+            stop: Number of the next step.
             capacity: Slots of the ring.
         """
         new = np.array(length, np.int64)

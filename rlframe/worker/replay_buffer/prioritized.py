@@ -66,7 +66,7 @@ class PrioritizedSampler:
         """Refuses NaN, infinite and negative priorities.
 
         Raises:
-            NonFiniteError: Saying how many there are and where the first one is.
+            NonFiniteError: With their number and the position of the first.
         """
         bad = np.flatnonzero(~((priority >= 0) & (priority <= MAX_PRIORITY)))
         if len(bad):
@@ -77,7 +77,7 @@ class PrioritizedSampler:
 
         Args:
             row: Row number of the first one.
-            count: How many there are.
+            count: Number of items.
             priority: float64 [count]; ``None`` gives all of them ``max_priority``.
         """
         new = np.full(count, self.max_priority + EPS) if priority is None else priority + EPS

@@ -21,7 +21,7 @@ class Sampler(ABC):
 
         Args:
             size: Number of items, >= 1; at most ``len(storage)``, unless the user allowed repetition.
-            storage: What is sampled, with the items of a ``sample_range`` only where the user gave one.
+            storage: Storage to sample from; with a ``sample_range``, only the items in that range.
 
         Returns:
             Ages in [0, len(storage)), int [size].
