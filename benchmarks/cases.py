@@ -77,7 +77,8 @@ WORKLOADS = {
     'w6': 'One update of SAC or TD3 from prepared batches of 256: obs float32 [17], action [6]; actor and two critics'
     ' MLP 256-256 ReLU, fused Adam. Microseconds per update, including metrics.',
     'w7': 'Envs in processes, stepped as fast as possible, without policy or recording; one process per env.'
-    ' Transitions per second. If an env is slow, subprocess (rlframe itself) and the other peers wait for it in every step.',
+    ' Transitions per second. If an env is slow, subprocess (rlframe itself) and the other peers wait for it in every'
+    ' step.',
 }
 """What a workload is, for the report."""
 

@@ -192,7 +192,7 @@ def _reusable(rows: Rows, previous: Path | None) -> dict[str, int]:
     try:
         files = read_manifest(previous)['files']
     except CheckpointError:
-        return {}  # all is written anew, so nothing is lost
+        return {}  # everything is rewritten, so nothing is lost
     return {
         name: facts['size']
         for name, facts in files.items()

@@ -195,7 +195,7 @@ def _film(cfg: ResolvedConfig, factory: EnvFactory, policy: Policy, folder: Path
     from gymnasium.error import DependencyNotInstalled
     from gymnasium.utils.save_video import save_video
 
-    os.environ.setdefault('SDL_VIDEODRIVER', 'dummy')  # pygame draws into memory; no window is looked for
+    os.environ.setdefault('SDL_VIDEODRIVER', 'dummy')  # pygame draws into memory; no display is needed
     with closing(build.make_eval_env(cfg, factory, 1, 'rgb_array')) as env:
         env.launch()
         env.reset(seed=[env_seed(seed, 0, 0, SCORE)])

@@ -190,7 +190,7 @@ def perturbed(logit: FloatArray, rng: np.random.Generator) -> FloatArray:
     noise = rng.standard_exponential(logit.shape, np.float32)
     np.maximum(
         noise, SMALLEST, out=noise
-    )  # once in millions of draws it is 0, which would pick what is impossible
+    )  # once in millions of draws it is 0, which would pick a forbidden action
     noisy: FloatArray = logit - np.log(noise, out=noise)
     return noisy
 

@@ -62,7 +62,7 @@ class Checkpoints:
         self._requested: list[str] = []
         self.inexact: list[str] = []
         """Why the run may differ from one with the same seed that was never interrupted; empty if it cannot."""
-        self._held: list[dict[str, Any]] = []  # what may be the best: policies whose evaluation is under way
+        self._held: list[dict[str, Any]] = []  # candidates for the best: policies whose evaluation is running
 
     @property
     def folder(self) -> Path:

@@ -73,7 +73,7 @@ def resume(
         return _resume(checkpoint.find_checkpoint(path), [], pair, overrides, trust or allow_import, given)
     folder = path.parent if path.name == CKPT else path
     note = run_folder.last_holder(folder)
-    with run_folder.held(folder):  # else what is found may be gone, or be no longer the newest
+    with run_folder.held(folder):  # else the found one may be gone, or no longer the newest
         try:
             found, damaged = checkpoint.newest_good(path)
         except CheckpointNotFoundError as error:

@@ -82,7 +82,7 @@ class TDPolicy(Policy):
         """Adds the priority of each transition, float32 [B], if there are priorities."""
         if not self._priority:
             return metrics
-        # what spoilt an update that was skipped is best not drawn again
+        # rows that spoilt a skipped update should not be drawn again
         return metrics | {'priority': priority.nan_to_num(0.0, 0.0, 0.0) if self._skips else priority}
 
     def _state_dict_learn(self) -> dict[str, Any]:

@@ -146,7 +146,7 @@ class RLTrainable(Trainable):  # type: ignore[misc]  # Ray is untyped
         try:
             if self._storage is not None:
                 self._storage.persist_artifacts(force=True)
-        except Exception:  # the error that is being told of matters more
+        except Exception:  # the original error matters more
             logger.exception('the run folder could not be copied to the results')
 
     def _export_model(self, export_formats: list[str], export_dir: str) -> dict[str, str]:
@@ -157,7 +157,7 @@ class RLTrainable(Trainable):  # type: ignore[misc]  # Ray is untyped
         """Returns a bundle for the learner, and one for each actor that collects or evaluates."""
         try:
             cfg = compile_trial(config)
-        except RLFrameError:  # the trial itself says so, where its error can be seen
+        except RLFrameError:  # the trial itself reports it, where its error is visible
             return PlacementGroupFactory([{'CPU': 1.0}])
         return PlacementGroupFactory(bundles_of(cfg, config.get('resources')), strategy='PACK')
 

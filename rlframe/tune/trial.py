@@ -169,7 +169,7 @@ class Trial:
         pipeline = self.pipeline
         progress, best, evaluations = pipeline.progress, pipeline.evaluator.best, pipeline.evaluations
         envstep, episodes = progress.envstep, progress.episodes
-        is_untrained = progress.train_iter == 0  # so the first evaluation says nothing
+        is_untrained = progress.train_iter == 0  # so the first evaluation is not informative
         wanted = evaluations + (2 if is_untrained else 1)
 
         def is_scored(pipeline: SerialPipeline) -> bool:

@@ -51,7 +51,7 @@ class RaySerialCollector(Metered, ISerialCollector):
     """
 
     _random_frames = -1  # to be delivered before the policy acts
-    _reset_always = False  # whether every request begins with new episodes
+    _reset_always = False  # whether every request starts with new episodes
     _has_failed = False  # whether an exception has ended the last call
 
     def __init__(
@@ -79,8 +79,8 @@ class RaySerialCollector(Metered, ISerialCollector):
         self._ready = ReadyQueue()
         self._headers: dict[int, tuple[int, Header]] = {}  # the last of each rank, with its incarnation
         self._to_reset: set[int] = set()
-        self._request_size: int | None = None  # without sync; None: a share of what is missing
-        self._budget: int | None = None  # what may be delivered in all; None: anything
+        self._request_size: int | None = None  # without sync; None: a share of the missing amount
+        self._budget: int | None = None  # the total that may be delivered; None: no limit
         self._staleness = Staleness(cfg, pool.key('max_staleness'))
         self.requested = self.delivered = self.lost = self.stale = 0
         """Training samples (or episodes) requested, returned, lost with an actor, and discarded as stale."""

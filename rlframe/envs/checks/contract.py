@@ -349,7 +349,7 @@ def _remark_obs(
     low, high = _bounds(space)
     dtype: Any = space.dtype
     both_float = obs.dtype.kind == dtype.kind == 'f'
-    values = obs.astype(dtype) if both_float else obs  # a bound is of the declared type
+    values = obs.astype(dtype) if both_float else obs  # a bound has the declared dtype
     values_lie = f'lies in [{values.min():g}, {values.max():g}]' if values.size else 'is empty'
     declared = f'declared is {dtype} in [{np.min(low):g}, {np.max(high):g}]'
     article = 'an ' if name == 'obs' else ''

@@ -76,7 +76,7 @@ def is_plain_id(env_id: Any) -> bool:
         return True
     return env_id in gym.registry and not match['name'].startswith(
         'GymV'
-    )  # those import what their argument names
+    )  # these import the modules named by their argument
 
 
 def is_plain_game(env_id: Any) -> bool:

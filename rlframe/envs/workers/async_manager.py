@@ -74,11 +74,11 @@ class AsyncSubprocessEnvManager(SubprocessEnvManager):
                 'each step takes the envs that answer first; env_manager.wait_num='
                 f'{self.env_num} without a wait_timeout waits for all'
             )
-        self._seeding: dict[int, int | None] = {}  # envs that begin an episode, and the seeds
+        self._seeding: dict[int, int | None] = {}  # envs that start an episode, and the seeds
         count = self.env_num
         self._answered = np.zeros(
             count, np.bool_
-        )  # whether there is an answer that no step has returned yet, [N]
+        )  # whether there is an answer not returned by a step yet, [N]
         self._answers: dict[str, Array] = {
             'obs': np.zeros_like(self.obs),
             'reward': np.zeros(count, np.float32),

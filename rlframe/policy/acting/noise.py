@@ -30,7 +30,7 @@ class ExplorationNoise:
     def __init__(self, size: int, correlation: float, rng: np.random.Generator) -> None:
         self._size, self._correlation, self._rng = size, correlation, rng
         self._last = np.zeros((0, size), np.float32)  # [N, size]
-        self._kept = np.zeros((0, 1), np.float32)  # 0 for envs whose episode has just begun, [N, 1]
+        self._kept = np.zeros((0, 1), np.float32)  # 0 for envs whose episode has just started, [N, 1]
 
     def draw(self, env_id: IntArray) -> NDArray[np.float32]:
         """Returns the numbers of the next step of these envs, float32 [n, size]."""

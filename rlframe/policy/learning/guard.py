@@ -54,7 +54,7 @@ class FiniteGuard:
         tensors = [*gradients, loss.detach().view(1)]
         torch._amp_foreach_non_finite_check_and_unscale_(
             tensors, self._found, self._one
-        )  # by 1: nothing changes
+        )  # division by 1 changes nothing
         if self._answers_at_once:
             return int(self._found)
         self._sum += self._found

@@ -138,7 +138,7 @@ class InteractionSerialEvaluator(ISerialEvaluator):
     def _play(self, episodes: int, render: bool, settings: dict[str, Any]) -> EvaluatedEpisodes:
         env = self._env
         env.launch()
-        self._begun = np.zeros(env.env_num, np.int64)  # episodes begun in each env, [N]
+        self._begun = np.zeros(env.env_num, np.int64)  # episodes started in each env, [N]
         limit = EpisodeLimit(env.spec, env.env_num, self._cfg.max_episode_len, self._cfg.max_env_step)
         self._running = played = EvaluatedEpisodes(env.env_num, episodes, limit, env.can_begin_anew)
         rollout, log = Rollout(env, self._policy, self._seeds, limit), EpisodeLog(env.env_num)

@@ -118,7 +118,7 @@ class BaseLearner(Configurable):
         self.checkpoint_fn: Callable[[str], Any] | None = None
         """Saves a named checkpoint in place of the learner, if other workers have state to save too."""
         self._progress = progress if progress is not None else Progress()
-        self._envstep = -1  # of the last train(), where the counters are not shared
+        self._envstep = -1  # of the last train(), if the counters are not shared
         self._finished = self._closed = self._hooks_shown = False
         self._loader: Iterator[Any] | None = None
         self.ckpt_name = ''

@@ -120,7 +120,7 @@ class PlayerRecorder:
             said = policy.said_for(player, step.output, acted)
             moves.make({'obs': before.obs[acted, player], **said}, env_id[acted])
             moves.pay(after.reward[:, player], env_id)
-            knows = after.active[:, player] | after.over[:, player]  # what came of the last move
+            knows = after.active[:, player] | after.over[:, player]  # the result of the last move
             closing = np.flatnonzero(knows & moves.is_open[env_id])
             if len(closing):
                 self._close(player, closing, after, policy, step, stamp, reserve)
