@@ -1,7 +1,7 @@
 """Translates DI-engine's configs, which have the same two parts but different keys, types and defaults.
 
-``ding_table`` holds the correspondences, ``ding_convert`` the conversions that a table cannot express. Neither DI-engine nor
-the modules that its configs name are imported.
+``ding_table`` holds the correspondences, ``ding_convert`` the conversions that a table cannot express. Neither
+DI-engine nor the modules that its configs name are imported.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def from_ding(
     Args:
         main_config: How.
         create_config: Which.
-        overrides: Overrides that will be applied to the result, in rlframe's keys; with an ``env.env_id`` among them, any env
-            type is accepted.
+        overrides: Overrides that will be applied to the result, in rlframe's keys; with an ``env.env_id`` among them,
+            any env type is accepted.
 
     Raises:
         ConfigError: If its policy, env or reward model is unknown to rlframe.

@@ -160,7 +160,8 @@ def make_reader(
         activation: Nonlinearity behind each convolution.
         conv_layers: Channels, kernel size and stride of each convolution; ``[]`` reads images as vectors, None means
             ``NATURE_LAYERS``, or ``SMALL_LAYERS`` for small images.
-        image_layout: ``'hwc'`` or ``'chw'``, or ``'auto'``: channels are the smaller one of the first and the last axis.
+        image_layout: ``'hwc'`` or ``'chw'``, or ``'auto'``: channels are the smaller one of the first and the last
+            axis.
 
     Raises:
         IncompatibleError: If ``conv_layers`` are given and there is no image or it is too small, or if ``image_layout``

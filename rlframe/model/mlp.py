@@ -26,8 +26,8 @@ class _Live:
 class MLP(nn.Module):
     """Hidden layers with an activation behind each and, with ``out_size``, a linear layer at the end.
 
-    It reads observations of any space: those with parts field by field, classes one-hot, images by convolutions. An action
-    mask among the fields is not read.
+    It reads observations of any space: those with parts field by field, classes one-hot, images by convolutions. An
+    action mask among the fields is not read.
 
     Args:
         space: Space of the input.

@@ -29,8 +29,8 @@ class QNet(nn.Module):
         image_layout: Position of the channels of images.
 
     Source:
-        Dueling: Wang et al., Dueling Network Architectures for Deep Reinforcement Learning (2016), eq. 9; for distributions
-        as in Hessel et al., Rainbow (2018), atom by atom.
+        Dueling: Wang et al., Dueling Network Architectures for Deep Reinforcement Learning (2016), eq. 9; for
+        distributions as in Hessel et al., Rainbow (2018), atom by atom.
     """
 
     def __init__(

@@ -60,8 +60,8 @@ class QCritics(nn.Module):
     """Several Q-functions that share nothing except the observation encoder.
 
     Args:
-        spec: Spaces of the env. With discrete actions a critic values every action, with continuous ones the action it is
-            given.
+        spec: Spaces of the env. With discrete actions a critic values every action, with continuous ones the action it
+            is given.
         hidden_sizes: Widths of the hidden layers of each.
         activation: Nonlinearity behind each.
         count: Critics.

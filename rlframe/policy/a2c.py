@@ -14,8 +14,8 @@ class A2CPolicy(PPOPolicy):
     advantage, and nothing is clipped: ``clip_ratio`` has no effect unless there are more epochs or batches.
 
     Source:
-        Mnih et al., Asynchronous Methods for Deep Reinforcement Learning (2016), algorithm S3, with synchronous workers.
-        Huang et al., A2C is a special case of PPO (2022), section 3.
+        Mnih et al., Asynchronous Methods for Deep Reinforcement Learning (2016), algorithm S3, with synchronous
+        workers. Huang et al., A2C is a special case of PPO (2022), section 3.
     """
 
     config = dict(

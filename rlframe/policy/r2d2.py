@@ -36,7 +36,8 @@ class R2D2Policy(DQNPolicy):
     network.
 
     Source:
-        Kapturowski et al., Recurrent Experience Replay in Distributed Reinforcement Learning (2019), sections 2.3 and 3.
+        Kapturowski et al., Recurrent Experience Replay in Distributed Reinforcement Learning (2019), sections 2.3 and
+        3.
     """
 
     config = dict(
@@ -149,7 +150,8 @@ class R2D2Policy(DQNPolicy):
         """Returns the networks' outputs for each step and for the obs after the last one.
 
         Returns:
-            The online and the target network's values, float32 [B, T + 1, A], and the action masks, bool [B * (T + 1), A].
+            The online and the target network's values, float32 [B, T + 1, A], and the action masks, bool [B * (T + 1),
+            A].
         """
         start, mask = self._burn_in, data['mask']
         sequence, first = np.arange(len(mask)), mask.argmax(1)

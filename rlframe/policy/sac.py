@@ -39,8 +39,8 @@ class SACPolicy(QACPolicy):
     """Soft actor-critic with a tanh-Gaussian actor.
 
     Source:
-        Haarnoja et al., Soft Actor-Critic Algorithms and Applications (2018), algorithm 1, eq. 5, 7 and 18; the temperature is
-        learned by its logarithm, as the authors' code does.
+        Haarnoja et al., Soft Actor-Critic Algorithms and Applications (2018), algorithm 1, eq. 5, 7 and 18; the
+        temperature is learned by its logarithm, as the authors' code does.
     """
 
     config = dict(

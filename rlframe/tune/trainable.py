@@ -39,9 +39,10 @@ class OwnState(dict[str, Any]):
 class RLTrainable(Trainable):  # type: ignore[misc]  # Ray is untyped
     """Trains a policy as a trial of Ray Tune; each result is one evaluation.
 
-    Its config has ``config``, the absolute path of a config file (or ``main_config`` and ``create_config``), and options
-    by their dotted keys, such as ``policy.learn.learning_rate``, or nested in sections. Further keys: ``metric``, which
-    must be a number in every result, and ``resources`` of the process that learns, such as ``{'CPU': 0.5}``.
+    Its config has ``config``, the absolute path of a config file (or ``main_config`` and ``create_config``), and
+    options by their dotted keys, such as ``policy.learn.learning_rate``, or nested in sections. Further keys:
+    ``metric``, which must be a number in every result, and ``resources`` of the process that learns, such as ``{'CPU':
+    0.5}``.
 
     A custom network is passed with ``tune.with_parameters(RLTrainable, model=network)``.
 
@@ -50,8 +51,9 @@ class RLTrainable(Trainable):  # type: ignore[misc]  # Ray is untyped
     ``after_run`` is called for a trial that reaches its budget or stop value, not for one that a scheduler stops
     earlier.
 
-    A subclass can save additional state: its ``save_checkpoint`` calls the one of this class and returns a dict of plain values,
-    arrays and tensors. Its ``load_checkpoint`` receives that dict and passes it on to this one. The dict is not pickled.
+    A subclass can save additional state: its ``save_checkpoint`` calls the one of this class and returns a dict of
+    plain values, arrays and tensors. Its ``load_checkpoint`` receives that dict and passes it on to this one. The dict
+    is not pickled.
     """
 
     _exp: Trial | None = None

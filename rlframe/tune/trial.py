@@ -108,8 +108,9 @@ def compile_trial(config: Mapping[str, Any]) -> ResolvedConfig:
     """Compiles a trial's config.
 
     Args:
-        config: ``config``, a file or a ``TrialBase``, or ``main_config`` and ``create_config``; ``metric``; and options by
-            dotted keys or in sections, which are laid over them. The n-th repetition by a ``Repeater`` of Ray has the seed plus n.
+        config: ``config``, a file or a ``TrialBase``, or ``main_config`` and ``create_config``; ``metric``; and options
+            by dotted keys or in sections, which are laid over them. The n-th repetition by a ``Repeater`` of Ray has
+            the seed plus n.
 
     Raises:
         ConfigError: If an option is unknown or invalid.

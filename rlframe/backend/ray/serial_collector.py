@@ -299,7 +299,8 @@ class RaySerialCollector(Metered, ISerialCollector):
     def _keep_busy(self, target: int, in_flight: int) -> None:
         """Discards stale batches, and sends each actor as many requests as allowed and useful.
 
-        If enough requests are in flight for this call, busy actors get their next request in the next call, after the update.
+        If enough requests are in flight for this call, busy actors get their next request in the next call, after the
+        update.
         """
         self.stale += self._staleness.drop(self._ready, self._publisher.version)
         waiting, ranks, needed = self._ready.size, self._pool.ranks, sys.maxsize

@@ -74,7 +74,8 @@ def check_spaces(envs: Sequence[gymnasium.Env[Any, Any] | EnvSpec], spec: EnvSpe
     """Checks that all envs share spaces that rlframe can store.
 
     Raises:
-        IncompatibleError: If a space is not supported, bounds of actions leave no choice, or one env differs from the first.
+        IncompatibleError: If a space is not supported, bounds of actions leave no choice, or one env differs from the
+            first.
     """
     space = spec.observation_space
     obs_dtype(space)

@@ -23,8 +23,8 @@ class ExplorationNoise:
         rng: Source of the fresh numbers.
 
     Source:
-        The Ornstein-Uhlenbeck process of Lillicrap et al., Continuous Control with Deep Reinforcement Learning (2016), in
-        steps of one env step and with variance 1.
+        The Ornstein-Uhlenbeck process of Lillicrap et al., Continuous Control with Deep Reinforcement Learning (2016),
+        in steps of one env step and with variance 1.
     """
 
     def __init__(self, size: int, correlation: float, rng: np.random.Generator) -> None:

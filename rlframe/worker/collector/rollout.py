@@ -71,8 +71,8 @@ class Rollout:
         policy: Chooses the actions.
         episode_seed: Returns the seed of the next episode of each given env; by default, envs continue with their own
             generators.
-        limit: Cuts episodes that are too long. Envs that can only be reset together continue their episode until all envs
-            are reset.
+        limit: Cuts episodes that are too long. Envs that can only be reset together continue their episode until all
+            envs are reset.
 
     Raises:
         IncompatibleError: If the env has several players, and the policy is that of one.

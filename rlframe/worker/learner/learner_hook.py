@@ -116,8 +116,8 @@ def merge_hooks(hooks1: Hooks, hooks2: Hooks) -> Hooks:
 def build_learner_hook_by_cfg(cfg: Mapping[str, Any]) -> Hooks:
     """Builds the hooks of a config section.
 
-    A key is one of the shorthands (``log_show_after_iter=100``), with ``None``, ``False`` or ``''`` for "no such hook", or
-    any name with ``dict(type=..., position=..., priority=100, **options)``.
+    A key is one of the shorthands (``log_show_after_iter=100``), with ``None``, ``False`` or ``''`` for "no such hook",
+    or any name with ``dict(type=..., position=..., priority=100, **options)``.
 
     Returns:
         Hooks by position, all four positions present.

@@ -129,7 +129,8 @@ class BattleSampleSerialCollector(PlayerCollector, SampleSerialCollector):
         Args:
             n_sample: Number of samples of each recorded player; by default, the first policy's ``n_sample``.
             train_iter: Train iterations so far; it becomes the column ``collect_iter``.
-            drop_extra: Whether to return exactly ``n_sample`` of each and carry the surplus over, instead of returning all.
+            drop_extra: Whether to return exactly ``n_sample`` of each and carry the surplus over, instead of returning
+                all.
             policy_kwargs: Arguments of the policies' ``forward``, such as ``eps``.
             random_collect: Whether this call collects at random, before training.
             record_random_collect: Whether episodes of a random call count in the metrics.

@@ -67,7 +67,8 @@ class PlayerRecorder:
         player_num: Number of players, P.
         recorded: The players whose moves are recorded.
         make_recorder: Creates the recorder of a player in N envs.
-        mark_episodes: Whether to add the columns ``env_id``, another one for each player of each env, and ``episode_step``.
+        mark_episodes: Whether to add the columns ``env_id``, another one for each player of each env, and
+            ``episode_step``.
     """
 
     def __init__(

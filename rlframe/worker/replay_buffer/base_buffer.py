@@ -47,8 +47,8 @@ class IBuffer(Configurable, ABC):
     A list always means many items, so an episode that is itself a list must be wrapped in a list.
 
     **Threads.** A buffer has one lock. The methods listed in ``LOCKED`` hold it while they run, also if a subclass
-    overrides them, so several threads can push, sample, update and save at the same time. Each call sees a push completely
-    or not at all.
+    overrides them, so several threads can push, sample, update and save at the same time. Each call sees a push
+    completely or not at all.
 
     **Too little data.** ``sample``, for custom training loops, then logs a warning and returns ``None``.
     ``batches``, which the pipeline calls, raises ``BufferUnderflowError`` instead.

@@ -73,8 +73,8 @@ class NaiveReplayBuffer(StorageBuffer):
             replace: Whether an item may recur in the batch.
 
         Returns:
-            A ``Batch`` of numpy columns, or a list of objects; ``None``, with a warning, if there are fewer than ``size``
-            items, or none.
+            A ``Batch`` of numpy columns, or a list of objects; ``None``, with a warning, if there are fewer than
+            ``size`` items, or none.
         """
         try:
             storage = self._sampled_storage(size, sample_range, replace)

@@ -26,9 +26,9 @@ FIRST_STEPS = 1024
 class EpisodeReplayBuffer(NaiveReplayBuffer):
     """Keeps the newest whole episodes and samples them uniformly.
 
-    Its size is counted in episodes. Their memory depends on their length, unless ``max_env_steps`` limits it as well. The steps
-    of all episodes are stored in one ring, which grows up to that limit; an episode is removed when its oldest step is
-    overwritten.
+    Its size is counted in episodes. Their memory depends on their length, unless ``max_env_steps`` limits it as well.
+    The steps of all episodes are stored in one ring, which grows up to that limit; an episode is removed when its
+    oldest step is overwritten.
     """
 
     config = dict(
@@ -76,8 +76,8 @@ class EpisodeReplayBuffer(NaiveReplayBuffer):
 
         Raises:
             TypeError: If an item is not an episode.
-            ValueError: If an episode is not whole (its last step alone is done), or longer than ``max_env_steps``. Nothing is
-                stored then.
+            ValueError: If an episode is not whole (its last step alone is done), or longer than ``max_env_steps``.
+                Nothing is stored then.
             ResourceError: If the episodes do not fit into memory.
         """
         given = [data] if isinstance(data, Batch) else to_items(data)
