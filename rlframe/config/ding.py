@@ -27,7 +27,7 @@ class Translation(NamedTuple):
 
 
 def is_ding(create_config: Mapping[str, Any]) -> bool:
-    """Whether a config is DI-engine's: it imports its modules, or has an env type or a section that only DI-engine has."""
+    """Whether a config is DI-engine's: it imports DI-engine's modules, or has an env type or section of DI-engine."""
     if not isinstance(create_config, Mapping):
         return False
     sections = [value for _, value in raw_items(create_config) if isinstance(value, Mapping)]

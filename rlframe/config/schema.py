@@ -104,7 +104,7 @@ def find_schema(tree: Tree, errors: list[ConfigError]) -> tuple[dict[str, Any], 
 
 
 def drop_replaced_defaults(tree: Tree, before: Tree) -> None:
-    """Takes out what only states defaults of a class in whose place an override named another one, as a complete config does.
+    """Removes options that only state defaults of a class that an override replaced, as in a complete config.
 
     Args:
         tree: Options set by the user, including overrides.

@@ -338,7 +338,7 @@ def _laid_over(section: Mapping[str, Any], value: Tree) -> Tree:
 
 
 def parse_value(text: str) -> Any:
-    """Parses ``text`` as a Python literal, ``true``, ``none``, ``inf`` or ``dict(name=...)``; returns other text unchanged."""
+    """Parses ``text`` as a Python literal, ``true``, ``none``, ``inf`` or ``dict(name=...)``; else returns the text."""
     words = {
         'true': True,
         'false': False,

@@ -27,7 +27,7 @@ class BestAction(Protocol):
 
 
 class ActionFunction(nn.Module):
-    """Maps observations [B, ...], as the env gives them, to the actions that the policy thinks best, as the env takes them.
+    """Maps observations [B, ...] of the env to the policy's best actions, in the env's own units.
 
     Args:
         policy: The policy, on the CPU; it cannot be used otherwise afterwards.

@@ -184,7 +184,7 @@ def load_network(
 
 @contextmanager
 def named_mismatch(manifest: Mapping[str, Any], cfg: ResolvedConfig, where: str) -> Iterator[None]:
-    """Adds to a ``CheckpointMismatchError`` which checkpoint it is, and which policies, envs and keys of ``policy.model`` differ."""
+    """Adds the checkpoint and the differing policies, envs and ``policy.model`` keys to a mismatch error."""
     try:
         yield
     except CheckpointMismatchError as error:

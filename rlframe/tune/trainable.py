@@ -144,7 +144,7 @@ class RLTrainable(Trainable):  # type: ignore[misc]  # Ray is untyped
             logger.exception('a trial could not be closed in order')
 
     def _keep_files(self) -> None:
-        """Copies the run folder to the results, which Tune does with checkpoints only: a crash report comes after those."""
+        """Copies the run folder to the results; Tune does so only at checkpoints, before a crash report."""
         try:
             if self._storage is not None:
                 self._storage.persist_artifacts(force=True)

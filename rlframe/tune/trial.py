@@ -35,7 +35,7 @@ OWN_KEYS = ('config', 'main_config', 'create_config', 'metric', 'stop', 'resourc
 KEPT_BY_TUNE = ('training_iteration', 'timesteps_total', 'episodes_total', 'time_total_s')
 """Keys of results that Tune adds."""
 BUDGET_PARTS, PARTS = 'budget_parts', 27
-"""Key of how much of the budget in env steps a trial has spent, and what all of it is: schedulers compare after 1, 3, 9 parts."""
+"""Key of the spent part of a trial's budget in env steps, and the whole: schedulers compare after 1, 3, 9 parts."""
 
 STARTING = 60.0
 """Seconds that making envs and networks may take in any case: a new process imports torch meanwhile."""

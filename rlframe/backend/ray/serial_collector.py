@@ -320,7 +320,7 @@ class RaySerialCollector(Metered, ISerialCollector):
                     left -= size
 
     def _drain(self) -> None:
-        """Waits for all requests in flight, and keeps their results for the next call; failures after the first are logged."""
+        """Waits for all requests in flight, and keeps the results for the next call; logs failures after the first."""
         has_failed = self._has_failed
         while self._pool.under_way and not (has_failed and self._pool.is_broken):
             try:

@@ -68,7 +68,7 @@ WRAPPERS = frozenset(
 
 
 def is_plain_id(env_id: Any) -> bool:
-    """Whether this is the id of an env that Gymnasium knows, or of a namespace that rlframe knows; no module is named in it."""
+    """Whether this is the id of an env that Gymnasium knows, or of a namespace that rlframe knows, without a module."""
     if type(env_id) is not str or not (match := _ID.fullmatch(env_id)):
         return False
     namespace = match['namespace']

@@ -1,4 +1,4 @@
-"""Adam and RMSprop as rlframe uses them: guarded, with a learning-rate schedule and an optional limit on the gradient."""
+"""Adam and RMSprop with a guard against non-finite updates, a learning-rate schedule and gradient clipping."""
 
 from __future__ import annotations
 

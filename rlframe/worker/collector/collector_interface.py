@@ -118,7 +118,7 @@ class ISerialCollector(Configurable, Resettable):
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """Returns everything that the next ``collect`` depends on, as nested dicts and lists of numbers, text and arrays."""
+        """Returns all that the next ``collect`` depends on, as nested dicts and lists of numbers, text and arrays."""
 
     @abstractmethod
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -51,7 +51,7 @@ class BaseSerialCommander(Configurable):
         return {**self._learner.learn_info, 'envstep': self._collector.envstep}
 
     def begin_round(self) -> None:
-        """Is called once before each round of collection and training, and after an evaluation that is due before it."""
+        """Called once before each round of collection and training, after an evaluation that is due."""
 
     def step(self) -> dict[str, Any]:
         """Returns the arguments of the collector's policy for the next round, such as ``eps``."""

@@ -39,7 +39,7 @@ class IMetric(ABC):
         """
 
     def number(self, metric: Mapping[str, Any]) -> float:
-        """Returns one number of a score, of which more is better, by which checkpoints are compared; NaN says nothing."""
+        """Returns a score as a number to compare checkpoints, higher is better; NaN if unknown."""
         return math.nan
 
 

@@ -25,7 +25,7 @@ DATA = 'policy.eval.evaluator.data'
 
 
 class RecordedActions:
-    """Recorded observations of an env with the actions that were taken, a batch at a time, every time in the same order.
+    """Recorded observations of an env and the actions taken, in batches, always in the same order.
 
     Args:
         source: The data.

@@ -350,7 +350,7 @@ class BaseLearner(Configurable):
 
 
 def _stacked(data: Any) -> Any:
-    """Converts a list of mappings to a ``Batch`` of numpy columns, as collectors create them; returns anything else unchanged."""
+    """Converts a list of mappings to a ``Batch`` of numpy columns; returns anything else unchanged."""
     if not (isinstance(data, list | tuple) and data and all(isinstance(row, Mapping) for row in data)):
         return data
     return Batch.from_rows(data).map(lambda c: c.detach().cpu().numpy() if hasattr(c, 'detach') else c)

@@ -1,4 +1,4 @@
-"""Collectors for games of several players: the same two rules for when a call has enough, with a policy for each player."""
+"""Collectors of training samples and of episodes for games of several players."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class PlayerCollector(SerialCollector):
     )
 
     def reset_policy(self, _policy: Any = None) -> None:
-        """Takes over other policies, one for each player, a single one for all or a joint one, or resets the present ones."""
+        """Replaces the policies (one per player, one for all, or a joint one), or resets the current ones."""
         if _policy is not None:
             _policy = _policy if isinstance(_policy, JointPolicy) else JointPolicy(_policy)
             if self._env is not None:

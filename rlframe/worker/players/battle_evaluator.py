@@ -52,7 +52,7 @@ class BattleInteractionSerialEvaluator(InteractionSerialEvaluator):
         return super()._play(episodes, render, settings)
 
     def _change_seats(self, env_id: IntArray) -> None:
-        """Seats the policies for the next episode of these envs: in episode k of all, policy j acts for player j + k."""
+        """Seats the policies for the next episode of these envs: in episode k, policy j acts for player j + k."""
         episode = self._ended[env_id] * self._env.env_num + env_id
         player = np.arange(self._policy.player_num)
         self._policy.seating[env_id] = (player - episode[:, None]) % self._policy.player_num

@@ -49,7 +49,7 @@ class EpisodeReplayBuffer(NaiveReplayBuffer):
 
     @classmethod
     def estimate_nbytes(cls, cfg: Mapping[str, Any] | None, row_nbytes: int) -> int:
-        """Returns the bytes of ``max_env_steps`` steps or, without a limit, the minimum: those of episodes of a single step."""
+        """Returns the bytes of ``max_env_steps`` steps or, without a limit, the minimum, for one-step episodes."""
         steps = cls.resolve_config(cfg).max_env_steps
         return super().estimate_nbytes(cfg, row_nbytes) if steps is None else int(steps) * row_nbytes
 
