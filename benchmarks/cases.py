@@ -63,21 +63,22 @@ class Case:
 WORKLOADS = {
     'w1': 'DQN, CartPole-v1: 8 envs, 5 updates of 64 after each step of the 8; MLP 4-128-128-64-2, Adam, no evaluation;'
     ' 20,000 env steps.'
-    ' Seconds of the training loop alone, metrics as each system writes them by default.',
-    'w2': 'Collection alone, CartPole-v1 under an epsilon-greedy MLP 4-128-128-64-2. Transitions per second; rows that are'
-    ' mere resets do not count. The hand-written loops raw and native only put the arrays into a list.',
+    ' Seconds of the training loop alone, with the metrics that each system writes by default.',
+    'w2': 'Collection alone, CartPole-v1 under an epsilon-greedy MLP 4-128-128-64-2. Transitions per second, not'
+    ' counting rows that only reset an env. The hand-written loops raw and native only append the arrays to a list.',
     'w3': 'Prioritized replay, full, obs float32 [4]. A cycle pushes 64, samples 256 as torch tensors with importance'
-    ' weights and updates 256 priorities. raw_uniform, without priorities, is a floor.',
+    ' weights and updates 256 priorities. raw_uniform, without priorities, is a lower bound.',
     'w4': 'PPO, CartPole-v1: 8 envs x 128 steps, 4 epochs of minibatches of 256; actor and critic MLP 64-64 tanh;'
     ' 51,200 env steps.'
     ' Seconds of the training loop alone.',
     'w5': 'Collection in Ray actors of 8 envs each, CartPole-v1 under an epsilon-greedy MLP 4-128-128-64-2, batches of 4,000'
-    ' transitions for each actor, weights sent with each. Transitions per second after the first batch. in_process and'
-    ' one_actor are rlframe itself; where a step costs more, the env computes for so long.',
-    'w6': 'One update of SAC or TD3 from batches of 256 that lie ready: obs float32 [17], action [6]; actor and two critics'
-    ' MLP 256-256 ReLU, fused Adam. Microseconds of an update, metrics included.',
-    'w7': 'Envs in processes of their own, stepped as fast as they go: no policy, nothing recorded; one process an env.'
-    ' Transitions per second. Where an env is slow, subprocess (rlframe itself) and the others wait for it in every step.',
+    ' transitions per actor, with new weights for each. Transitions per second after the first batch. in_process and'
+    ' one_actor are rlframe itself; in cases with a step cost, the env computes for that time.',
+    'w6': 'One update of SAC or TD3 from prepared batches of 256: obs float32 [17], action [6]; actor and two critics'
+    ' MLP 256-256 ReLU, fused Adam. Microseconds per update, including metrics.',
+    'w7': 'Envs in processes, stepped as fast as possible, without policy or recording; one process per env.'
+    ' Transitions per second. If an env is slow, subprocess (rlframe itself) and the other peers wait for it in every'
+    ' step.',
 }
 """What a workload is, for the report."""
 

@@ -190,10 +190,10 @@ def markdown(
     """
     parts = [
         '# Benchmarks',
-        f'Written by `{command}`; do not edit. Peers run in processes of their own, one thread each, in turns:'
-        ' rlframe, the first peer, the second, ..., and again. A ratio compares two runs of the same round;'
-        f' the table has the median of {repeats} round{"s" * (repeats > 1)}, the smallest and the largest.'
-        ' A goal is met where the median reaches it.',
+        f'Written by `{command}`; do not edit. Each system runs in its own process with one thread, in'
+        ' turns: rlframe, the first peer, the second, ..., and again. A ratio compares two runs of the same round;'
+        f' tables show the median, minimum and maximum over {repeats} round{"s" * (repeats > 1)}.'
+        ' A goal is met if the median reaches it.',
         '\n'.join(['| | |', '|---|---|', *(f'| {name} | {value} |' for name, value in machine.items())]),
     ]
     described = set()

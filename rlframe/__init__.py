@@ -34,10 +34,10 @@ def load(
 
     Args:
         path: The exported folder, what it was exported to, or the run folder that has an export.
-        device: ``'cpu'``, ``'cuda'``, ``'cuda:i'`` or ``'auto'``; None: the CPU if the policy was trained to be there, else CUDA
-            where there is one.
-        stack_frames: Whether to stack frames for a policy that sees several; False: observations come stacked, as a wrapper
-            does it.
+        device: ``'cpu'``, ``'cuda'``, ``'cuda:i'`` or ``'auto'``; None: the CPU if the policy was trained to be there,
+            else CUDA where there is one.
+        stack_frames: Whether to stack frames for a policy that sees several; False: observations come stacked, as a
+            wrapper does it.
         trust: Whether to import the custom modules of a policy that somebody else exported; only for folders that you
             trust. Otherwise only rlframe and Gymnasium are imported.
         allow_import: Old name of ``trust``.

@@ -163,7 +163,7 @@ def local_path(path: str | Path) -> Path:
 
 
 def manifests_in(folder: Path, prefix: str = '') -> tuple[Found, list[tuple[Path, CheckpointError]]]:
-    """Returns the checkpoints in a folder with their manifests, and those whose manifest is damaged; links do not count."""
+    """Returns the checkpoints in a folder with their manifests, and those with a damaged manifest; ignores links."""
     found: Found = []
     damaged: list[tuple[Path, CheckpointError]] = []
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():

@@ -299,7 +299,7 @@ def _tensor_of(array: Array, dtype: str | None) -> Any:
     if not isinstance(named, torch.dtype):
         raise ValueError(f'there is no torch.{dtype}')
     if not array.size:
-        return torch.empty(array.shape[:-1], dtype=named)  # whose strides may not be those that a view needs
+        return torch.empty(array.shape[:-1], dtype=named)  # its strides may not allow a view
     return tensor.view(named).squeeze(-1)
 
 

@@ -79,7 +79,8 @@ def save_checkpoint(
         buffer: State of the replay buffer, in separate files that can be left out when the checkpoint is read.
         previous: Earlier checkpoint whose files of rows are reused if they hold rows of this buffer; the other rows are
             written.
-        secrets: Values that are not written; ``load_checkpoint`` needs them again. Only the owner can read files of text.
+        secrets: Values that are not written; ``load_checkpoint`` needs them again. Only the owner can read files of
+            text.
 
     Returns:
         The path.
@@ -192,7 +193,7 @@ def _reusable(rows: Rows, previous: Path | None) -> dict[str, int]:
     try:
         files = read_manifest(previous)['files']
     except CheckpointError:
-        return {}  # all is written anew, so nothing is lost
+        return {}  # everything is rewritten, so nothing is lost
     return {
         name: facts['size']
         for name, facts in files.items()

@@ -1,10 +1,10 @@
 """Compiles a config file and a command line into one tree in which every key is declared and every value valid.
 
-``reader`` reads files, ``tree`` merges the user's settings, ``schema`` finds the options of the chosen classes, ``rules``
-checks options across components, ``compile`` combines these steps, ``writer`` writes the result and ``changes`` compares it
-with the config of a resumed run. ``trust`` checks what a foreign config may set, ``ding`` translates DI-engine configs before
-any of this, and ``own_parts`` finds parts that only the running program can create. Nothing here imports torch,
-gymnasium or ray.
+``reader`` reads files, ``tree`` merges the user's settings, ``schema`` finds the options of the chosen classes,
+``rules`` checks options across components, ``compile`` combines these steps, ``writer`` writes the result and
+``changes`` compares it with the config of a resumed run. ``trust`` checks what a foreign config may set, ``ding``
+translates DI-engine configs before any of this, and ``own_parts`` finds parts that only the running program can create.
+Nothing here imports torch, gymnasium or ray.
 """
 
 from rlframe.config.changes import as_played, changeable, check_changes, modules_of

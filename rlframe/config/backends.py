@@ -43,13 +43,13 @@ def with_backend(tree: Tree, part: Component, own: Options, errors: list[ConfigE
     """Adds the options of the backend that a section names to those of its collector or evaluator.
 
     Options of other backends are added as ``Elsewhere``, so that errors can name them; ``refuse_elsewhere`` and
-    ``drop_elsewhere`` take them out again. A backend that is not found is an error, and its name is taken out of the tree.
+    ``drop_elsewhere`` remove them again. An unknown backend is an error, and its name is removed from the tree.
 
     Args:
-        tree: What the user said.
+        tree: Options set by the user.
         part: The component.
         own: Options of the collector or evaluator, which have precedence.
-        errors: Where mistakes go.
+        errors: Mistakes are appended to it.
     """
     if part.name not in ROLES:
         return own
@@ -98,7 +98,7 @@ def refuse_elsewhere(tree: Tree, options: Options, before: Mapping[str, Any] | N
     replaced the backend that they were set for.
 
     Args:
-        tree: What the user said.
+        tree: Options set by the user.
         options: The schema.
         before: The tree without overrides; None if there are no overrides.
 

@@ -21,7 +21,7 @@ FREE = ('exp_name', 'import_names')
 """Last parts of keys that do not affect training."""
 
 BACKEND = 'policy.collect.collector.backend'
-"""May change between backends that give the same bits; else the generators of several actors would have to be merged."""
+"""May change between backends that give the same bits; generators of several actors cannot be merged."""
 
 ABSENT = '(not there)'
 ADDED = {'policy.other.commander.type': 'base'}
@@ -33,14 +33,14 @@ def check_changes(saved: Data, cfg: ResolvedConfig, where: str) -> list[str]:
 
     Args:
         saved: The config that the run began with.
-        cfg: The config to go on with.
+        cfg: The config to resume with.
         where: The checkpoint, for the error.
 
     Returns:
         A line for each key that differs.
 
     Raises:
-        ConfigError: If there are differences that a resumed run cannot have; they are listed with both values.
+        ConfigError: If an option differs that a resumed run cannot change; with both values of each.
     """
     now, elsewhere = config_data(*split_config(cfg)), backend_defaults()
     known = {**{key: field.may_change for key, field in elsewhere.items()}, **cfg._may_change}
@@ -119,7 +119,7 @@ UNPLAYED: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
 
 
 def as_played(data: Data) -> dict[str, Any]:
-    """Returns the part of a config that playing episodes needs: without recorded data, actors, hooks and the commander."""
+    """Returns the part of a config needed to play episodes: without recorded data, actors, hooks and commander."""
     played: dict[str, Any] = {name: dict(copy.deepcopy(part)) for name, part in data.items()}
     main, create = played['main_config'], played['create_config']
     for (mode, part), by_type in UNPLAYED.items():

@@ -51,8 +51,8 @@ def compile_config(  # noqa: PLR0913  # the last three are what DI-engine's user
     Args:
         main_config: The options: ``exp_name``, ``env``, ``policy`` and the other top-level keys.
         create_config: The components: ``type`` and ``import_names`` of each; further keys go to its section.
-        overrides: ``key=value`` texts, such as ``policy.learn.batch_size=128`` or ``collector.backend=ray``; or a dict of
-            dotted keys and values.
+        overrides: ``key=value`` texts, such as ``policy.learn.batch_size=128`` or ``collector.backend=ray``; or a dict
+            of dotted keys and values.
         seed: Overrides the option ``seed``; the next arguments override the options of their names.
         exp_name: Name of the run folder.
         max_env_step: Budget in env steps.

@@ -1,7 +1,7 @@
 """Translates DI-engine's configs, which have the same two parts but different keys, types and defaults.
 
-``ding_table`` holds the correspondences, ``ding_convert`` the conversions that a table cannot express. Neither DI-engine nor
-the modules that its configs name are imported.
+``ding_table`` holds the correspondences, ``ding_convert`` the conversions that a table cannot express. Neither
+DI-engine nor the modules that its configs name are imported.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Translation(NamedTuple):
 
 
 def is_ding(create_config: Mapping[str, Any]) -> bool:
-    """Whether a config is DI-engine's: it imports its modules, or has an env type or a section that only DI-engine has."""
+    """Whether a config is DI-engine's: it imports DI-engine's modules, or has an env type or section of DI-engine."""
     if not isinstance(create_config, Mapping):
         return False
     sections = [value for _, value in raw_items(create_config) if isinstance(value, Mapping)]
@@ -54,17 +54,17 @@ def from_ding(
 ) -> Translation:
     """Translates a DI-engine config; the pair itself is not changed.
 
-    Values are kept unless the unit differs. Options that are left out take DI-engine's default. Unknown keys are passed on,
-    so that ``compile_config`` reports misspelt ones.
+    Values are kept unless the unit differs. Missing options get DI-engine's defaults. Unknown keys are passed on, so
+    that ``compile_config`` reports misspelt ones.
 
     Args:
         main_config: How.
         create_config: Which.
-        overrides: Overrides that will be applied to the result, in rlframe's keys; with an ``env.env_id`` among them, any env
-            type is accepted.
+        overrides: Overrides that will be applied to the result, in rlframe's keys; with an ``env.env_id`` among them,
+            any env type is accepted.
 
     Raises:
-        ConfigError: If its policy, its env or its reward model does not exist here.
+        ConfigError: If its policy, env or reward model is unknown to rlframe.
     """
     draft = Draft(to_plain(main_config), to_plain(create_config))
     is_own = _drop_imports(draft)
@@ -134,7 +134,7 @@ def _policy(draft: Draft, is_own: bool) -> str:
     """Returns rlframe's name of the policy.
 
     Raises:
-        ConfigError: If it does not exist here, and the config imports nothing that could register it.
+        ConfigError: If it is unknown to rlframe, and the config imports no module that could register it.
     """
     given = draft.kind('policy')
     name = plain_type(given)

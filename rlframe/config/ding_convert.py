@@ -138,7 +138,7 @@ def advantages(draft: Draft) -> None:
     if draft.policy == 'ppo':
         if 'continuous' in (draft.get('policy.action_space'), draft.get('policy.model.action_space')):
             draft.fill({'policy.model.log_std_init': -0.5})
-        if draft.get('policy.recompute_adv') is False:  # else each epoch clips around values of its own
+        if draft.get('policy.recompute_adv') is False:  # else each epoch clips around different values
             draft.fill({'policy.learn.value_clip': draft.get('policy.learn.clip_ratio', 0.2)})
 
 

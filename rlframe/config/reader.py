@@ -29,13 +29,12 @@ NAMES = ('main_config', 'create_config')
 def read_config(path: str | Path) -> tuple[EasyDict, EasyDict]:
     """Reads a ``.py``, ``.json``, ``.yaml`` or ``.yml`` file.
 
-    A Python config is executed once, as a module that is not kept in ``sys.modules``; meanwhile its folder
-    can be imported from. If ``create_config`` has ``import_names``, the folder is put at the head of
-    ``sys.path``, so that the modules named there are found now and in child processes; else neither path nor
-    module stays.
+    A Python config is executed once, as a module that is not kept in ``sys.modules``; meanwhile its folder can be
+    imported from. If ``create_config`` has ``import_names``, the folder stays at the head of ``sys.path``, so that the
+    modules are found now and in child processes; else both path and module are removed.
 
     Args:
-        path: The file. A relative path that does not exist here is also looked up among the shipped configs.
+        path: The file. A relative path that does not exist is also looked up among the shipped configs.
 
     Returns:
         ``main_config`` and ``create_config``.
@@ -95,7 +94,7 @@ def find_config(path: str | Path) -> Path:
     """Returns the absolute path of an existing config file.
 
     Raises:
-        ConfigError: If there is none, or it is of a kind that cannot be read.
+        ConfigError: If it does not exist, or has an unsupported file type.
     """
     asked = Path(path).expanduser()
     file = asked.absolute()
@@ -228,7 +227,7 @@ def read_written(file: Path) -> dict[str, Any]:
     """Reads the ``config.json`` of a run folder.
 
     Raises:
-        ConfigError: If it cannot be read or is not what rlframe writes.
+        ConfigError: If it cannot be read or was not written by rlframe.
     """
     try:
         _check_size(file)

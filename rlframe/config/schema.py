@@ -80,7 +80,7 @@ TOP: Options = {
 def find_schema(tree: Tree, errors: list[ConfigError]) -> tuple[dict[str, Any], Options]:
     """Finds the classes that the tree names and returns them with all their options.
 
-    Of a section whose class is not found only the error is kept: its keys are taken out of the tree.
+    If the class of a section is unknown, its keys are removed from the tree, so only that error is reported.
     """
     _import(tree.get('import_names'), 'import_names', errors)
     classes: dict[str, Any] = {}
@@ -104,10 +104,10 @@ def find_schema(tree: Tree, errors: list[ConfigError]) -> tuple[dict[str, Any], 
 
 
 def drop_replaced_defaults(tree: Tree, before: Tree) -> None:
-    """Takes out what only states defaults of a class in whose place an override named another one, as a complete config does.
+    """Removes options that only state defaults of a class that an override replaced, as in a complete config.
 
     Args:
-        tree: What the user said, overrides included.
+        tree: Options set by the user, including overrides.
         before: The same without overrides.
     """
     for part in COMPONENTS:

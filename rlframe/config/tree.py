@@ -1,6 +1,6 @@
 """Merges the user's settings into one tree: ``create_config``, ``main_config`` and overrides.
 
-Nothing is checked here but the keys themselves; ``rlframe.config`` lays the tree on the declared options.
+Only the keys themselves are checked here; ``rlframe.config`` merges the tree with the declared options.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def set_path(tree: Tree, path: Sequence[str], value: Any) -> None:
     """Sets a value, making the sections above it.
 
     Raises:
-        ConfigError: If a key above it holds a value.
+        ConfigError: If a parent key has a value.
     """
     for depth, name in enumerate(path[:-1]):
         below = tree.get(name)
@@ -303,11 +303,11 @@ def _override(tree: Tree, key: str, value: Any, what: str, errors: list[ConfigEr
     """Lays a value over the tree.
 
     Args:
-        tree: What it is laid over.
-        key: Dotted key, of which the start may be an alias.
-        value: A dict is merged with what is there.
+        tree: The tree to change.
+        key: Dotted key, which may start with an alias.
+        value: A dict is merged with the existing section.
         what: The override in words, for errors.
-        errors: Where mistakes go.
+        errors: Mistakes are appended to it.
     """
     path = key.split('.')
     if not all(re.fullmatch(r'[^\s.=]+', name) for name in path):
@@ -338,7 +338,7 @@ def _laid_over(section: Mapping[str, Any], value: Tree) -> Tree:
 
 
 def parse_value(text: str) -> Any:
-    """Parses ``text`` as a Python literal, ``true``, ``none``, ``inf`` or ``dict(name=...)``; returns other text unchanged."""
+    """Parses ``text`` as a Python literal, ``true``, ``none``, ``inf`` or ``dict(name=...)``; else returns the text."""
     words = {
         'true': True,
         'false': False,

@@ -67,9 +67,9 @@ def check_trust(data: Data, where: str, trust: bool, overrides: Overrides = (), 
 
     Args:
         data: A config that was loaded as data, for example from a checkpoint.
-        where: Where it comes from, for the error.
+        where: Source, for the error.
         trust: Whether the user trusts it.
-        overrides: What the user sets in addition.
+        overrides: Options that the user sets in addition.
         env: The user's ``env.env_id``, which is already part of the config.
 
     Raises:
@@ -84,7 +84,7 @@ def refuse_or_tell(found: Sequence[Reaching], where: str, trust: bool, remedy: s
     """Refuses values found in a config or, if the user trusts it, logs each of them.
 
     Raises:
-        UnsafeCheckpointError: If it is not trusted, or names modules in a form that is none.
+        UnsafeCheckpointError: If it is not trusted, or names modules in an invalid form.
     """
     odd = [each for each in found if each.key.endswith(IMPORTS) and not is_list_of_names(each.value)]
     if odd or (found and not trust):

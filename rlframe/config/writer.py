@@ -31,9 +31,9 @@ class _Code:
 def write_total_config(path: str | Path, main: Mapping[str, Any], create: Mapping[str, Any]) -> None:
     """Writes a config pair as a Python file and, next to it, as ``config.json``.
 
-    Reading the Python file gives an equal pair. Secrets are written as ``'***'`` in both files, which only their owner can
-    read. Classes and functions become imports; a value that cannot be written as source is written as a string, with a note
-    in the file.
+    Reading the Python file gives an equal pair. Secrets are written as ``'***'`` in both files, which only their owner
+    can read. Classes and functions become imports; a value that cannot be written as source is written as a string,
+    with a note in the file.
 
     Args:
         path: The Python file, or a folder in which it is called ``total_config.py``.

@@ -14,8 +14,8 @@ def check_action_bounds(spec: EnvSpec) -> None:
     """Checks that each dimension of continuous actions has more than one possible value.
 
     Raises:
-        IncompatibleError: If a lower bound is not below the upper one, or one of them is NaN; the first such dimension is
-            named.
+        IncompatibleError: If a lower bound is not below the upper one, or one of them is NaN; the first such dimension
+            is named.
     """
     space: Any = spec.action_space
     if type(space).__name__ != 'Box':

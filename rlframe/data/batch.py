@@ -46,8 +46,8 @@ class Batch(Sequence[Row]):
     """Named columns with one shared leading axis.
 
     A column is a ``np.ndarray``, a ``torch.Tensor`` or another ``Batch``. ``len(b)`` is the length of the leading axis,
-    ``b['obs']`` a column, ``b[3]`` a row, ``b[idx]`` (slice, mask or integers) the ``Batch`` of those rows, and iterating
-    gives rows. A ``Batch`` does no arithmetic, has no columns as attributes and never invents one.
+    ``b['obs']`` a column, ``b[3]`` a row, ``b[idx]`` (slice, mask or integers) the ``Batch`` of those rows, and
+    iterating gives rows. A ``Batch`` does no arithmetic, has no columns as attributes and never invents one.
 
     Args:
         columns: Names to columns; more may be given as keywords. Nothing is copied.

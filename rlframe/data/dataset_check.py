@@ -23,8 +23,8 @@ def check_batch(batch: Batch, spec: EnvSpec, where: str, rows: Array | None = No
         rows: Numbers of the rows in the data, [n]; by default those in the batch.
 
     Raises:
-        ConfigError: If there are no observations or no actions, they have another shape, an observation is not finite, or an
-            action is not in the action space; the first such row is named.
+        ConfigError: If there are no observations or no actions, they have another shape, an observation is not finite,
+            or an action is not in the action space; the first such row is named.
     """
     declared = {'obs': obs_dtype(spec.observation_space)[1], 'action': tuple(spec.action_space.shape or ())}
     for name, shape in declared.items():

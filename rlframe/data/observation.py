@@ -1,7 +1,8 @@
 """Observations of any space as arrays; those with several parts become one structured array.
 
-A ``Dict`` space becomes an array with a field for each key, a ``Tuple`` space one with the fields ``'0'``, ``'1'`` and so on,
-nested where the space is. So an observation is one array with one leading axis everywhere between an env and a network.
+A ``Dict`` space becomes an array with a field for each key, a ``Tuple`` space one with the fields ``'0'``, ``'1'`` and
+so on, nested where the space is. So an observation is one array with one leading axis everywhere between an env and a
+network.
 """
 
 from __future__ import annotations

@@ -25,7 +25,8 @@ def discounted_return(
     Args:
         reward: Reward of each step. float [T, N].
         done: True where the episode ended at that step. bool [T, N].
-        bootstrap: Value of the obs after each step; 0 where terminated. Read where ``done`` and in the last row. float [T, N].
+        bootstrap: Value of the obs after each step; 0 where terminated. Read where ``done`` and in the last row. float
+            [T, N].
         discount_factor: Per env step, in [0, 1].
 
     Returns:

@@ -213,7 +213,8 @@ class TrajectoryRecorder:
         """Takes one row per env of ``env_id``.
 
         Args:
-            rows: Columns [n, ...]; with ``nstep`` > 1 they must include ``reward``, ``next_obs``, ``terminated``, ``truncated``.
+            rows: Columns [n, ...]; with ``nstep`` > 1 they must include ``reward``, ``next_obs``, ``terminated``,
+                ``truncated``.
             env_id: Env of each row, [n], each at most once.
             done: True where the row ends an episode, [n].
             reserve: Number of samples that will be taken together, to allocate once.

@@ -92,8 +92,8 @@ def score(  # noqa: PLR0913  # what the command line has, and what it cannot hav
         video: Folder for a film of the first episode.
         trust: Whether the config of a foreign run may reach beyond the run.
         allow_import: Old name of ``trust``.
-        model: A network to load the weights into, instead of the one that the config names.
-        env: Id, class or factory of the env, instead of the one that the config names.
+        model: A network to load the weights into, in place of the one named in the config.
+        env: Id, class or factory of the env, in place of the one named in the config.
 
     Returns:
         Returns and lengths of the episodes.
@@ -195,7 +195,7 @@ def _film(cfg: ResolvedConfig, factory: EnvFactory, policy: Policy, folder: Path
     from gymnasium.error import DependencyNotInstalled
     from gymnasium.utils.save_video import save_video
 
-    os.environ.setdefault('SDL_VIDEODRIVER', 'dummy')  # pygame draws into memory; no window is looked for
+    os.environ.setdefault('SDL_VIDEODRIVER', 'dummy')  # pygame draws into memory; no display is needed
     with closing(build.make_eval_env(cfg, factory, 1, 'rgb_array')) as env:
         env.launch()
         env.reset(seed=[env_seed(seed, 0, 0, SCORE)])

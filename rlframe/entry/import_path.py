@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 def set_import_path(args: argparse.Namespace) -> None:
     """Adds the working directory to the import path, or removes it if the command needs no module from it.
 
-    ``python -m`` adds it, the program ``rlframe`` does not. For a foreign run, a file there could shadow a package that is
-    not installed, such as one that an env needs.
+    ``python -m`` adds it, the program ``rlframe`` does not. For a foreign run, a file there could shadow a package that
+    is not installed, such as one that an env needs.
 
     Args:
         args: The parsed command line.

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: note the wish, let the loop save at its next safe point; a second one ends the process at once."""
+"""Ctrl-C and SIGTERM: the loop saves at its next safe point; a second signal ends the process at once."""
 
 from __future__ import annotations
 

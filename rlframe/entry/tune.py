@@ -38,7 +38,7 @@ def tune(args: argparse.Namespace) -> int:
 
     check_installed('tune')
     if not args.debug:
-        logging.getLogger('ray.tune').setLevel(logging.CRITICAL)  # what failed is said at the end
+        logging.getLogger('ray.tune').setLevel(logging.CRITICAL)  # failures are reported at the end
     from rlframe.tune import write_report
 
     try:

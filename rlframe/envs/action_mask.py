@@ -45,7 +45,7 @@ def look_at(env: Any) -> tuple[bool, str]:
         name = env.spec.id if env.spec else type(env.unwrapped).__name__
         told = f'{name}: {SAME_SEED}' if differs_after_same_seed(env, obs, 0) else ''
         return ACTION_MASK in info, told
-    except Exception:  # the first reset that counts tells of it
+    except Exception:  # the first real reset reports it
         return False, ''
 
 

@@ -185,7 +185,7 @@ class MakeEnv:
 
 
 def spec_of(env: gymnasium.Env[Any, Any] | VectorEnv) -> EnvSpec:
-    """Reads the spaces of an env, or of one env of a vector, and, where it was registered, its threshold and time limit."""
+    """Reads the spaces of an env, or of one env of a vector, and, if registered, its threshold and time limit."""
     registered, player = env.spec, getattr(env.unwrapped, 'player', None)
     player = player if isinstance(player, EnvSpec) else None
     return EnvSpec(
@@ -205,7 +205,7 @@ SPACES = ('single_action_space', 'single_observation_space', 'action_space', 'ob
 
 
 def seed_spaces(env: Any, seed: int | None) -> None:
-    """Seeds the generators of an env's spaces, which otherwise come from the system's entropy and are part of its state.
+    """Seeds the generators of an env's spaces, which are part of its state; unseeded, they use the system's entropy.
 
     Args:
         env: An env or a vector env; the spaces of all that it wraps are seeded as well.

@@ -339,5 +339,5 @@ def _watched(watch: Callable[[int], None], env: int, step: Callable[[Any], Any])
 def _close(env: int, made: Env) -> None:
     try:
         made.close()
-    except Exception:  # nothing depends on an env that is thrown away
+    except Exception:  # nothing depends on a discarded env
         logger.warning('close() of env %d failed', env, exc_info=True)

@@ -46,7 +46,7 @@ class BaseEnvManager(IEnvManager):
         self._env_fn = list(env_fn)
         self.env_num = len(self._env_fn)
         self._all = np.arange(self.env_num)
-        self._group: Any = None  # a Group; None where there are no envs
+        self._group: Any = None  # a Group; None if there are no envs
         self.launch()
 
     @classmethod

@@ -222,7 +222,7 @@ def _import_namespace(name: str) -> None:
             raise _missing(name, f'no module named {error.name!r}') from error
         is_known = any(known.startswith(f'{namespace}/') for known in gym.registry)
         if not is_known and hasattr(found, 'register_envs'):
-            found.register_envs()  # minatar does not without being asked
+            found.register_envs()  # minatar does not by itself
 
 
 def _extra_of(text: str) -> str:

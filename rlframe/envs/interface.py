@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class IEnvManager(Configurable, ABC):
     """N envs whose steps are returned as columns.
 
-    The caller calls ``step`` for envs that are ``ready`` and ``reset`` for envs that finished. ``obs`` has the observation
-    of each env for the next action.
+    The caller calls ``step`` for envs that are ``ready`` and ``reset`` for envs that finished. ``obs`` has the
+    observation of each env for the next action.
     """
 
     spec: EnvSpec
@@ -69,8 +69,8 @@ class IEnvManager(Configurable, ABC):
 
         Args:
             env_id: The envs, [n]; all if not given.
-            seed: Seed of each, or ``None`` to continue with the env's own generator. An env that resets itself uses only the
-                seeds given when all envs are reset.
+            seed: Seed of each, or ``None`` to continue with the env's own generator. An env that resets itself uses
+                only the seeds given when all envs are reset.
         """
 
     @abstractmethod
@@ -100,8 +100,8 @@ class IEnvManager(Configurable, ABC):
     def restart_lost(self) -> IntArray:
         """Begins a new episode, with a seed derived from its own first one, in each env whose state cannot be saved.
 
-        Call it before every ``state_dict()``, so that a resumed run equals an uninterrupted one: ``load_state_dict`` then
-        begins the same episode.
+        Call it before every ``state_dict()``, so that a resumed run equals an uninterrupted one: ``load_state_dict``
+        then begins the same episode.
 
         Returns:
             The envs that began a new episode, [n].

@@ -157,7 +157,7 @@ class EnvPoolManager(IEnvManager):
         drawn = np.random.SeedSequence().generate_state(self.env_num)
         used = [int(d if own is None else own) for own, d in zip(seeds, drawn, strict=True)]
         self._begun = [*used]
-        self._pool = None  # its threads end before others begin
+        self._pool = None  # its threads end before new ones start
         self._pool = _make(
             self._task_id,
             num_envs=self.env_num,

@@ -131,7 +131,7 @@ class GymVectorEnvManager(IEnvManager):
             self._begun[i] = None
         if len(ids) == self.env_num and (env_id is None or seed is not None or self._autoreset == 'Disabled'):
             first = seed[0] if seed is not None else None
-            if seed is not None:  # their generators come from the system's entropy, and are part of the state
+            if seed is not None:  # else seeded from the system's entropy; they are part of the state
                 for member, own in zip(self._members(), [first, *seed], strict=False):
                     seed_spaces(member, own)
                 self._seed = [None if own is None else int(own) for own in seed]
@@ -163,7 +163,7 @@ class GymVectorEnvManager(IEnvManager):
             return obs
         if self._obs_dtype.names and not self._unchecked:
             rows = np.zeros(self._obs_shape, self._obs_dtype)
-            with suppress(*BAD_OBS):  # check_rows tells what is wrong
+            with suppress(*BAD_OBS):  # check_rows says what is wrong
                 pack_into(obs, rows)
                 return rows
         remarks = self._remarks if self._unchecked else None
@@ -197,7 +197,7 @@ class GymVectorEnvManager(IEnvManager):
             contract.check_first_obs(obs[begun], begun, self.spec, lambda i: (int(self._episodes[i]) + 1, 0))
             obs, infos = self._put_final(obs, info, infos)
         if reward.dtype != np.float32:
-            with np.errstate(over='ignore'):  # check_values tells of it
+            with np.errstate(over='ignore'):  # check_values reports it
                 reward = reward.astype(np.float32)
         if not whole:
             obs, reward = obs[env_id], reward[env_id]
@@ -209,7 +209,7 @@ class GymVectorEnvManager(IEnvManager):
         if not whole:
             waited = np.ones(self.env_num, bool)
             waited[env_id] = False
-            others = np.flatnonzero(waited)  # they begin an episode, instead of a step
+            others = np.flatnonzero(waited)  # they start an episode, instead of a step
             contract.check_first_obs(self.obs[others], others, self.spec, self._place)
         return step
 
@@ -309,7 +309,7 @@ def _make_vector(factory: EnvFactory, env_num: int, cfg: EasyDict, render_mode: 
     kind = gym.vector.AsyncVectorEnv if cfg.mode == 'async' else gym.vector.SyncVectorEnv
     mode = gym.vector.AutoresetMode[cfg.autoreset.upper()]
     remarks = contract.Remarks()
-    silent = contract.Remarks(hold=True) if cfg.mode == 'async' else remarks  # in a process of its own each
+    silent = contract.Remarks(hold=True) if cfg.mode == 'async' else remarks  # each in its own process
     return kind(
         [
             partial(_make_checked, factory, render_mode, index, silent if index else remarks)

@@ -1,6 +1,6 @@
 """Exports a trained policy as one folder that acts without the training config and without the env.
 
-``export_policy`` writes it, and other formats beside it; ``rlframe.load`` acts with it.
+``export_policy`` writes it, and other formats next to it; ``rlframe.load`` loads it to act.
 """
 
 from rlframe.export.exporter import export_policy

@@ -1,7 +1,8 @@
 """The artifact: the folder that holds a trained policy, compared with its manifest before anything in it is used.
 
-``policy.json`` says what the policy is: spaces, preprocessing, postprocessing, normaliser statistics, options of the network.
-``weights.safetensors`` has the network, ``README.md`` is the model card, ``manifest.json`` names all with size and SHA-256.
+``policy.json`` describes the policy: spaces, preprocessing, postprocessing, normaliser statistics, options of the
+network. ``weights.safetensors`` contains the network, ``README.md`` is the model card, ``manifest.json`` lists all
+files with size and SHA-256.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def write_artifact(path: Path, description: Mapping[str, Any], card: str) -> Pat
 
     Raises:
         CheckpointError: If something in the description cannot be saved; nothing is written.
-        CheckpointWriteError: If the disk refuses, or something else has that name; that is left as it is.
+        CheckpointWriteError: If writing fails, or another file has that name, which is not changed.
     """
     check_place(path)
     encoder = Encoder()
@@ -116,7 +117,7 @@ def find_artifact(path: str | Path) -> Path:
     """Returns the artifact meant by a path to one, to the folder that it was exported to, or to a run folder.
 
     Raises:
-        CheckpointNotFoundError: With the path and what is there instead.
+        CheckpointNotFoundError: With the path and what was found instead.
     """
     path = local_path(path)
     for candidate in (path, path / NAME, path / FOLDER / NAME):
@@ -136,11 +137,11 @@ def read_artifact(path: str | Path) -> Artifact:
     """Reads an artifact after comparing its files with the manifest.
 
     Args:
-        path: What ``find_artifact`` takes.
+        path: As accepted by ``find_artifact``.
 
     Raises:
-        CheckpointNotFoundError: If there is none.
-        CheckpointCorruptError: If a file is missing or is not what the manifest says; it is named.
+        CheckpointNotFoundError: If it does not exist.
+        CheckpointCorruptError: If a file is missing or does not match the manifest; with its name.
         CheckpointVersionError: If a newer rlframe wrote it.
         CheckpointMismatchError: If it is a checkpoint.
         UnsafeCheckpointError: If a pickle took the place of a file.

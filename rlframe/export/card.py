@@ -24,8 +24,8 @@ def card(source: Source, imports_code: bool) -> str:
     """Returns the text of the model card, Markdown.
 
     Args:
-        source: What is exported.
-        imports_code: Whether loading it imports modules of its own.
+        source: The policy to export, with its source.
+        imports_code: Whether loading it imports custom modules.
     """
     kind, env = source.cfg.policy.type, source.spec.name
     return '\n'.join(

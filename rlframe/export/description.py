@@ -39,7 +39,7 @@ def describe(
         cfg: The ``policy`` section of its config.
         spec: Spaces of the env, as the policy sees them.
         frame_stack: Observations that the policy sees at a time.
-        measured: What is known of its return and its training.
+        measured: Measured returns and facts about training.
     """
     state = dict(policy.collect_mode.state_dict())
     statistics = {name: np.asarray(value).tolist() for name, value in state.pop('normalizer', {}).items()}
@@ -134,12 +134,12 @@ def restore(artifact: Artifact, device: str | None = None, trust: bool = False) 
     Args:
         artifact: The artifact.
         device: Its device; None: the CPU if its config says so, else CUDA if available.
-        trust: Whether a policy that somebody else exported may import the modules that it names.
+        trust: Whether a foreign policy may import the modules that it names.
 
     Raises:
         UnsafeCheckpointError: If it names modules that may not be imported.
-        CheckpointCorruptError: If the description is not what rlframe writes.
-        CheckpointMismatchError: If the weights are of another network.
+        CheckpointCorruptError: If the description was not written by rlframe.
+        CheckpointMismatchError: If the weights belong to another network.
     """
     try:
         spec, options, state, frame_stack = _read(artifact.description)

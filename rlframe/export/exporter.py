@@ -28,21 +28,21 @@ def export_policy(
     """Writes the policy of a checkpoint for use elsewhere, replacing an earlier export.
 
     Args:
-        path: A run folder, whose best checkpoint is taken, or a checkpoint.
+        path: A run folder, whose best checkpoint is used, or a checkpoint.
         formats: Names of ``FORMATS``.
         out: The folder to write to; ``export`` in the run folder by default.
         trust: Whether the config of a foreign run may reach beyond the run.
         allow_import: Old name of ``trust``.
         overrides: Options that replace those of the run, such as secrets, which checkpoints never contain.
-        model: A network to load the weights into, instead of the one that the config names.
-        env: Id, class or factory of the env, instead of the one that the config names.
+        model: A network to load the weights into, in place of the one named in the config.
+        env: Id, class or factory of the env, in place of the one named in the config.
 
     Returns:
-        What was written, by its format.
+        The written paths, by format.
 
     Raises:
         ConfigError: If a format is unknown, or cannot hold such a policy; then nothing is written.
-        CheckpointError: If there is no whole checkpoint with a policy.
+        CheckpointError: If there is no complete checkpoint with a policy.
         CheckpointWriteError: If the disk refuses.
     """
     for name in formats:

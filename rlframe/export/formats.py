@@ -148,7 +148,7 @@ def check_format(name: str) -> None:
     """Rejects an unknown format.
 
     Raises:
-        ConfigError: With the formats that there are.
+        ConfigError: With the available formats.
     """
     if name in FORMATS:
         return

@@ -27,10 +27,10 @@ class BestAction(Protocol):
 
 
 class ActionFunction(nn.Module):
-    """Maps observations [B, ...], as the env gives them, to the actions that the policy thinks best, as the env takes them.
+    """Maps observations [B, ...] of the env to the policy's best actions, in the env's own units.
 
     Args:
-        policy: The policy, on the CPU, which is of no other use afterwards.
+        policy: The policy, on the CPU; it cannot be used otherwise afterwards.
         spec: Spaces of the env.
 
     Raises:
@@ -121,7 +121,7 @@ def check_function(policy: Policy, spec: EnvSpec) -> None:
 def check_agreement(function: ActionFunction, policy: Policy, spec: EnvSpec, count: int = 32) -> None:
     """Checks on random observations that a function gives the same actions as its policy.
 
-    A policy of one's own may act by other rules than those of the ``best_action`` that it inherited.
+    A custom policy may act differently from the ``best_action`` that it inherits.
 
     Raises:
         IncompatibleError: If it does not.

@@ -35,13 +35,14 @@ def load_policy(
 class LoadedPolicy:
     """Acts as the policy did in evaluations.
 
-    What depends on the steps before, a stack of frames or a recurrent state, is kept here, one for each env: ``reset`` has to be
-    called where an episode begins.
+    Memory of earlier steps, a stack of frames or a recurrent state, is kept here for each env: call ``reset`` when an
+    episode starts.
 
     Args:
         restored: The policy, with its weights.
-        artifact: What it was loaded from.
-        stack_frames: Whether frames are stacked here, if the policy sees several; else observations come stacked.
+        artifact: The artifact that it was loaded from.
+        stack_frames: Whether frames are stacked here, if the policy sees several; else observations must be stacked
+            already.
     """
 
     def __init__(self, restored: Restored, artifact: Artifact, *, stack_frames: bool = True) -> None:
@@ -68,18 +69,19 @@ class LoadedPolicy:
         """Returns the action that the policy thinks best.
 
         Args:
-            obs: What the env gave: one observation, or those of n envs with a leading axis (of each part, where the space is a
-                Dict or a Tuple; there a list is taken for n observations too).
-            action_mask: Which actions are allowed, [A] or [n, A], where the policy was trained with masks and ``obs`` does not
-                contain them; of a MultiDiscrete space the masks of its dimensions one after the other, or a tuple of them.
+            obs: One observation, or those of n envs with a leading axis (in each part if the space is a Dict or a
+                Tuple; n observations can then also be a list).
+            action_mask: Which actions are allowed, [A] or [n, A], if the policy was trained with masks and ``obs`` does
+                not contain them; for a MultiDiscrete space, the concatenated masks of its dimensions, or a tuple of
+                them.
 
         Returns:
-            An action as ``env.step`` takes it, or an array of n.
+            An action for ``env.step``, or an array of n.
 
         Raises:
             ObservationError: If the observation or the mask is not of the policy's space, or the number of envs changed
                 without a reset.
-            NonFiniteError: If there is a NaN or an infinity in it.
+            NonFiniteError: If it contains a NaN or an infinity.
         """
         rows, is_one = self._rows(obs, action_mask)
         action: Array = self._mode.forward(rows, np.arange(len(rows)))['action']
@@ -91,7 +93,7 @@ class LoadedPolicy:
         """Lets episodes begin: forgets the frames and the recurrent state of the steps before.
 
         Args:
-            env_id: Numbers of the envs whose episodes begin, or a bool for each; all envs by default.
+            env_id: Numbers of the envs whose episodes start, or a bool for each; all envs by default.
         """
         if env_id is None:
             self._env_num = None

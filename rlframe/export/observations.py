@@ -21,15 +21,15 @@ def to_rows(obs: Any, kind: Kind) -> tuple[Array, bool]:
     """Packs the observation of an env, or a vector env.
 
     Args:
-        obs: An observation, or n of them: with a leading axis (of each part, where it has parts), or as a list.
-        kind: What one is as an array.
+        obs: An observation, or n of them: with a leading axis (in each part, if it has parts), or as a list.
+        kind: Describes an observation as an array.
 
     Returns:
         Rows [n, ...], and whether it was a single observation, n = 1.
 
     Raises:
-        ObservationError: If it is of another structure, shape or type; what it is and what it should be are named.
-        NonFiniteError: If there is a NaN or an infinity in it.
+        ObservationError: If it has another structure, shape or type; with both.
+        NonFiniteError: If it contains a NaN or an infinity.
     """
     dtype, shape = kind
     if dtype.names is not None and isinstance(obs, list):
@@ -154,7 +154,7 @@ class FrameStacks:
     """The last frames of each env's running episode, the newest last; an episode begins with its first frame only.
 
     Args:
-        kind: What a stack is as an array: each part of it has the axis of the frames first.
+        kind: Describes a stack as an array: the first axis of each part is that of the frames.
     """
 
     _stacks: Array

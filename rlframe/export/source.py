@@ -73,15 +73,15 @@ def open_source(
     """Loads the policy of a checkpoint.
 
     Args:
-        path: What ``find_checkpoint`` takes.
+        path: As accepted by ``find_checkpoint``.
         trust: Whether the config of a foreign run may reach beyond the run.
         overrides: Options that replace those of the run, such as secrets, which checkpoints never contain.
-        model: A network to load the weights into, instead of the one that the config names.
-        env: Id, class or factory of the env, instead of the one that the config names.
+        model: A network to load the weights into, in place of the one named in the config.
+        env: Id, class or factory of the env, in place of the one named in the config.
 
     Raises:
-        CheckpointError: If there is none, or it is damaged, holds no policy or no config.
-        EnvError: If its env, whose spaces are read, cannot be made.
+        CheckpointError: If it does not exist, is damaged, or contains no policy or no config.
+        EnvError: If its env, whose spaces are read, cannot be created.
     """
     found = find_checkpoint(path)
     state, manifest = load_checkpoint(found, buffer=False)

@@ -18,15 +18,15 @@ from rlframe.registry import MODEL_REGISTRY
 class ActorCritic(nn.Module):
     """An actor and a critic, which share nothing or their encoder.
 
-    ``logit`` maps observations [B, ...] to the outputs of the actor float32 [B, S], as the distribution over the env's
-    actions takes them; ``value`` maps them to values float32 [B].
+    ``logit`` maps observations [B, ...] to the outputs of the actor float32 [B, S], the parameters of the distribution
+    over actions; ``value`` maps them to values float32 [B].
 
     Args:
         spec: Spaces of the env.
         encoder_hidden_size_list: Widths of the hidden layers of either, or of the shared encoder.
         activation: Nonlinearity behind each.
         conv_layers: Channels, kernel size and stride of each convolution that reads images.
-        image_layout: Where the channels of images are.
+        image_layout: Position of the channels of images.
         share_encoder: Whether actor and critic are two linear layers on one encoder.
         log_std_init: Logarithm of the standard deviations of continuous actions in the beginning, in units of [-1, 1].
 
@@ -90,7 +90,7 @@ class Actor(nn.Module):
         encoder_hidden_size_list: Widths of the hidden layers.
         activation: Nonlinearity behind each.
         conv_layers: Channels, kernel size and stride of each convolution that reads images.
-        image_layout: Where the channels of images are.
+        image_layout: Position of the channels of images.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ def initialise(layers: Iterable[nn.Linear | nn.Conv2d], last_gain: float | None 
 
     Args:
         layers: The layers.
-        last_gain: Gain of the last one; sqrt(2), as the others have, where not given.
+        last_gain: Gain of the last layer; by default sqrt(2), as for the others.
     """
     layers = list(layers)
     for layer in layers:

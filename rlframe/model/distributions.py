@@ -29,8 +29,8 @@ HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
 class ActionDistribution(ABC):
     """Interprets the ``S`` outputs of a network as a distribution over actions.
 
-    What happens while data are collected is numpy's, with the generator that is given; what has a gradient is torch's. An action that is to be
-    impossible has a very negative, finite logit.
+    Collection uses numpy and the given generator; everything with a gradient uses torch. A forbidden action has a very
+    negative, finite logit.
     """
 
     size: int
@@ -60,7 +60,7 @@ class ActionDistribution(ABC):
         """Returns the log-probability (or log-density) of each row's action, and each row's entropy, float32 [B].
 
         Args:
-            logit: What the network said, float32 [B, S].
+            logit: Output of the network, float32 [B, S].
             action: Actions as ``sample`` draws them, [B, ...].
         """
 
@@ -190,7 +190,7 @@ def perturbed(logit: FloatArray, rng: np.random.Generator) -> FloatArray:
     noise = rng.standard_exponential(logit.shape, np.float32)
     np.maximum(
         noise, SMALLEST, out=noise
-    )  # once in millions of draws it is 0, which would pick what is impossible
+    )  # once in millions of draws it is 0, which would pick a forbidden action
     noisy: FloatArray = logit - np.log(noise, out=noise)
     return noisy
 
@@ -199,7 +199,7 @@ def distribution_for(space: Any) -> ActionDistribution:
     """Returns the distribution over the actions of a space.
 
     Raises:
-        IncompatibleError: If the space is of another kind.
+        IncompatibleError: If the type of space is unsupported.
     """
     kind = type(space).__name__
     if kind == 'Discrete':

@@ -79,14 +79,14 @@ class ImageEncoder(nn.Module):
     """Reads images by convolutions; uint8 is scaled to [0, 1], the frames of a stack are taken as more channels.
 
     Args:
-        space: A Box of 3 axes, or of 4 where the first one is a stack of frames.
+        space: A Box of 3 axes, or of 4 if the first one is a stack of frames.
         layers: Channels, kernel size and stride of each convolution.
         is_hwc: Whether channels are the last of the 3 axes, not the first.
         activation: Nonlinearity behind each.
-        path: What is read, for errors.
+        path: Name of the observation part, for errors.
 
     Raises:
-        IncompatibleError: If a convolution is larger than what it reads.
+        IncompatibleError: If a convolution is larger than its input.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class Fields(nn.Module):
     """Reads each part of a Dict or Tuple and puts the vectors side by side.
 
     Args:
-        readers: Names of the parts to what reads them.
+        readers: Maps the names of parts to their encoders.
     """
 
     def __init__(self, readers: Mapping[str, Reader]) -> None:
@@ -160,11 +160,12 @@ def make_reader(
         activation: Nonlinearity behind each convolution.
         conv_layers: Channels, kernel size and stride of each convolution; ``[]`` reads images as vectors, None means
             ``NATURE_LAYERS``, or ``SMALL_LAYERS`` for small images.
-        image_layout: ``'hwc'`` or ``'chw'``, or ``'auto'``: channels are the smaller one of the first and the last axis.
+        image_layout: ``'hwc'`` or ``'chw'``, or ``'auto'``: channels are the smaller one of the first and the last
+            axis.
 
     Raises:
-        IncompatibleError: If ``conv_layers`` are given where there is no image to read, or one that is too small, or if
-            ``image_layout`` takes the channels of a picture for one of its sides.
+        IncompatibleError: If ``conv_layers`` are given and there is no image or it is too small, or if ``image_layout``
+            confuses the channels of an image with one of its sides.
     """
     if conv_layers and not _has_image(space):
         raise IncompatibleError(

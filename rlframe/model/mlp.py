@@ -26,16 +26,16 @@ class _Live:
 class MLP(nn.Module):
     """Hidden layers with an activation behind each and, with ``out_size``, a linear layer at the end.
 
-    It reads observations of any space: those with parts field by field, classes one-hot, images by convolutions. An action
-    mask among the fields is not read.
+    It reads observations of any space: those with parts field by field, classes one-hot, images by convolutions. An
+    action mask among the fields is not read.
 
     Args:
-        space: What it reads.
+        space: Space of the input.
         hidden_sizes: Widths of the hidden layers.
         activation: Nonlinearity behind each, and behind each convolution.
         out_size: Width of the last layer; without one the last hidden layer is the output.
         conv_layers: Channels, kernel size and stride of each convolution that reads images; see ``make_reader``.
-        image_layout: Where channels are in the shape of an image: ``'hwc'``, ``'chw'`` or ``'auto'``.
+        image_layout: Position of the channels in the shape of an image: ``'hwc'``, ``'chw'`` or ``'auto'``.
 
     Raises:
         IncompatibleError: If the convolutions do not fit the space.

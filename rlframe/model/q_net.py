@@ -26,11 +26,11 @@ class QNet(nn.Module):
         atoms: Numbers that describe the return of an action: 1 is its mean, more are a distribution.
         noisy: Whether the heads explore by noise in their weights.
         conv_layers: Channels, kernel size and stride of each convolution that reads images.
-        image_layout: Where the channels of images are.
+        image_layout: Position of the channels of images.
 
     Source:
-        Dueling: Wang et al., Dueling Network Architectures for Deep Reinforcement Learning (2016), eq. 9; for distributions
-        as in Hessel et al., Rainbow (2018), atom by atom.
+        Dueling: Wang et al., Dueling Network Architectures for Deep Reinforcement Learning (2016), eq. 9; for
+        distributions as in Hessel et al., Rainbow (2018), atom by atom.
     """
 
     def __init__(

@@ -60,13 +60,13 @@ class QCritics(nn.Module):
     """Several Q-functions that share nothing except the observation encoder.
 
     Args:
-        spec: Spaces of the env. With discrete actions a critic values every action, with continuous ones the action it is
-            given.
+        spec: Spaces of the env. With discrete actions a critic values every action, with continuous ones the action it
+            is given.
         hidden_sizes: Widths of the hidden layers of each.
         activation: Nonlinearity behind each.
         count: Critics.
         conv_layers: Channels, kernel size and stride of each convolution that reads images.
-        image_layout: Where the channels of images are.
+        image_layout: Position of the channels of images.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class QCritics(nn.Module):
 class QAC(nn.Module):
     """An actor and Q-critics that share nothing.
 
-    ``actor`` maps observations to what its kind says, ``critic`` observations and actions to values.
+    ``actor`` maps observations to the output that its kind defines, ``critic`` maps observations and actions to values.
 
     Args:
         spec: Spaces of the env.
@@ -117,7 +117,7 @@ class QAC(nn.Module):
         activation: Nonlinearity behind each.
         critic_num: Critics.
         conv_layers: Channels, kernel size and stride of each convolution that reads images.
-        image_layout: Where the channels of images are.
+        image_layout: Position of the channels of images.
     """
 
     def __init__(

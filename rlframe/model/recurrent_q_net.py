@@ -28,7 +28,7 @@ class RecurrentQNet(nn.Module):
         dueling: Whether value and advantage have heads of their own.
         noisy: Whether the heads explore by noise in their weights.
         conv_layers: Channels, kernel size and stride of each convolution that reads images.
-        image_layout: Where the channels of images are.
+        image_layout: Position of the channels of images.
 
     Source:
         Kapturowski et al., Recurrent Experience Replay in Distributed Reinforcement Learning (2019), section 2.3.
@@ -61,10 +61,10 @@ class RecurrentQNet(nn.Module):
 
         Args:
             obs: Observations of T steps of each of B sequences, one sequence behind the other, [B * T, ...].
-            state: What is remembered before the first step of each sequence, float32 [B, 2, H].
+            state: Recurrent state before the first step of each sequence, float32 [B, 2, H].
 
         Returns:
-            Values, float32 [B * T, A], and what is remembered after the last step, float32 [B, 2, H].
+            Values, float32 [B * T, A], and the recurrent state after the last step, float32 [B, 2, H].
         """
         features = self._features(obs, len(state))
         if features.shape[1] == 1:
@@ -79,11 +79,11 @@ class RecurrentQNet(nn.Module):
 
         Args:
             obs: As for ``forward``.
-            state: What is remembered before the first real step, float32 [B, 2, H].
-            mask: False where a step is padding, which is passed over, bool [B, T].
+            state: Recurrent state before the first real step, float32 [B, 2, H].
+            mask: False for padding, which is skipped, bool [B, T].
 
         Returns:
-            What is remembered after the last real step, float32 [B, 2, H].
+            Recurrent state after the last real step, float32 [B, 2, H].
         """
         features = self._features(obs, len(state))
         for step, is_real in zip(features.unbind(1), mask.unbind(1), strict=True):

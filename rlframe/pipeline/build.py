@@ -87,8 +87,8 @@ def make_eval_env(
 ) -> IEnvManager:
     """Creates ``env_num`` envs for evaluation.
 
-    Envs that the config's manager would drop are restarted, so that each does its share. A batch of more envs than there
-    are here is all of them.
+    Envs that the config's manager would drop are restarted, so that each plays its share. A batch size is limited to
+    the number of envs.
     """
     own: dict[str, Any] = {}
     if cfg.env.manager.get('on_error') == 'drop':
@@ -151,7 +151,7 @@ def check_policy(cfg: ResolvedConfig, spec: EnvSpec) -> None:
     """Checks that the config's policy can act in an env, without creating the policy.
 
     Raises:
-        IncompatibleError: With what the policy supports, what the env has, and policies that fit.
+        IncompatibleError: With the spaces of policy and env, and the policies that fit.
     """
     from rlframe.policy.acting.compatibility import check_fit
 
@@ -166,15 +166,15 @@ def load_network(
     """Gives a policy the weights of a checkpoint.
 
     Args:
-        policy: What takes them.
+        policy: The policy to load them into.
         state: State of the checkpoint, of a pipeline or of a learner.
         manifest: Its manifest.
         cfg: The config of the policy.
-        where: Where the checkpoint is.
+        where: Path of the checkpoint.
 
     Raises:
-        CheckpointMismatchError: If it holds no network or another one; policies, envs, layers and config keys that differ
-            are named.
+        CheckpointMismatchError: If it contains no network or another one; with the policies, envs, layers and config
+            keys that differ.
     """
     with named_mismatch(manifest, cfg, where), schema.loading(where), schema.part('policy'):
         saved = _policy_state(state)
@@ -184,7 +184,7 @@ def load_network(
 
 @contextmanager
 def named_mismatch(manifest: Mapping[str, Any], cfg: ResolvedConfig, where: str) -> Iterator[None]:
-    """Adds to a ``CheckpointMismatchError`` which checkpoint it is, and which policies, envs and keys of ``policy.model`` differ."""
+    """Adds the checkpoint and the differing policies, envs and ``policy.model`` keys to a mismatch error."""
     try:
         yield
     except CheckpointMismatchError as error:
@@ -251,7 +251,7 @@ def check_memory(cfg: ResolvedConfig, spec: EnvSpec) -> None:
     """Refuses a replay buffer that this machine's free memory cannot hold.
 
     Raises:
-        ResourceError: With the estimate and what is free.
+        ResourceError: With the estimated and the free memory.
     """
     needed, free = buffer_nbytes(cfg, spec), free_memory()
     if free is not None and needed > free:
@@ -323,7 +323,7 @@ def make_evaluator(
 ) -> ISerialEvaluator:
     """Creates the evaluator, in a backend that ``evaluator_backend`` returned.
 
-    One that scores returns takes the env's reward threshold if the config has no stop value.
+    If the config has no stop value, an evaluator that scores returns uses the env's reward threshold.
     """
     evaluator = backend.make_evaluator(cfg, policy, **common)
     if evaluator.stop_value is None and evaluator.scores_returns:

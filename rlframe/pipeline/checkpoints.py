@@ -51,10 +51,10 @@ logger = logging.getLogger('rlframe.checkpoint')
 class Checkpoints:
     """Saves and restores a pipeline, and retains as many checkpoints as its config says.
 
-    A checkpoint that is asked for during a round is saved when the round is over, where another process can take over.
+    A checkpoint requested during a round is saved at its end, when another process can take over.
 
     Args:
-        pipeline: Whose state it is; its workers are looked up when a checkpoint is saved or loaded.
+        pipeline: Pipeline whose state is saved; its workers are looked up when a checkpoint is saved or loaded.
     """
 
     def __init__(self, pipeline: SerialPipeline) -> None:
@@ -62,7 +62,7 @@ class Checkpoints:
         self._requested: list[str] = []
         self.inexact: list[str] = []
         """Why the run may differ from one with the same seed that was never interrupted; empty if it cannot."""
-        self._held: list[dict[str, Any]] = []  # what may be the best: policies whose evaluation is under way
+        self._held: list[dict[str, Any]] = []  # candidates for the best: policies whose evaluation is running
 
     @property
     def folder(self) -> Path:
@@ -142,8 +142,8 @@ class Checkpoints:
     def save(self, path: Path) -> Path:
         """Writes everything that the next round depends on.
 
-        Envs whose state cannot be had begin a new episode, here as well as where the checkpoint is loaded, so that the run
-        that goes on and the one that is resumed stay the same.
+        Envs whose state cannot be saved start a new episode, both here and in the resumed run, so that the two stay
+        identical.
         """
         with self._buffer_held():
             state, facts = self._settled(path.name)
@@ -232,11 +232,12 @@ class Checkpoints:
         Args:
             state: State of the checkpoint.
             manifest: Its manifest.
-            path: Where it is.
-            clone_key: By which number generators become others, where the run that saved it goes on as well.
+            path: Path of the checkpoint.
+            clone_key: Number from which different random generators are derived, if the run that saved the checkpoint
+                continues too.
 
         Raises:
-            CheckpointMismatchError: If it was made by another policy or for another env, or holds a policy only.
+            CheckpointMismatchError: If it was made by another policy or for another env, or contains only a policy.
         """
         pipeline = self._pipeline
         check_same(manifest, pipeline.cfg, pipeline.factory.spec, path)
@@ -315,7 +316,7 @@ def check_same(manifest: Mapping[str, Any], cfg: ResolvedConfig, spec: EnvSpec, 
     """Checks that this policy and env can resume from a checkpoint.
 
     Raises:
-        CheckpointMismatchError: If it was made by another policy or for another env, or holds a policy only.
+        CheckpointMismatchError: If it was made by another policy or for another env, or contains only a policy.
     """
     here = {'policy': cfg.policy.type, 'env': spec.name}
     if differing := [
@@ -343,11 +344,11 @@ def check_fits(
         saved: Its state and its manifest.
         cfg: The config to continue with.
         spec: Spaces of the env.
-        path: Where the checkpoint is.
-        model: The user's network; None: the one that the config names, whose sizes are compared first.
+        path: Path of the checkpoint.
+        model: A custom network; None: the one named in the config, whose sizes are compared first.
 
     Raises:
-        CheckpointMismatchError: If it is of another policy, env or network.
+        CheckpointMismatchError: If it was made with another policy, env or network.
     """
     if saved is None or path is None:
         return

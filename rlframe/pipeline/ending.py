@@ -29,7 +29,7 @@ def spent_budgets(cfg: Mapping[str, Any], progress: Progress) -> list[str]:
 def judge_again(pipeline: SerialPipeline, saved: Mapping[str, Any]) -> None:
     """Decides whether a restored run is over under the config that it continues with.
 
-    If the goal has changed, the best score so far decides. If a solved run gets another budget, above what it has used, it
+    If the goal has changed, the best score so far decides. If a solved run gets a new budget above what it has used, it
     trains to that budget, past its goal.
 
     Args:
@@ -84,7 +84,7 @@ def unused(pipeline: SerialPipeline, may_go_on: bool) -> Iterator[str]:
 
     Args:
         pipeline: The run.
-        may_go_on: Whether a further call may train on, so that options may still be read.
+        may_go_on: Whether a later call may continue training, so that options may still be read.
     """
     if not pipeline.progress.train_iter:
         if pipeline.finished and pipeline.replay_buffer is not None:

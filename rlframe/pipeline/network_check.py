@@ -20,8 +20,8 @@ torch = LazyModule('torch')
 def check_network(cfg: Mapping[str, Any], spec: EnvSpec, saved: Any) -> None:
     """Checks that saved weights fit the network of the config that they were saved with.
 
-    The network is built on torch's meta device, where tensors have shapes but no memory. Custom policies and networks are
-    not checked, as their constructors may do anything.
+    The network is built on torch's meta device, where tensors have shapes but no memory. Custom policies and networks
+    are not checked, as their constructors may do anything.
 
     Args:
         cfg: The ``policy`` section of a config.

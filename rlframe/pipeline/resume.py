@@ -55,7 +55,7 @@ def resume(
     """Prepares to resume a run.
 
     Args:
-        path: A run folder, whose newest whole checkpoint is taken, or one checkpoint.
+        path: A run folder, whose newest complete checkpoint is used, or a checkpoint.
         pair: Main and create config to continue with; None: the run's own.
         overrides: Options such as ``max_env_step=2e5``.
         trust: Whether the config of a foreign run may reach beyond the run; your own runs do not need it.
@@ -63,8 +63,8 @@ def resume(
         given: ``seed``, ``max_env_step`` and ``max_train_iter``, if they override the config.
 
     Raises:
-        CheckpointError: If there is no whole checkpoint.
-        UnsafeCheckpointError: If somebody else made the run and it could reach beyond its folder.
+        CheckpointError: If there is no complete checkpoint.
+        UnsafeCheckpointError: If the run is foreign and could reach beyond its folder.
         ExperimentLockedError: If another process is writing to the run folder.
         ConfigError: If the config changes what a resumed run cannot change.
     """
@@ -73,7 +73,7 @@ def resume(
         return _resume(checkpoint.find_checkpoint(path), [], pair, overrides, trust or allow_import, given)
     folder = path.parent if path.name == CKPT else path
     note = run_folder.last_holder(folder)
-    with run_folder.held(folder):  # else what is found may be gone, or be no longer the newest
+    with run_folder.held(folder):  # else the found one may be gone, or no longer the newest
         try:
             found, damaged = checkpoint.newest_good(path)
         except CheckpointNotFoundError as error:

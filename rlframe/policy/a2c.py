@@ -10,12 +10,12 @@ from rlframe.registry import POLICY_REGISTRY
 class A2CPolicy(PPOPolicy):
     """Advantage actor-critic, synchronous: PPO with a single update per round on all its data at once.
 
-    The probability ratio of PPO's objective is then 1, where its gradient is that of the log-probability times the advantage,
-    and no ratio is far enough from 1 to be clipped: ``clip_ratio`` has no effect unless there are more epochs or batches.
+    The probability ratio of PPO's objective is then 1, so its gradient is that of the log-probability times the
+    advantage, and nothing is clipped: ``clip_ratio`` has no effect unless there are more epochs or batches.
 
     Source:
-        Mnih et al., Asynchronous Methods for Deep Reinforcement Learning (2016), algorithm S3, with synchronous workers.
-        Huang et al., A2C is a special case of PPO (2022), section 3.
+        Mnih et al., Asynchronous Methods for Deep Reinforcement Learning (2016), algorithm S3, with synchronous
+        workers. Huang et al., A2C is a special case of PPO (2022), section 3.
     """
 
     config = dict(

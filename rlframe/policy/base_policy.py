@@ -36,15 +36,15 @@ else:
 class Policy(Configurable, ActingState):
     """Base of all policies.
 
-    A subclass names its network (``default_model``), its update (``_forward_learn``), how it acts (``_forward_collect``,
-    ``_forward_eval``), what it forgets when an env begins an episode (``_reset_collect``, ``_reset_eval``) and what it records
-    (``_process_transition``).
+    A subclass defines its network (``default_model``), its update (``_forward_learn``), how it acts
+    (``_forward_collect``, ``_forward_eval``), how it resets its memory when an env starts an episode
+    (``_reset_collect``, ``_reset_eval``) and what it records (``_process_transition``).
 
     Args:
         cfg: The ``policy`` section of a config; missing options take their defaults.
         spec: Spaces of the env.
-        model: The network; built from ``cfg.model`` where not given.
-        enable_field: The faces that are needed, of ``learn``, ``collect``, ``eval``; all where not given.
+        model: The network; created from ``cfg.model`` if not given.
+        enable_field: The needed faces among ``learn``, ``collect``, ``eval``; all by default.
         seed: Seed of the policy's own generator.
         rank: Which of several policies with this seed it is.
     """
@@ -296,7 +296,7 @@ class Policy(Configurable, ActingState):
         """Returns a named attribute: the result of ``_get_<name>``, ``_<name>``, or the option of that name.
 
         Raises:
-            AttributeError: If there is none.
+            AttributeError: If it does not exist.
         """
         if hasattr(self, f'_get_{name}'):
             return getattr(self, f'_get_{name}')()

@@ -28,8 +28,8 @@ else:
 class BCPolicy(ActorPolicy):
     """Behaviour cloning.
 
-    Of discrete actions it makes the recorded ones probable, to continuous ones it keeps the squared distance small, in units of
-    [-1, 1]. It learns from what its collector hands out: recorded data, read by the collector ``dataset``, which is the default.
+    It maximizes the likelihood of recorded discrete actions, and minimizes the squared distance to continuous ones, in
+    units of [-1, 1]. It learns from recorded data, which the default collector ``dataset`` reads.
 
     Source:
         Pomerleau, Efficient Training of Artificial Neural Networks for Autonomous Navigation (1991).

@@ -25,8 +25,8 @@ class C51Policy(DQNPolicy):
     """DQN whose network outputs the probability of each of ``n_atom`` returns between ``v_min`` and ``v_max``.
 
     Source:
-        Bellemare et al., A Distributional Perspective on Reinforcement Learning (2017), algorithm 1. The priority is the
-        Kullback-Leibler divergence as in Hessel et al., Rainbow (2018).
+        Bellemare et al., A Distributional Perspective on Reinforcement Learning (2017), algorithm 1. The priority is
+        the Kullback-Leibler divergence as in Hessel et al., Rainbow (2018).
     """
 
     config = dict(

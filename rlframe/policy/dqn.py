@@ -200,8 +200,9 @@ class DQNPolicy(TDPolicy):
             draw = self._rng.random(len(action)) / eps
             action = np.where(draw < 1, random_allowed(mask_of(obs), draw % 1), action)
         elif eps > 0:
-            # A number below eps is, divided by it, again uniform in [0, 1): it picks the random action too. Few of them are,
-            # and behind a network's forward each NumPy call costs several times what a turn of this loop does.
+            # A number below eps, divided by eps, is again uniform in [0, 1), so it also picks the random action. Few
+            # numbers are below eps, and after a network's forward each NumPy call costs several times as much as an
+            # iteration of this loop.
             scale = self._action_num / eps
             for i, draw in enumerate(self._rng.random(len(action)).tolist()):
                 if draw * scale < self._action_num:

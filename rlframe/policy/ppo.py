@@ -37,9 +37,9 @@ class PPOPolicy(ActorPolicy):
     """Proximal policy optimisation with the clipped objective.
 
     Source:
-        Schulman et al., Proximal Policy Optimization Algorithms (2017), eq. 7 and 9. Clipped values, normalised advantages:
-        Engstrom et al., Implementation Matters in Deep Policy Gradients (2020), section 3. Normalised values: Andrychowicz et
-        al., What Matters for On-Policy Deep Actor-Critic Methods? (2021), choice C66.
+        Schulman et al., Proximal Policy Optimization Algorithms (2017), eq. 7 and 9. Clipped values, normalised
+        advantages: Engstrom et al., Implementation Matters in Deep Policy Gradients (2020), section 3. Normalised
+        values: Andrychowicz et al., What Matters for On-Policy Deep Actor-Critic Methods? (2021), choice C66.
     """
 
     config = dict(

@@ -31,9 +31,9 @@ else:
 class QACPolicy(TDPolicy):
     """Body of policies with an actor and Q-critics.
 
-    A subclass names its kind of actor (``model_kwargs``), what follows a transition (``_next_value``), what the actor is to make
-    small (``_actor_loss``) and how it acts (``_explore``, ``best_action``). Inside, actions are float32 [n, A] in [-1, 1]; so they are
-    recorded.
+    A subclass defines its kind of actor (``model_kwargs``), the value of the next state (``_next_value``), the actor's
+    loss (``_actor_loss``) and how it acts (``_explore``, ``best_action``). Internally, and in recorded rows, actions
+    are float32 [n, A] in [-1, 1].
     """
 
     config = dict(

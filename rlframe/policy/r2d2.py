@@ -31,11 +31,13 @@ RESCALE_EPS = 1e-3
 class R2D2Policy(DQNPolicy):
     """Recurrent replay distributed DQN, without the distribution: its collector and learner are those of the pipeline.
 
-    Each transition carries the recurrent state that its action was chosen with. A sequence of the replay buffer 'sequence'
-    is gone through from the state of its first step; its burn-in only brings that state up to date with the network.
+    Each transition carries the recurrent state that its action was chosen with. A sequence of the replay buffer
+    'sequence' is processed from the state of its first step; its burn-in only updates that state with the current
+    network.
 
     Source:
-        Kapturowski et al., Recurrent Experience Replay in Distributed Reinforcement Learning (2019), sections 2.3 and 3.
+        Kapturowski et al., Recurrent Experience Replay in Distributed Reinforcement Learning (2019), sections 2.3 and
+        3.
     """
 
     config = dict(
@@ -148,7 +150,8 @@ class R2D2Policy(DQNPolicy):
         """Returns the networks' outputs for each step and for the obs after the last one.
 
         Returns:
-            The online and the target network's values, float32 [B, T + 1, A], and the action masks, bool [B * (T + 1), A].
+            The online and the target network's values, float32 [B, T + 1, A], and the action masks, bool [B * (T + 1),
+            A].
         """
         start, mask = self._burn_in, data['mask']
         sequence, first = np.arange(len(mask)), mask.argmax(1)
@@ -197,7 +200,7 @@ def sequence_targets(
         nstep: Rewards in a window, in env steps, >= 1.
 
     Returns:
-        float32 [B, T]; where ``mask`` is False it means nothing.
+        float32 [B, T]; undefined where ``mask`` is False.
 
     Source:
         Sutton & Barto, Reinforcement Learning (2018), eq. 7.1.

@@ -39,8 +39,8 @@ class SACPolicy(QACPolicy):
     """Soft actor-critic with a tanh-Gaussian actor.
 
     Source:
-        Haarnoja et al., Soft Actor-Critic Algorithms and Applications (2018), algorithm 1, eq. 5, 7 and 18; the temperature is
-        learned by its logarithm, as the authors' code does.
+        Haarnoja et al., Soft Actor-Critic Algorithms and Applications (2018), algorithm 1, eq. 5, 7 and 18; the
+        temperature is learned by its logarithm, as the authors' code does.
     """
 
     config = dict(
@@ -137,8 +137,9 @@ class SACDiscretePolicy(SACPolicy):
     """SAC for discrete actions: every expectation over actions is a sum.
 
     Source:
-        Christodoulou, Soft Actor-Critic for Discrete Action Settings (2019), eq. 10 to 12. The target entropy is half of what is
-        possible, not 98 % of it as there: on CartPole-v1 no policy worth learning has so much, and its weight grows for ever.
+        Christodoulou, Soft Actor-Critic for Discrete Action Settings (2019), eq. 10 to 12. The target entropy is half
+        of the maximum, not 98 % of it as in the paper: on CartPole-v1 no useful policy has so much entropy, and its
+        weight would grow without bound.
     """
 
     config = dict(

@@ -26,7 +26,7 @@ else:
 class TDPolicy(Policy):
     """Body of policies with a target network that are taught by one-step or n-step targets.
 
-    A subclass makes its target network known in ``_init_learn`` (``_set_target``), and hands each update's TD errors to
+    A subclass sets its target network in ``_init_learn`` (``_set_target``), and passes each update's TD errors to
     ``_with_priority``.
 
     Source:
@@ -82,7 +82,7 @@ class TDPolicy(Policy):
         """Adds the priority of each transition, float32 [B], if there are priorities."""
         if not self._priority:
             return metrics
-        # what spoilt an update that was skipped is best not drawn again
+        # rows that spoilt a skipped update should not be drawn again
         return metrics | {'priority': priority.nan_to_num(0.0, 0.0, 0.0) if self._skips else priority}
 
     def _state_dict_learn(self) -> dict[str, Any]:

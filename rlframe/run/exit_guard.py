@@ -26,8 +26,8 @@ class HardExit(SystemExit):
 def guarded() -> Iterator[None]:
     """Turns ``os._exit`` in this process into an exception while the block runs.
 
-    Child processes still exit. In threads other than the main one the process ends, with a nonzero exit code and a line on
-    stderr, as nobody would see the exception there.
+    Child processes still exit. In threads other than the main one the process ends, with a nonzero exit code and a line
+    on stderr, as nobody would see the exception there.
     """
     if os._exit is not hard_exit:  # an outer block guards
         yield

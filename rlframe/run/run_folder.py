@@ -101,7 +101,7 @@ def held(folder: Path) -> Iterator[None]:
 
 
 def last_holder(folder: Path) -> str:
-    """Returns process, host and time of the current lock holder, or of one that died; empty after an orderly release."""
+    """Returns process, host and time of the current lock holder, or of one that died; empty after a release."""
     try:
         with _opened(folder / LOCK, os.O_RDONLY) as file:
             return _said(file)

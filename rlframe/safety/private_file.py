@@ -13,7 +13,7 @@ PRIVATE = 0o600
 def private_opener(path: str, flags: int) -> int:
     """Opens a file for ``open(..., opener=...)``; an existing file keeps its content and becomes private."""
     descriptor = os.open(path, flags, PRIVATE)
-    with suppress(OSError, AttributeError):  # a file of somebody else, or Windows
+    with suppress(OSError, AttributeError):  # a file of another user, or Windows
         os.fchmod(descriptor, PRIVATE)
     return descriptor
 

@@ -193,7 +193,7 @@ class Secrets:
         return self._scrubbed.sub(REDACTED, text) if self._scrubbed else text
 
     def split(self, value: Any) -> list[Any] | None:
-        """Splits a value into strings and, as lists of one item, names of secrets; ``None`` if it contains no secret."""
+        """Splits a value into strings and, as one-item lists, names of secrets; ``None`` if it has no secret."""
         if isinstance(value, str) and value in self._names:
             return [[self._names[value]]]
         if _is_long(value):

@@ -1,6 +1,6 @@
 """Experiments under Ray Tune: ``RLTrainable`` is one as a trial, ``make_tuner`` searches over the options of a config.
 
-``import rlframe.tune`` is light: Ray is imported by what is first used of it.
+``import rlframe.tune`` is cheap: Ray is imported on first use.
 """
 
 from __future__ import annotations

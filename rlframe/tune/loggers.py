@@ -1,7 +1,7 @@
 """Loggers of results that keep every row of a trial that is paused and continued.
 
-Ray's own fetch the file from the results folder whenever a trial starts, also where the driver's own copy of it is newer, and
-lose the rows since the last time that it was stored (ray 2.60).
+Ray's loggers fetch the file from the results folder whenever a trial starts, even if the driver's copy is newer, and
+lose the rows since it was last stored (ray 2.60).
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ class Repeats:
     """Counts how often the options of a trial have occurred before.
 
     Args:
-        seed: Seed of runs whose options name none.
-        is_searched: Whether the search is over seeds, which then stay as drawn.
+        seed: Seed of runs whose options contain none.
+        is_searched: Whether seeds are searched over, and therefore used as drawn.
     """
 
     def __init__(self, seed: int, is_searched: bool) -> None:

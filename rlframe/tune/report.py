@@ -75,7 +75,7 @@ def write_report(results: Any) -> Report:
     """Writes ``best_config.py``, ``best_policy/``, ``trials.csv`` and ``scores.png`` into the results folder.
 
     Args:
-        results: What ``fit`` of a tuner of ``make_tuner`` returned.
+        results: Returned by ``fit`` of a tuner from ``make_tuner``.
 
     Returns:
         The same in numbers.

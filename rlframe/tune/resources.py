@@ -20,7 +20,7 @@ def bundles_of(cfg: ResolvedConfig, learner: Mapping[str, float] | None = None) 
 
     Args:
         cfg: The compiled config of the trial.
-        learner: What the process that learns takes, where it is not 1 CPU and, for a policy on CUDA, 1 GPU.
+        learner: Resources of the process that learns; by default 1 CPU and, for a policy on CUDA, 1 GPU.
     """
     own = {'CPU': 1.0, **({'GPU': 1.0} if _on_cuda(cfg) else {}), **(learner or {})}
     bundles = [{name: float(size) for name, size in own.items()}]
@@ -51,7 +51,7 @@ class ResourceCheck(Callback):  # type: ignore[misc]  # Ray is untyped
         """Looks at the trials that wait.
 
         Raises:
-            ResourceError: With what is needed and what the cluster has, in numbers.
+            ResourceError: With the needed and the available amounts.
         """
         for trial in trials:
             is_new = trial.status == 'PENDING' and trial.trial_id not in self._seen

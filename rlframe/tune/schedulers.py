@@ -176,7 +176,7 @@ def _in_step(scheduler: Any) -> Any:
             return chosen
 
         def _exploit(self, tune_controller: Any, trial: Any, trial_to_clone: Any) -> None:
-            trial.temporary_state.saving_to = None  # what it goes on with is the other one's state
+            trial.temporary_state.saving_to = None  # it continues with the state of the other one
             super()._exploit(tune_controller, trial, trial_to_clone)
 
     return InStep

@@ -40,7 +40,7 @@ def parse_domain(text: str, where: str = '') -> Any:
     """Reads a domain such as ``loguniform(1e-4,1e-2)``.
 
     Raises:
-        ConfigError: If it is none.
+        ConfigError: If it is not a domain.
     """
     match = re.fullmatch(r'\s*(\w+)\s*\((.*)\)\s*', text, re.DOTALL)
     if match is None:
@@ -87,7 +87,7 @@ def flat_space(param_space: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a search space by dotted keys, with the short starts of keys written out.
 
     Raises:
-        ConfigError: If it has a key that is none of a run's options.
+        ConfigError: If a key is not an option of a run.
     """
     if taken := [key for key in param_space if key in OWN_KEYS]:
         raise ConfigError(
@@ -123,10 +123,10 @@ def check_space(base: TrialBase, space: Mapping[str, Any]) -> list[ResolvedConfi
     """Checks that the config accepts the ends of every domain.
 
     Returns:
-        The config without what is searched over, then with each end of each domain.
+        The config without the searched options, then with each end of each domain.
 
     Raises:
-        ConfigError: If a key is unknown, or a value that may be drawn is impossible.
+        ConfigError: If a key is unknown, or a value in a domain is invalid.
     """
     searched = searched_options(space)
     fixed = {key: value for key, value in space.items() if key not in searched}

@@ -26,7 +26,7 @@ class TrialTable(Callback):  # type: ignore[misc]  # Ray is untyped
     """Shows each trial's options, progress and score: a table on a terminal, a line now and then elsewhere.
 
     Args:
-        metric: What trials are compared by.
+        metric: Score by which trials are compared.
         mode: ``max`` or ``min``.
     """
 

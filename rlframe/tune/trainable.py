@@ -39,18 +39,21 @@ class OwnState(dict[str, Any]):
 class RLTrainable(Trainable):  # type: ignore[misc]  # Ray is untyped
     """Trains a policy as a trial of Ray Tune; each result is one evaluation.
 
-    Its config has ``config``, the absolute path of a config file (or ``main_config`` and ``create_config``), and options
-    by their dotted keys, such as ``policy.learn.learning_rate``, or nested in sections. Further keys: ``metric``, which
-    must be a number in every result, and ``resources`` of the process that learns, such as ``{'CPU': 0.5}``.
+    Its config has ``config``, the absolute path of a config file (or ``main_config`` and ``create_config``), and
+    options by their dotted keys, such as ``policy.learn.learning_rate``, or nested in sections. Further keys:
+    ``metric``, which must be a number in every result, and ``resources`` of the process that learns, such as ``{'CPU':
+    0.5}``.
 
-    A network of the user's own is given by ``tune.with_parameters(RLTrainable, model=network)``.
+    A custom network is passed with ``tune.with_parameters(RLTrainable, model=network)``.
 
-    The run folder is ``run`` in the trial's; a trial that goes on from a checkpoint begins another one, ``run_1``. In a Tuner of
-    one's own, ``SyncConfig(sync_artifacts=True)`` brings it to the results, which ``make_tuner`` sees to. A hook ``after_run``
-    is called for a trial that comes to the end of its budget or its stop value, not for one that a scheduler ends before.
+    The run folder is ``run`` in the trial's folder; a trial restored from a checkpoint creates another one, ``run_1``.
+    In a custom Tuner, ``SyncConfig(sync_artifacts=True)`` copies it to the results; ``make_tuner`` sets this. A hook
+    ``after_run`` is called for a trial that reaches its budget or stop value, not for one that a scheduler stops
+    earlier.
 
-    A subclass can save additional state: its ``save_checkpoint`` calls the one of this class and returns a dict of plain values,
-    arrays and tensors. Its ``load_checkpoint`` receives that dict and passes it on to this one. The dict is not pickled.
+    A subclass can save additional state: its ``save_checkpoint`` calls the one of this class and returns a dict of
+    plain values, arrays and tensors. Its ``load_checkpoint`` receives that dict and passes it on to this one. The dict
+    is not pickled.
     """
 
     _exp: Trial | None = None
@@ -87,7 +90,8 @@ class RLTrainable(Trainable):  # type: ignore[misc]  # Ray is untyped
 
         Raises:
             TrialStoppedError: If it was stopped.
-            Exception: Whatever happened; as an ``ActorFailedError`` with its text where it cannot be copied, which Tune does.
+            Exception: Any exception of the run; as an ``ActorFailedError`` with its text if it cannot be copied, as
+                Tune requires.
         """
         try:
             return self._running.step()
@@ -140,11 +144,11 @@ class RLTrainable(Trainable):  # type: ignore[misc]  # Ray is untyped
             logger.exception('a trial could not be closed in order')
 
     def _keep_files(self) -> None:
-        """Copies the run folder to the results, which Tune does with checkpoints only: a crash report comes after those."""
+        """Copies the run folder to the results; Tune does so only at checkpoints, before a crash report."""
         try:
             if self._storage is not None:
                 self._storage.persist_artifacts(force=True)
-        except Exception:  # the error that is being told of matters more
+        except Exception:  # the original error matters more
             logger.exception('the run folder could not be copied to the results')
 
     def _export_model(self, export_formats: list[str], export_dir: str) -> dict[str, str]:
@@ -155,7 +159,7 @@ class RLTrainable(Trainable):  # type: ignore[misc]  # Ray is untyped
         """Returns a bundle for the learner, and one for each actor that collects or evaluates."""
         try:
             cfg = compile_trial(config)
-        except RLFrameError:  # the trial itself says so, where its error can be seen
+        except RLFrameError:  # the trial itself reports it, where its error is visible
             return PlacementGroupFactory([{'CPU': 1.0}])
         return PlacementGroupFactory(bundles_of(cfg, config.get('resources')), strategy='PACK')
 

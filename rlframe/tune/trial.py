@@ -35,7 +35,7 @@ OWN_KEYS = ('config', 'main_config', 'create_config', 'metric', 'stop', 'resourc
 KEPT_BY_TUNE = ('training_iteration', 'timesteps_total', 'episodes_total', 'time_total_s')
 """Keys of results that Tune adds."""
 BUDGET_PARTS, PARTS = 'budget_parts', 27
-"""Key of how much of the budget in env steps a trial has spent, and what all of it is: schedulers compare after 1, 3, 9 parts."""
+"""Key of the spent part of a trial's budget in env steps, and the whole: schedulers compare after 1, 3, 9 parts."""
 
 STARTING = 60.0
 """Seconds that making envs and networks may take in any case: a new process imports torch meanwhile."""
@@ -61,8 +61,7 @@ class TrialBase:
 def trial_options(config: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the sampled options of a trial, by dotted keys.
 
-    Sections that are named by a key without a dot are flattened; what stands at a dotted key is a value, also where it is a
-    dict, as schedules are.
+    Sections under a key without a dot are flattened; at a dotted key, a dict such as a schedule is a value.
     """
     found: dict[str, Any] = {}
     for key, value in config.items():
@@ -87,7 +86,7 @@ def trial_pair(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[st
     """Returns the main and create config that a trial's config begins with.
 
     Raises:
-        ConfigError: If it names none, or a file by a path that is not absolute: trials have working directories of their own.
+        ConfigError: If it names no config, or a file by a relative path: trials have their own working directories.
     """
     base = config.get('config')
     if isinstance(base, TrialBase):
@@ -109,8 +108,9 @@ def compile_trial(config: Mapping[str, Any]) -> ResolvedConfig:
     """Compiles a trial's config.
 
     Args:
-        config: ``config``, a file or a ``TrialBase``, or ``main_config`` and ``create_config``; ``metric``; and options by
-            dotted keys or in sections, which are laid over them. The n-th repetition by a ``Repeater`` of Ray has the seed plus n.
+        config: ``config``, a file or a ``TrialBase``, or ``main_config`` and ``create_config``; ``metric``; and options
+            by dotted keys or in sections, which are laid over them. The n-th repetition by a ``Repeater`` of Ray has
+            the seed plus n.
 
     Raises:
         ConfigError: If an option is unknown or invalid.
@@ -127,13 +127,13 @@ def compile_trial(config: Mapping[str, Any]) -> ResolvedConfig:
 class Trial:
     """A run that can be held, handed on and taken over between two evaluations.
 
-    Its pipeline is made when it is first needed: one that goes on from a checkpoint is made with it.
+    Its pipeline is created when first needed, from a checkpoint if the trial is restored.
 
     Args:
-        config: What ``compile_trial`` takes.
+        config: As accepted by ``compile_trial``.
         home: Folder for the run folder.
-        trial_id: Who it is; checkpoints of another one are cloned.
-        model: A network to use instead of the one that the config names.
+        trial_id: Id of the trial; checkpoints of another trial are cloned.
+        model: A network that replaces the one named in the config.
     """
 
     def __init__(self, config: Mapping[str, Any], home: Path, trial_id: str, model: Any = None) -> None:
@@ -161,16 +161,16 @@ class Trial:
         """Trains until the next evaluation is there, or to the end.
 
         Returns:
-            Counters and scores under the same keys every time, and what Tune is to be told.
+            Counters and scores, always under the same keys, and values for Tune.
 
         Raises:
             NonFiniteError: If the score is no number: schedulers would pass such a trial over without a word.
-            ConfigError: If the result lacks what trials are compared or stopped by.
+            ConfigError: If the result lacks the metric or a stop criterion.
         """
         pipeline = self.pipeline
         progress, best, evaluations = pipeline.progress, pipeline.evaluator.best, pipeline.evaluations
         envstep, episodes = progress.envstep, progress.episodes
-        is_untrained = progress.train_iter == 0  # so the first evaluation says nothing
+        is_untrained = progress.train_iter == 0  # so the first evaluation is not informative
         wanted = evaluations + (2 if is_untrained else 1)
 
         def is_scored(pipeline: SerialPipeline) -> bool:

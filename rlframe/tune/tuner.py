@@ -169,7 +169,7 @@ def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
         check_fits(bundles_of(config, resources), 'a trial')
     folder = free_folder(wanted)
     if Secrets(cfg):
-        folder.chmod(0o700)  # where Ray keeps the config as it is
+        folder.chmod(0o700)  # where Ray does not change the config
     (folder / SEARCH).write_text(json.dumps({'metric': metric, 'mode': mode}) + '\n', encoding='utf-8')
     return Tuner(
         RLTrainable,

@@ -31,8 +31,8 @@ def aligned(tensor: torch.Tensor) -> torch.Tensor:
         tensor: Any tensor. Integers and booleans are returned as they are, as their arithmetic is exact.
 
     Source:
-        Intel oneMKL Developer Guide, "Conditional Numerical Reproducibility": results are reproducible between runs only
-        for aligned arrays, unless a strict mode is set.
+        Intel oneMKL Developer Guide, "Conditional Numerical Reproducibility": results are reproducible between runs
+        only for aligned arrays, unless a strict mode is set.
     """
     if tensor.data_ptr() % ALIGNMENT and tensor.is_floating_point():
         return tensor.clone()

@@ -254,7 +254,7 @@ def _missing(options: Options, values: Mapping[str, Any], prefix: str) -> list[C
 def _check_value(value: Any, option: Field, where: str) -> tuple[Any, list[ConfigError]]:
     """Returns the converted value, or the default and the error."""
     if hasattr(value, 'dtype') and getattr(value, 'ndim', 1) == 0:
-        value = value.item()  # a numpy scalar, which is what tuners draw
+        value = value.item()  # a numpy scalar, as drawn by tuners
     value = _completed(value, option.default)
     if not (expected := option.problem(value)):
         return option.convert(copied(value)), []

@@ -106,7 +106,7 @@ class ResolvedConfig(EasyDict):  # type: ignore[misc]  # EasyDict is untyped
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ResolvedConfig:
         twin = ResolvedConfig({}, self._user_keys, self._may_change)
-        object.__setattr__(twin, '_read', self._read)  # who reads the copy has read the config
+        object.__setattr__(twin, '_read', self._read)  # reading the copy counts as reading the config
         for name, value in raw_items(self):
             dict.__setitem__(twin, name, copied(value))
         return twin

@@ -14,7 +14,7 @@ from rlframe.utils.resolved_config import raw_items
 
 cloudpickle = LazyModule(
     'cloudpickle'
-)  # functions and classes of scripts and notebooks too; gymnasium brings it
+)  # also for functions and classes of scripts and notebooks; gymnasium depends on it
 
 MAX_DEPTH = 20
 """Maximum number of steps from an object to the part of it that cannot be serialized."""

@@ -1,6 +1,6 @@
 """Workers: the parts of an experiment, under the names that DI-engine's users know.
 
-A registry builds each from its config section; none knows of the others. A pipeline connects them.
+Registries create them from their config sections; they do not know each other. A pipeline connects them.
 """
 
 from __future__ import annotations

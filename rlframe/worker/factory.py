@@ -1,4 +1,4 @@
-"""From a section of a config to a collector or an evaluator in this process; ``rlframe.backend`` has those elsewhere."""
+"""Creates a collector or an evaluator in this process from a config section; for others see ``rlframe.backend``."""
 
 from __future__ import annotations
 

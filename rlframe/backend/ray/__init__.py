@@ -1,4 +1,4 @@
-"""Collection and evaluation in Ray actors, chosen in a config by ``backend='ray'`` or from Python by ``RayCollector``."""
+"""Collection and evaluation in Ray actors: ``backend='ray'`` in a config, or ``RayCollector`` in Python."""
 
 from __future__ import annotations
 

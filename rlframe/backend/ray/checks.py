@@ -57,7 +57,7 @@ def check_policy(policy: Any) -> None:
     made_by = policy.func if isinstance(policy, functools.partial) else policy
     takes_obs = callable(policy) and not isinstance(made_by, type)
     if takes_obs:
-        with contextlib.suppress(ValueError):  # nothing is known of some functions that are written in C
+        with contextlib.suppress(ValueError):  # some functions written in C have no signature
             takes_obs = _can_be_called(inspect.signature(policy))
     if not takes_obs:
         is_factory = callable(policy)

@@ -285,7 +285,7 @@ class RayCollector(ActorFacts, RaySerialCollector):
             state = {**self.state_dict(), 'actors': list(state)}
         super().load_state_dict(state)
 
-    # actors that come and go
+    # actors can be added and removed
 
     def _known(self, rank: int | None) -> list[int]:
         if rank is not None and rank not in self._pool.ranks:
@@ -331,7 +331,7 @@ class RayCollector(ActorFacts, RaySerialCollector):
         make = self._pool.make.joined(self._pool.next_rank, makers, num_envs, kwargs)
         resources = per_actor(remote_configs or {}, count, 'remote_configs')
         ranks = self._pool.add(resources, make)
-        self._to_reset.update(ranks)  # they know nothing of how to act at present
+        self._to_reset.update(ranks)  # they do not know how to act now
         return ranks
 
     def remove_collectors(self, ranks: Sequence[int]) -> None:

@@ -51,7 +51,7 @@ class RaySerialCollector(Metered, ISerialCollector):
     """
 
     _random_frames = -1  # to be delivered before the policy acts
-    _reset_always = False  # whether every request begins with new episodes
+    _reset_always = False  # whether every request starts with new episodes
     _has_failed = False  # whether an exception has ended the last call
 
     def __init__(
@@ -79,8 +79,8 @@ class RaySerialCollector(Metered, ISerialCollector):
         self._ready = ReadyQueue()
         self._headers: dict[int, tuple[int, Header]] = {}  # the last of each rank, with its incarnation
         self._to_reset: set[int] = set()
-        self._request_size: int | None = None  # without sync; None: a share of what is missing
-        self._budget: int | None = None  # what may be delivered in all; None: anything
+        self._request_size: int | None = None  # without sync; None: a share of the missing amount
+        self._budget: int | None = None  # the total that may be delivered; None: no limit
         self._staleness = Staleness(cfg, pool.key('max_staleness'))
         self.requested = self.delivered = self.lost = self.stale = 0
         """Training samples (or episodes) requested, returned, lost with an actor, and discarded as stale."""
@@ -299,7 +299,8 @@ class RaySerialCollector(Metered, ISerialCollector):
     def _keep_busy(self, target: int, in_flight: int) -> None:
         """Discards stale batches, and sends each actor as many requests as allowed and useful.
 
-        If enough requests are in flight for this call, busy actors get their next request in the next call, after the update.
+        If enough requests are in flight for this call, busy actors get their next request in the next call, after the
+        update.
         """
         self.stale += self._staleness.drop(self._ready, self._publisher.version)
         waiting, ranks, needed = self._ready.size, self._pool.ranks, sys.maxsize
@@ -319,7 +320,7 @@ class RaySerialCollector(Metered, ISerialCollector):
                     left -= size
 
     def _drain(self) -> None:
-        """Waits for all requests in flight, and keeps their results for the next call; failures after the first are logged."""
+        """Waits for all requests in flight, and keeps the results for the next call; logs failures after the first."""
         has_failed = self._has_failed
         while self._pool.under_way and not (has_failed and self._pool.is_broken):
             try:

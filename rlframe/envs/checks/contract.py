@@ -74,7 +74,8 @@ def check_spaces(envs: Sequence[gymnasium.Env[Any, Any] | EnvSpec], spec: EnvSpe
     """Checks that all envs share spaces that rlframe can store.
 
     Raises:
-        IncompatibleError: If a space is not supported, bounds of actions leave no choice, or one env differs from the first.
+        IncompatibleError: If a space is not supported, bounds of actions leave no choice, or one env differs from the
+            first.
     """
     space = spec.observation_space
     obs_dtype(space)
@@ -349,7 +350,7 @@ def _remark_obs(
     low, high = _bounds(space)
     dtype: Any = space.dtype
     both_float = obs.dtype.kind == dtype.kind == 'f'
-    values = obs.astype(dtype) if both_float else obs  # a bound is of the declared type
+    values = obs.astype(dtype) if both_float else obs  # a bound has the declared dtype
     values_lie = f'lies in [{values.min():g}, {values.max():g}]' if values.size else 'is empty'
     declared = f'declared is {dtype} in [{np.min(low):g}, {np.max(high):g}]'
     article = 'an ' if name == 'obs' else ''

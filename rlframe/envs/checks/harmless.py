@@ -68,7 +68,7 @@ WRAPPERS = frozenset(
 
 
 def is_plain_id(env_id: Any) -> bool:
-    """Whether this is the id of an env that Gymnasium knows, or of a namespace that rlframe knows; no module is named in it."""
+    """Whether this is the id of an env that Gymnasium knows, or of a namespace that rlframe knows, without a module."""
     if type(env_id) is not str or not (match := _ID.fullmatch(env_id)):
         return False
     namespace = match['namespace']
@@ -76,7 +76,7 @@ def is_plain_id(env_id: Any) -> bool:
         return True
     return env_id in gym.registry and not match['name'].startswith(
         'GymV'
-    )  # those import what their argument names
+    )  # these import the modules named by their argument
 
 
 def is_plain_game(env_id: Any) -> bool:

@@ -95,9 +95,9 @@ def is_set(slot: MemberDescriptorType, value: Any) -> bool:
 class Classes:
     """The classes that a state of an env may name.
 
-    A class counts if it is part of the env's own code: a package or folder that a class of the env or of a wrapper comes
-    from. Classes of installed packages, of the standard library and of builtins do not, except for a fixed list and those
-    whose objects the constructor created.
+    A class counts if it is part of the env's own code: a package or folder that a class of the env or of a wrapper
+    comes from. Classes of installed packages, of the standard library and of builtins do not, except for a fixed list
+    and those whose objects the constructor created.
 
     Args:
         layers: The env and its wrappers.

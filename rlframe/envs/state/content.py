@@ -80,7 +80,7 @@ def write_frozenset(writer: Writer, number: int, value: Any) -> Node:
 
 
 def write_single(writer: Writer, number: int, value: Any) -> Node:
-    """Writes a NaN, which equals only itself as an object, or the value of an instance of a subclass of a number or string."""
+    """Writes a NaN, which equals only itself as an object, or the value of a number or string subclass."""
     kind: Any = layout_of(type(value))
     if kind is float:
         return {'kind': 'value', 'value': ['float', struct.pack('<d', value).hex()]}

@@ -1,8 +1,8 @@
 """Saves and restores the state of an env in this process, exactly or not at all.
 
 All objects that an env and its wrappers reference, directly or indirectly, are saved as a graph, with their types and
-shared references. If an env or a wrapper has ``get_state()`` and ``set_state(state)``, these are used instead. If any object is
-not supported (a simulator's handle, say), nothing is saved, and a ``Refusal`` says where and why.
+shared references. If an env or a wrapper has ``get_state()`` and ``set_state(state)``, these are used instead. If any
+object is not supported (a simulator's handle, say), nothing is saved, and a ``Refusal`` says where and why.
 """
 
 from __future__ import annotations

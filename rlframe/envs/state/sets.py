@@ -26,7 +26,7 @@ def refill(target: set[Any], items: list[Any]) -> None:
     """Clears and refills a set, so that its order and the results of ``pop`` depend only on the elements."""
     set.clear(target)
     set.add(target, 0)
-    set.pop(target)  # where the next pop begins to look is kept, also when a set is emptied
+    set.pop(target)  # the position where the next pop starts is kept, even if a set is emptied
     set.clear(target)
     set.update(target, items)
 

@@ -29,8 +29,8 @@ class Through(NamedTuple):
 class AsyncWorkerGroup(WorkerGroup):
     """N envs in W worker processes, each with at most one pending answer.
 
-    The envs of a worker are asked and answer together; those of other workers do not wait for them. What takes the answers
-    of all (``capture``, ``restore``, ``render``) may be used only while no env is busy.
+    The envs of a worker are asked and answer together; those of other workers do not wait for them. What takes the
+    answers of all (``capture``, ``restore``, ``render``) may be used only while no env is busy.
 
     Args:
         make: Factory of each env, [N].

@@ -25,14 +25,14 @@ from rlframe.utils.field import Field
 class AsyncSubprocessEnvManager(SubprocessEnvManager):
     """Steps N envs in W worker processes and returns as soon as some of them are finished.
 
-    ``step`` sends actions and returns the envs that have answered, whenever they were acted on; the others are busy, and not
-    ``ready``, until a later step returns them. A ``reset`` of named envs does not wait either: they are ready when a later
-    step finds that they have begun. So a slow env, or a slow reset, holds up nobody but the envs of its own worker; by
-    default every env has one of its own. Which envs answer together depends on time: each env's own steps are those of
-    ``subprocess``, but two runs under a policy that learns are not equal bit for bit.
+    ``step`` sends actions and returns the envs that have answered, whenever they were acted on; the others are busy,
+    and not ``ready``, until a later step returns them. A ``reset`` of named envs does not wait either: they are ready
+    when a later step finds that they have begun. So a slow env, or a slow reset, holds up nobody but the envs of its
+    own worker; by default every env has one of its own. Which envs answer together depends on time: each env's own
+    steps are those of ``subprocess``, but two runs under a policy that learns are not equal bit for bit.
 
-    A ``state_dict()`` lets running steps finish and holds their answers: they are part of the state, and come out of the
-    next step. What a run does from there depends on that state alone, but for time.
+    A ``state_dict()`` lets running steps finish and holds their answers: they are part of the state, and come out of
+    the next step. What a run does from there depends on that state alone, but for time.
 
     Args:
         env_fn: Factories of the envs, N of them, called in another process.
@@ -74,11 +74,11 @@ class AsyncSubprocessEnvManager(SubprocessEnvManager):
                 'each step takes the envs that answer first; env_manager.wait_num='
                 f'{self.env_num} without a wait_timeout waits for all'
             )
-        self._seeding: dict[int, int | None] = {}  # envs that begin an episode, and the seeds
+        self._seeding: dict[int, int | None] = {}  # envs that start an episode, and the seeds
         count = self.env_num
         self._answered = np.zeros(
             count, np.bool_
-        )  # whether there is an answer that no step has returned yet, [N]
+        )  # whether there is an answer not returned by a step yet, [N]
         self._answers: dict[str, Array] = {
             'obs': np.zeros_like(self.obs),
             'reward': np.zeros(count, np.float32),

@@ -72,7 +72,7 @@ class WatchArray:
         """Size in bytes."""
         block = np.frombuffer(map_memory(memory, self.nbytes), np.float64, 3 * worker_num)
         self.env, self.since, self.beside = block.reshape(3, worker_num)
-        """Env id or ``IDLE``, reading of the monotonic clock, and number of the call in progress within the request, [W] each."""
+        """Env id or ``IDLE``, monotonic time, and number of the current call within the request, [W] each."""
 
 
 class SharedArrays:

@@ -23,8 +23,8 @@ Make = Sequence[Callable[[], Any]]
 class WorkerGroup:
     """N envs in W worker processes.
 
-    A worker that is killed, ends or does not answer in time takes all its envs with it; a ``reset`` of one of them starts
-    another worker. Where envs raise, the worker lives on.
+    A worker that is killed, ends or does not answer in time takes all its envs with it; a ``reset`` of one of them
+    starts another worker. Where envs raise, the worker lives on.
 
     Args:
         make: Factory of each env, [N].

@@ -117,7 +117,7 @@ class WorkerPool:
         """
         try:
             return self._gather(max(len(self.asked) - count, 0), patience)
-        except BaseException:  # answers that nobody waits for any more may be under way
+        except BaseException:  # answers that are no longer wanted may still arrive
             self.close()
             raise
 
@@ -182,7 +182,7 @@ class WorkerPool:
             return None
         if received is not None:
             del self.asked[worker.index]
-        elif worker.unread_num > before:  # it is on the way, however long nobody listened
+        elif worker.unread_num > before:  # it is on the way, however late it is read
             self.asked[worker.index] = self.asked[worker.index]._replace(begun=time.monotonic())
         return received
 

@@ -36,7 +36,7 @@ def check_fit(policy: type[Policy], spec: EnvSpec) -> None:
     """Checks that a policy can act in an env.
 
     Raises:
-        IncompatibleError: If it cannot; what it serves, what the env has and the policies that fit are named.
+        IncompatibleError: If it cannot; with the spaces of policy and env, and the policies that fit.
     """
     if not (what := misfit(policy, spec)):
         return

@@ -36,9 +36,9 @@ def masked(value: torch.Tensor, mask: torch.Tensor | None, fill: float = -float(
 
     Args:
         value: float32 [B, A].
-        mask: True where an action is allowed, bool [B, A]; None allows all. A row that allows none, as of an episode that
-            is over, stays as it is, so that nothing made of it is NaN.
-        fill: What no allowed action has.
+        mask: True where an action is allowed, bool [B, A]; None allows all. A row that allows none, as at the end of an
+            episode, is not changed, so that no result is NaN.
+        fill: Value for actions that are not allowed.
     """
     if mask is None:
         return value

@@ -14,8 +14,8 @@ from rlframe.data.timestep import IntArray
 class ExplorationNoise:
     """Standard normal numbers for each env, which may hang together from one env step to the next.
 
-    With correlation c a number is c times that of the step before plus sqrt(1 - c^2) times a fresh one: it is standard normal
-    at every step, however large c is. An episode begins with fresh numbers.
+    With correlation c, a number is c times the previous one plus sqrt(1 - c^2) times a new one: it is standard normal
+    at every step for any c. An episode starts with new numbers.
 
     Args:
         size: Numbers for each env.
@@ -23,14 +23,14 @@ class ExplorationNoise:
         rng: Source of the fresh numbers.
 
     Source:
-        The Ornstein-Uhlenbeck process of Lillicrap et al., Continuous Control with Deep Reinforcement Learning (2016), in
-        steps of one env step and with variance 1.
+        The Ornstein-Uhlenbeck process of Lillicrap et al., Continuous Control with Deep Reinforcement Learning (2016),
+        in steps of one env step and with variance 1.
     """
 
     def __init__(self, size: int, correlation: float, rng: np.random.Generator) -> None:
         self._size, self._correlation, self._rng = size, correlation, rng
         self._last = np.zeros((0, size), np.float32)  # [N, size]
-        self._kept = np.zeros((0, 1), np.float32)  # 0 for envs whose episode has just begun, [N, 1]
+        self._kept = np.zeros((0, 1), np.float32)  # 0 for envs whose episode has just started, [N, 1]
 
     def draw(self, env_id: IntArray) -> NDArray[np.float32]:
         """Returns the numbers of the next step of these envs, float32 [n, size]."""

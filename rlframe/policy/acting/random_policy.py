@@ -27,10 +27,10 @@ def random_collect_mode(
     """Returns a collect face whose actions are drawn uniformly from the action space, or from the allowed actions.
 
     Args:
-        mode: The face whose transitions are to be recorded.
+        mode: The face that records transitions.
         spec: Spaces of the env.
         rng: Generator of the actions.
-        is_recurrent: Whether the policy has to see each step, and to say what it remembers of those before.
+        is_recurrent: Whether the policy must see each step, to update its recurrent state.
     """
     forward = RandomForward(_drawing(spec, rng), mode.forward if is_recurrent else None, spec)
     return mode._replace(forward=forward)
@@ -65,7 +65,7 @@ class RandomForward:
 def random_opponent(spec: EnvSpec, seed: int, rank: int = 0) -> EvalMode:
     """Returns a player that chooses uniformly among all actions, or among the allowed ones.
 
-    Whenever all of its episodes are reset it begins anew, so that it plays the same in every evaluation.
+    Its generator is reset whenever all episodes are, so that it acts the same in every evaluation.
 
     Args:
         spec: Spaces of one player.

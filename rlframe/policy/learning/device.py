@@ -27,7 +27,7 @@ def resolve_device(cfg: Any) -> torch.device:
     """Returns the device that ``cfg.device`` and ``cfg.cuda`` ask for.
 
     Raises:
-        DeviceError: If CUDA is asked for and there is none; only ``auto`` falls back.
+        DeviceError: If CUDA is requested but not available; only ``auto`` falls back to the CPU.
         ConfigError: If the two contradict each other.
     """
     name, cuda = cfg.device, cfg.cuda

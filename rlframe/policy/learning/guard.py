@@ -31,11 +31,11 @@ NAN_POLICY = Field(
 class FiniteGuard:
     """Tells whether loss and gradients are finite.
 
-    On a CPU the answer is there at once. On a GPU nobody waits for it: the optimizer step gets it as ``found_inf`` and does
-    nothing where it is 1, and only every ``READ_EVERY`` updates the host reads how many that were.
+    On a CPU the result is available at once. On a GPU nothing waits for it: the optimizer step gets it as ``found_inf``
+    and is skipped if it is 1; the host reads the number of skipped updates only every ``READ_EVERY`` updates.
 
     Args:
-        device: Where the parameters are.
+        device: Device of the parameters.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -48,13 +48,13 @@ class FiniteGuard:
         """Looks at an update.
 
         Returns:
-            How many updates were found not finite since the last time that an answer was there.
+            Number of non-finite updates since the last available result.
         """
         self._found.zero_()
         tensors = [*gradients, loss.detach().view(1)]
         torch._amp_foreach_non_finite_check_and_unscale_(
             tensors, self._found, self._one
-        )  # by 1: nothing changes
+        )  # division by 1 changes nothing
         if self._answers_at_once:
             return int(self._found)
         self._sum += self._found

@@ -17,8 +17,8 @@ def learning_rate(default: float, of: str = 'the optimizer', over: str = 'env st
 
     Args:
         default: Its default.
-        of: What it belongs to.
-        over: What a schedule counts.
+        of: Name of its owner.
+        over: Unit of a schedule.
     """
     return Field(
         default,

@@ -20,7 +20,8 @@ class RunningMoments:
         shape: Shape of a row.
 
     Source:
-        Chan, Golub & LeVeque, Updating Formulae and a Pairwise Algorithm for Computing Sample Variances (1979), eq. 2.1.
+        Chan, Golub & LeVeque, Updating Formulae and a Pairwise Algorithm for Computing Sample Variances (1979), eq.
+        2.1.
     """
 
     def __init__(self, shape: tuple[int, ...] = ()) -> None:

@@ -1,7 +1,7 @@
 """Normalisation of observations and rewards, in front of any policy.
 
-A policy's faces are wrapped: what is recorded and kept in replay buffers stays as the env gave it, what networks see is
-normalised. The statistics belong to the policy's state.
+A policy's faces are wrapped: recorded and stored data are raw, only the inputs of networks are normalised. The
+statistics belong to the policy's state.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ OBS_CLIP = 10.0
 class ObsNormalizer:
     """Subtracts the mean of observations, divides by their standard deviation, and clips at 10.
 
-    Each float Box is normalised, also those inside a Dict or a Tuple; images, classes and switches are left as they are.
-    What was ``gathered`` counts only after ``refresh``.
+    Each float Box is normalised, also those inside a Dict or a Tuple; images, classes and switches are not changed.
+    Values from ``gather`` take effect only after ``refresh``.
 
     Args:
         spec: Spaces of the env.
@@ -140,7 +140,7 @@ def _float_boxes(space: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple
 class RewardNormalizer:
     """Divides rewards by the standard deviation of the running discounted return of the envs.
 
-    Rewards keep their sign: no mean is subtracted. Before the first one there is nothing to divide by.
+    Rewards keep their sign: no mean is subtracted. Before the first one, rewards are not scaled.
 
     Args:
         discount_factor: Of the return, per env step.
@@ -160,7 +160,7 @@ class RewardNormalizer:
         Args:
             reward: float [n].
             done: True where the episode ended, [n].
-            env_id: Which env each is of, [n].
+            env_id: Env of each row, [n].
         """
         if len(env_id) == 0:
             return
@@ -208,10 +208,11 @@ class RewardNormalizer:
 class Normalizer:
     """Normalises data between a policy's faces and its networks.
 
-    An off-policy policy's statistics follow every env step and are in use at once, as replayed rows are normalised anew
-    whenever they are drawn. An on-policy policy's are gathered from the rows of a round and taken into use when its updates
-    begin, so that all that was acted on in a round is learnt from as the network saw it: probability ratios begin at 1.
-    Only the very first round is acted in without statistics, and learnt from with its own. Evaluations use them and change nothing.
+    For an off-policy policy, statistics are updated at every env step and used at once, as replayed rows are normalised
+    whenever they are sampled. For an on-policy policy, they are gathered from the rows of a round and used from its
+    first update on, so that updates see a round's observations as the network saw them when it acted: probability
+    ratios start at 1. Only the first round is collected without statistics, and trained with its own. Evaluations use
+    the statistics and do not change them.
 
     Args:
         cfg: The policy's config; ``normalize_obs`` and ``normalize_reward`` are read, and its discount factor.
@@ -326,7 +327,7 @@ class Normalizer:
         """Continues from ``state_dict()`` inside a policy's state.
 
         Raises:
-            CheckpointMismatchError: If there are statistics of something else than what is normalised here.
+            CheckpointMismatchError: If the statistics are for other parts than those normalised here.
         """
         check_state(state, {'normalizer?': dict_of(array('iuf'))})
         saved = dict(state.get('normalizer', {}))

@@ -1,4 +1,4 @@
-"""Adam and RMSprop as rlframe uses them: guarded, with a learning-rate schedule and an optional limit on the gradient."""
+"""Adam and RMSprop with a guard against non-finite updates, a learning-rate schedule and gradient clipping."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ OPTIMIZER = Field('adam', doc='what turns gradients into steps', choices=('adam'
 class Optimizer:
     """Adam, or RMSprop, over the parameters of a module.
 
-    It calls torch's functional Adam on lists made once: the bookkeeping of ``torch.optim.Adam`` costs a small network a
-    tenth of each update.
+    It calls torch's functional Adam on lists created once: for a small network, the bookkeeping of ``torch.optim.Adam``
+    takes a tenth of each update.
 
     Args:
-        module: What is trained.
-        cfg: ``learning_rate`` (number or schedule over env steps), ``grad_clip_norm`` (or ``None``) and, where given,
+        module: Module to train.
+        cfg: ``learning_rate`` (number or schedule over env steps), ``grad_clip_norm`` (or ``None``) and, optionally,
             ``adam_eps`` and ``nan_policy``.
-        rate: The option of the learning rate, where it has another name.
+        rate: Name of the option with the learning rate.
 
     Source:
         Kingma & Ba, Adam: A Method for Stochastic Optimization (2015), algorithm 1.
@@ -73,12 +73,12 @@ class Optimizer:
         """Moves the parameters by one gradient step.
 
         Args:
-            loss: What is to become smaller.
+            loss: Loss to minimize.
             parts: Losses that it is the sum of, by their names, for the error.
 
         Raises:
-            NonFiniteError: If the loss or a gradient is not finite; parameters and moments are as they were. On a GPU the
-                error comes up to ``READ_EVERY`` updates later, none of which changed anything.
+            NonFiniteError: If the loss or a gradient is not finite; parameters and moments are unchanged. On a GPU the
+                error is raised up to ``READ_EVERY`` updates later, none of which changed anything.
         """
         for parameter in self._parameters:
             parameter.grad = None

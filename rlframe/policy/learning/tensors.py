@@ -18,7 +18,7 @@ def to_tensor(column: Any, device: Any = None) -> Any:
 
     Args:
         column: Array, tensor or ``Batch`` with a leading axis.
-        device: Where to copy it; None: it stays on the CPU, and aligned memory is shared.
+        device: Device to copy it to; None: it stays on the CPU and shares aligned memory.
     """
     if isinstance(column, np.ndarray):
         try:

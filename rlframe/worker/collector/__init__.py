@@ -1,7 +1,7 @@
 """Serial collectors: they step envs with a policy and return training samples.
 
-A collector is made of a ``Rollout`` that steps, an ``EpisodeLog`` that counts and a recorder that cuts trajectories. Evaluators
-and collectors of other rooms are exported here under their DI-engine names.
+A collector consists of a ``Rollout`` that steps, an ``EpisodeLog`` that counts and a recorder that cuts trajectories.
+Evaluators and collectors of other rooms are exported here under their DI-engine names.
 """
 
 from __future__ import annotations

@@ -17,7 +17,8 @@ from rlframe.worker.collector.resettable import Resettable
 class ISerialCollector(Configurable, Resettable):
     """Turns env steps into training samples, one call at a time.
 
-    A subclass defines ``reset_env``, ``collect``, ``state_dict`` and ``load_state_dict``; everything else has a default.
+    A subclass defines ``reset_env``, ``collect``, ``state_dict`` and ``load_state_dict``; everything else has a
+    default.
 
     Args:
         cfg: Options of the collector.
@@ -77,7 +78,8 @@ class ISerialCollector(Configurable, Resettable):
                 ``n_episode``.
             train_iter: Train iterations so far.
             policy_kwargs: Arguments of the policy's ``forward``, such as ``eps``.
-            random_collect: True if the policy acts at random, before training; only with ``policy.random_collect_size``.
+            random_collect: True if the policy acts at random, before training; only with
+                ``policy.random_collect_size``.
             record_random_collect: Whether the metrics include episodes of such a call; with ``random_collect``.
 
         Returns:
@@ -116,7 +118,7 @@ class ISerialCollector(Configurable, Resettable):
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """Returns everything that the next ``collect`` depends on, as nested dicts and lists of numbers, text and arrays."""
+        """Returns all that the next ``collect`` depends on, as nested dicts and lists of numbers, text and arrays."""
 
     @abstractmethod
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

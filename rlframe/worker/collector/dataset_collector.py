@@ -27,9 +27,9 @@ torch = LazyModule('torch')
 class DatasetSerialCollector(ISerialCollector):
     """Iterates over recorded data, one batch per call, each pass in a new order.
 
-    Its env is the data; no env is stepped. ``envstep`` counts the recorded env steps that were read, each as often as it was,
-    so that budgets, schedules and charts have their unit. The policy is asked for training samples of a block [1, B, ...],
-    as after a round of collection, and says how large B is by its attribute ``batch_size``.
+    Its env is the data; no env is stepped. ``envstep`` counts the recorded env steps that were read, including repeated
+    reads, so that budgets, schedules and charts keep their unit. The policy makes training samples from a block [1, B,
+    ...], as after a round of collection; its attribute ``batch_size`` is B.
 
     Args:
         cfg: Options of the collector.
@@ -100,12 +100,13 @@ class DatasetSerialCollector(ISerialCollector):
         """Reads the next batch.
 
         Args:
-            n_sample: Rows; the policy's ``batch_size`` where not given. What comes as batches has its own size.
+            n_sample: Number of rows; by default, the policy's ``batch_size``. Data that come as batches keep their
+                size.
             train_iter: Train iterations so far; it becomes the column ``collect_iter``.
             policy_kwargs: Has no effect.
 
         Returns:
-            Training samples, as the policy makes them.
+            Training samples made by the policy.
 
         Raises:
             ValueError: If there are no data.

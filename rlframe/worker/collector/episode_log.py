@@ -94,7 +94,7 @@ class EpisodeLog:
         self._recent = []
 
     def take_recent(self) -> FloatArray:
-        """Returns return, length and success of the episodes that ended since the last summary, [n, 3], and forgets them."""
+        """Returns and clears return, length and success of the episodes ended since the last summary, [n, 3]."""
         recent, self._recent = self._recent, []
         return np.concatenate(recent) if recent else np.zeros((0, 3))
 
@@ -159,7 +159,7 @@ def too_long(lengths: IntArray, limit: int, section: str) -> EpisodeTooLongError
 
     Args:
         lengths: Env steps of the running episodes, [N].
-        limit: What an episode may have.
+        limit: Limits of an episode.
         section: Section of the config with the limit.
     """
     return EpisodeTooLongError(

@@ -63,16 +63,16 @@ NO_OUTPUT = Batch(action=NO_ENV)
 class Rollout:
     """Steps envs under a policy and hands out every finished step.
 
-    It resets envs that finished. What to record, when to stop and what to log is the caller's business. The arrays of a
-    ``Step`` are the env manager's: copy what is to last beyond the next step.
+    It resets finished envs. The caller decides what to record, when to stop and what to log. The arrays of a ``Step``
+    belong to the env manager: copy what must outlast the next step.
 
     Args:
         env: The envs.
         policy: Chooses the actions.
-        episode_seed: Names the seed of the next episode of each of the given envs; by default they go on with their own
+        episode_seed: Returns the seed of the next episode of each given env; by default, envs continue with their own
             generators.
-        limit: Cuts episodes that are too long. Envs that can only be reset together continue their episode until all envs
-            are reset.
+        limit: Cuts episodes that are too long. Envs that can only be reset together continue their episode until all
+            envs are reset.
 
     Raises:
         IncompatibleError: If the env has several players, and the policy is that of one.
@@ -112,14 +112,14 @@ class Rollout:
     def step(self, env_id: IntArray | None = None, **settings: Any) -> Step:
         """Acts once in every ready env, or in those given, and returns the envs that are through with a step.
 
-        Those may be others, or none, where envs do not wait for each other.
+        These may be others, or none, if envs do not wait for each other.
 
         Args:
-            env_id: Envs to act in, all of them ready, [n]; where there are none, busy envs are waited for.
+            env_id: Envs to act in, all ready, [n]; if empty, waits for busy envs.
             settings: Arguments of the policy's ``forward``, such as ``eps``.
 
         Raises:
-            NonFiniteError: If the policy handed out a NaN, or an action that is infinite; no env was stepped.
+            NonFiniteError: If an action of the policy is NaN or infinite; no env was stepped.
         """
         env = self._env
         acting = env.ready if env_id is None else env_id
@@ -198,7 +198,7 @@ def rows_of(step: Step, keep: BoolArray, abnormal: IntArray) -> Step:
     Args:
         step: The step, [n].
         keep: Which rows, [n].
-        abnormal: The envs whose step was void.
+        abnormal: The envs whose step was discarded.
     """
     timestep = step.timestep
     kept = TimeStep(

@@ -17,12 +17,12 @@ from rlframe.utils.field import Configurable
 class BaseSerialCommander(Configurable):
     """Asks the policy for the settings of each round and leaves the size of a round to the config.
 
-    A subclass overrides what it decides itself. What it remembers changes in ``begin_round`` only: the other methods may be
-    called any number of times in a round.
+    A subclass overrides the methods for what it decides. It may change its state only in ``begin_round``: the other
+    methods may be called any number of times in a round.
 
     Args:
         cfg: Options of the commander.
-        learner: Its ``learn_info`` is part of what the policy is told.
+        learner: Learner whose ``learn_info`` is passed to the policy.
         collector: Its ``envstep`` is part of it, too.
         evaluator: The evaluator, for subclasses.
         replay_buffer: The replay buffer, for subclasses; None for an on-policy policy.
@@ -51,7 +51,7 @@ class BaseSerialCommander(Configurable):
         return {**self._learner.learn_info, 'envstep': self._collector.envstep}
 
     def begin_round(self) -> None:
-        """Is called once before each round of collection and training, and after an evaluation that is due before it."""
+        """Called once before each round of collection and training, after an evaluation that is due."""
 
     def step(self) -> dict[str, Any]:
         """Returns the arguments of the collector's policy for the next round, such as ``eps``."""
@@ -60,7 +60,7 @@ class BaseSerialCommander(Configurable):
     def collect_target(self) -> int | None:
         """Returns the amount to collect in the next round, at least 1, in the collector's unit.
 
-        That is training samples (``n_sample``) or episodes (``n_episode``). None means what the config says.
+        That is training samples (``n_sample``) or episodes (``n_episode``). None: as configured.
         """
         return None
 
@@ -71,8 +71,8 @@ class BaseSerialCommander(Configurable):
     def update_per_collect(self) -> int | None:
         """Returns the number of updates in the next round, at least 0; None uses the config's value.
 
-        It is asked after collection and counts for policies with a replay buffer; an on-policy policy learns from each
-        round as its own options say.
+        It is called after collection, for policies with a replay buffer; an on-policy policy learns from each round
+        according to its own options.
         """
         return None
 
@@ -92,7 +92,7 @@ def asked(question: Callable[[], Any], least: int) -> int | None:
         least: The smallest valid number.
 
     Raises:
-        ConfigError: If the answer is neither a valid number nor None.
+        ConfigError: If the result is neither a valid number nor None.
     """
     answer = question()
     if answer is None or (isinstance(answer, int | np.integer) and answer >= least):

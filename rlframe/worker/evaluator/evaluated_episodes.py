@@ -20,7 +20,7 @@ class EvaluatedEpisodes:
         env_num: Number of envs, N.
         n_episode: Episodes to play.
         limit: Cuts episodes that are too long.
-        can_begin_anew: Whether an env whose episode was cut can begin the next one while others continue.
+        can_begin_anew: Whether an env whose episode was cut can start the next one while others continue.
     """
 
     def __init__(self, env_num: int, n_episode: int, limit: EpisodeLimit, can_begin_anew: bool) -> None:

@@ -21,8 +21,8 @@ class IMetric(ABC):
         """Returns the score of one batch.
 
         Args:
-            inputs: What the policy answered.
-            label: What it should have answered.
+            inputs: Output of the policy.
+            label: Expected output.
         """
 
     @abstractmethod
@@ -35,11 +35,11 @@ class IMetric(ABC):
 
         Args:
             metric1: A score.
-            metric2: A score, what ``stop_value`` says, or None where there is no score yet.
+            metric2: A score, ``stop_value``, or None if there is no score yet.
         """
 
     def number(self, metric: Mapping[str, Any]) -> float:
-        """Returns one number of a score, of which more is better, by which checkpoints are compared; NaN says nothing."""
+        """Returns a score as a number to compare checkpoints, higher is better; NaN if unknown."""
         return math.nan
 
 

@@ -25,7 +25,7 @@ DATA = 'policy.eval.evaluator.data'
 
 
 class RecordedActions:
-    """Recorded observations of an env with the actions that were taken, a batch at a time, every time in the same order.
+    """Recorded observations of an env and the actions taken, in batches, always in the same order.
 
     Args:
         source: The data.
@@ -33,7 +33,7 @@ class RecordedActions:
         batch_size: Rows of a batch.
 
     Raises:
-        ConfigError: When they are gone through, if there are none, or they are not of that env.
+        ConfigError: When the data are iterated over, if there are none or they are not of that env.
     """
 
     def __init__(self, source: DataSource, spec: EnvSpec, batch_size: int) -> None:
@@ -74,12 +74,12 @@ class ScoredData(NamedTuple):
 class MetricSerialEvaluator(ISerialEvaluator):
     """Lets a policy answer labelled data and scores its answers.
 
-    The env is a pair of a loader, any iterable of ``(inputs, label)``, and an ``IMetric``. In a training run the option
-    ``data`` names held-out records of what was done in the env: the policy is scored by the share of actions that it has in
-    common with them (``accuracy``), or by the mean squared distance of continuous ones (``mse``).
+    The env is a pair of a loader, any iterable of ``(inputs, label)``, and an ``IMetric``. In a training run, the
+    option ``data`` names held-out recorded data of the env: the score is the share of actions on which policy and data
+    agree (``accuracy``) or, for continuous actions, the mean squared distance (``mse``).
 
-    ``best`` and ``latest`` are scores, ``best`` is None at first. A score is better than the best one where ``gt`` says so and does not say so of the
-    two exchanged.
+    ``best`` and ``latest`` are scores, ``best`` is None at first. A score is better than the best one if ``gt`` is true
+    for the pair and false for the reversed pair.
     """
 
     config = dict(
@@ -155,7 +155,7 @@ class MetricSerialEvaluator(ISerialEvaluator):
             Whether the score reached ``stop_value`` (never before training began), and the score.
 
         Raises:
-            ValueError: If there are no data, no policy, or nothing comes from the loader.
+            ValueError: If there are no data, no policy, or the loader is empty.
         """
         if self._env is None or self._policy is None:
             raise ValueError('eval needs a policy and a pair (loader, IMetric)')

@@ -26,8 +26,8 @@ from rlframe.worker.evaluator.evaluated_episodes import EvaluatedEpisodes
 class InteractionSerialEvaluator(ISerialEvaluator):
     """Plays ``n_episode`` episodes, an equal share in each env, and averages their returns.
 
-    Episode k of every evaluation begins with the seed f(seed, k), whatever was trained before, so that evaluations are
-    comparable, repeat no episode and leave the randomness of training alone.
+    Episode k of every evaluation starts with the seed f(seed, k), so evaluations are comparable, repeat no episode and
+    do not affect the randomness of training.
     """
 
     config = dict(
@@ -102,14 +102,14 @@ class InteractionSerialEvaluator(ISerialEvaluator):
             save_ckpt_fn: Called with ``'ckpt_best.pth.tar'`` when the mean return is higher than ever before.
             train_iter: Train iterations so far.
             envstep: Env steps so far.
-            n_episode: Episodes to play; as configured where not given.
+            n_episode: Episodes to play; by default, as configured.
             force_render: Whether to film this evaluation even if none is due.
             policy_kwargs: Arguments of the policy's ``forward``.
 
         Returns:
             Whether the mean reached ``stop_value`` (never before training began), and the values of every episode:
-            ``eval_episode_return``, ``eval_episode_len``, ``eval_episode_cut`` (whether a limit ended it) and what the envs
-            gave as ``info['episode_info']``.
+            ``eval_episode_return``, ``eval_episode_len``, ``eval_episode_cut`` (whether a limit ended it) and the envs'
+            ``info['episode_info']``.
 
         Raises:
             ValueError: If the number of episodes is not known.
@@ -138,7 +138,7 @@ class InteractionSerialEvaluator(ISerialEvaluator):
     def _play(self, episodes: int, render: bool, settings: dict[str, Any]) -> EvaluatedEpisodes:
         env = self._env
         env.launch()
-        self._begun = np.zeros(env.env_num, np.int64)  # episodes begun in each env, [N]
+        self._begun = np.zeros(env.env_num, np.int64)  # episodes started in each env, [N]
         limit = EpisodeLimit(env.spec, env.env_num, self._cfg.max_episode_len, self._cfg.max_env_step)
         self._running = played = EvaluatedEpisodes(env.env_num, episodes, limit, env.can_begin_anew)
         rollout, log = Rollout(env, self._policy, self._seeds, limit), EpisodeLog(env.env_num)

@@ -1,6 +1,7 @@
 """Learning: the learner that updates a policy, and the hooks that run around each update.
 
-A learner does not know where its data comes from or what else is saved with it. Hooks see its public face only.
+A learner does not know the source of its data or what else is saved with it. Hooks use only its public attributes and
+methods.
 """
 
 from rlframe.worker.learner.base_learner import BaseLearner, create_learner

@@ -38,9 +38,9 @@ class BaseLearner(Configurable):
 
     Args:
         cfg: Options of the learner.
-        policy: Learn face of a policy; may be given later as ``learner.policy``.
-        tb_logger: Where metrics go; nowhere if not given. It stays the caller's to close.
-        dist_info: Rank and world size; those of torch.distributed, if it is in use, where not given.
+        policy: Learn face of a policy; can be set later as ``learner.policy``.
+        tb_logger: Writes metrics; None writes none. The caller closes it.
+        dist_info: Rank and world size; by default those of torch.distributed, if it is in use.
         exp_name: Folder of checkpoints that the learner saves by itself.
         instance_name: Name of this learner, for the log.
         progress: Counters shared with the other workers; its own if not given.
@@ -118,7 +118,7 @@ class BaseLearner(Configurable):
         self.checkpoint_fn: Callable[[str], Any] | None = None
         """Saves a named checkpoint in place of the learner, if other workers have state to save too."""
         self._progress = progress if progress is not None else Progress()
-        self._envstep = -1  # of the last train(), where the counters are not shared
+        self._envstep = -1  # of the last train(), if the counters are not shared
         self._finished = self._closed = self._hooks_shown = False
         self._loader: Iterator[Any] | None = None
         self.ckpt_name = ''
@@ -175,13 +175,13 @@ class BaseLearner(Configurable):
     ) -> list[dict[str, Any]]:
         """Updates the policy by a batch.
 
-        A policy may answer with one set of training variables, or with an iterable: of sets, or of functions that each do
-        one update and return its set. Hooks run around every single update, those behind it with the counter already
+        A policy may return one dict of training variables, or an iterable of dicts, or of functions that each do one
+        update and return its dict. Hooks run before and after every update; the latter see the counter already
         increased.
 
         Args:
-            data: A batch, as the policy's ``forward`` takes it: mostly a ``Batch``, or a list of mappings, one for each row,
-                which is made into one.
+            data: A batch, as the policy's ``forward`` takes it: usually a ``Batch``; a list of mappings, one for each
+                row, is converted to one.
             envstep: Env steps so far.
             policy_kwargs: Further arguments of ``forward``.
 
@@ -308,7 +308,7 @@ class BaseLearner(Configurable):
     def save_checkpoint(self, ckpt_name: str | None = None) -> None:
         """Saves a checkpoint, ``iteration_<train_iter>`` if no name is given.
 
-        It holds the policy and the counters, in ``<exp_name>/ckpt/``; in a pipeline, everything else too.
+        It contains the policy and the counters, in ``<exp_name>/ckpt/``; in a pipeline, everything else too.
         """
         self.ckpt_name = (ckpt_name or f'iteration_{self.train_iter}').removesuffix('.pth.tar')
         if self.checkpoint_fn is not None:
@@ -350,7 +350,7 @@ class BaseLearner(Configurable):
 
 
 def _stacked(data: Any) -> Any:
-    """Converts a list of mappings to a ``Batch`` of numpy columns, as collectors create them; returns anything else unchanged."""
+    """Converts a list of mappings to a ``Batch`` of numpy columns; returns anything else unchanged."""
     if not (isinstance(data, list | tuple) and data and all(isinstance(row, Mapping) for row in data)):
         return data
     return Batch.from_rows(data).map(lambda c: c.detach().cpu().numpy() if hasattr(c, 'detach') else c)

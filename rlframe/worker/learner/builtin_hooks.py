@@ -63,7 +63,7 @@ class LogShowHook(LearnerHook):
 class LogReduceHook(LearnerHook):
     """Averages the training variables over all processes of a distributed run, in one all-reduce.
 
-    Variables whose name begins with ``noreduce_`` stay each process's own. It does nothing in a single process.
+    Variables whose name starts with ``noreduce_`` are not averaged. It does nothing in a single process.
     """
 
     position, priority = 'after_iter', 10

@@ -31,7 +31,8 @@ Hooks = dict[str, list['LearnerHook']]
 class LearnerHook(ABC):
     """Called with the learner at one position; hooks of lower priority run first, equal ones in the order of adding.
 
-    ``position``, ``priority`` and ``name`` may be class attributes of a subclass. A hook uses the learner's public face only.
+    ``position``, ``priority`` and ``name`` may be class attributes of a subclass. A hook uses only the learner's public
+    attributes and methods.
 
     Args:
         args: Name and priority, both optional.
@@ -115,8 +116,8 @@ def merge_hooks(hooks1: Hooks, hooks2: Hooks) -> Hooks:
 def build_learner_hook_by_cfg(cfg: Mapping[str, Any]) -> Hooks:
     """Builds the hooks of a config section.
 
-    A key is one of the shorthands (``log_show_after_iter=100``), with ``None``, ``False`` or ``''`` for "no such hook", or
-    any name with ``dict(type=..., position=..., priority=100, **options)``.
+    A key is one of the shorthands (``log_show_after_iter=100``), with ``None``, ``False`` or ``''`` for "no such hook",
+    or any name with ``dict(type=..., position=..., priority=100, **options)``.
 
     Returns:
         Hooks by position, all four positions present.

@@ -12,7 +12,7 @@ def prefetched(batches: Iterator[Any], ahead: int = 1) -> Iterator[Any]:
     """Yields the items of an iterator, prefetched in a thread that ends when the generator is closed.
 
     Args:
-        batches: What to fetch from.
+        batches: Source of the batches.
         ahead: Batches to hold ready.
     """
     ready: queue.Queue[tuple[Any, BaseException | None]] = queue.Queue(ahead)

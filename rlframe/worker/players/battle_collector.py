@@ -1,4 +1,4 @@
-"""Collectors for games of several players: the same two rules for when a call has enough, with a policy for each player."""
+"""Collectors of training samples and of episodes for games of several players."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class PlayerCollector(SerialCollector):
     )
 
     def reset_policy(self, _policy: Any = None) -> None:
-        """Takes over other policies, one for each player, a single one for all or a joint one, or resets the present ones."""
+        """Replaces the policies (one per player, one for all, or a joint one), or resets the current ones."""
         if _policy is not None:
             _policy = _policy if isinstance(_policy, JointPolicy) else JointPolicy(_policy)
             if self._env is not None:
@@ -87,10 +87,10 @@ class PlayerCollector(SerialCollector):
 class BattleSampleSerialCollector(PlayerCollector, SampleSerialCollector):
     """Collects until there are ``n_sample`` training samples of every recorded player.
 
-    ``policy`` is a list with one collect face for each player, or a single one that plays with itself; with a
-    ``past_selves.snapshot_freq`` in a training run one that also plays against what it was before, see ``PastSelves``. A
-    training sample is a move, from the player's turn to its next one. What is collected beyond ``n_sample``, and moves whose
-    outcome is not known yet, are carried over to the next call.
+    ``policy`` is a list with one collect face for each player, or a single one for self-play; with
+    ``past_selves.snapshot_freq``, a training run also plays against earlier versions, see ``PastSelves``. A training
+    sample is a move, from the player's turn to its next one. Samples beyond ``n_sample``, and moves whose outcome is
+    not known yet, are carried over to the next call.
     """
 
     config = dict(
@@ -127,17 +127,18 @@ class BattleSampleSerialCollector(PlayerCollector, SampleSerialCollector):
         """Collects training samples.
 
         Args:
-            n_sample: How many of each recorded player; the first policy's ``n_sample`` where not given.
+            n_sample: Number of samples of each recorded player; by default, the first policy's ``n_sample``.
             train_iter: Train iterations so far; it becomes the column ``collect_iter``.
-            drop_extra: Whether to return exactly ``n_sample`` of each and carry the surplus over, instead of returning all.
+            drop_extra: Whether to return exactly ``n_sample`` of each and carry the surplus over, instead of returning
+                all.
             policy_kwargs: Arguments of the policies' ``forward``, such as ``eps``.
             random_collect: Whether this call collects at random, before training.
             record_random_collect: Whether episodes of a random call count in the metrics.
 
         Returns:
-            For each player its samples, a ``Batch`` [n_sample] in the order in which they were completed (an empty list
-            where it is not recorded), and for each player what is told of each episode that ended: its
-            ``eval_episode_return``, ``eval_episode_len`` and ``result``, which is ``win``, ``draw`` or ``loss``.
+            For each player its samples, a ``Batch`` [n_sample] in the order of their completion (an empty list if it is
+            not recorded), and for each player a dict per ended episode: ``eval_episode_return``, ``eval_episode_len``
+            and ``result``, which is ``win``, ``draw`` or ``loss``.
 
         Raises:
             EpisodeTooLongError: If an env does not end its episode.
@@ -167,7 +168,7 @@ class BattleSampleSerialCollector(PlayerCollector, SampleSerialCollector):
 class BattleEpisodeSerialCollector(PlayerCollector, EpisodeSerialCollector):
     """Collects ``n_episode`` whole episodes, an equal share from each env, and returns each player's moves of them.
 
-    ``policy`` is a list with one collect face for each player, or a single one that plays with itself.
+    ``policy`` is a list with one collect face for each player, or a single one for self-play.
     """
 
     def collect(  # type: ignore[override]  # episodes of each player
@@ -182,16 +183,17 @@ class BattleEpisodeSerialCollector(PlayerCollector, EpisodeSerialCollector):
         """Collects whole episodes.
 
         Args:
-            n_episode: How many; the first policy's ``n_episode`` where not given.
+            n_episode: Number of episodes; by default, the first policy's ``n_episode``.
             train_iter: Train iterations so far; it becomes the column ``collect_iter``.
             policy_kwargs: Arguments of the policies' ``forward``, such as ``eps``.
             random_collect: Whether this call collects at random, before training.
             record_random_collect: Whether episodes of a random call count in the metrics.
 
         Returns:
-            For each player its part of the episodes in the order in which they ended, each with columns [T, ...] whose last
-            row alone is done, or one ``Batch`` of training samples with ``get_train_sample`` (an empty list where it is not
-            recorded), and for each player what is told of each episode, as by ``BattleSampleSerialCollector``.
+            For each player its part of the episodes in the order in which they ended, each with columns [T, ...] of
+            which only the last row is done, or one ``Batch`` of training samples with ``get_train_sample`` (an empty
+            list if it is not recorded), and for each player a dict per episode, as from
+            ``BattleSampleSerialCollector``.
 
         Raises:
             EpisodeTooLongError: If an env does not end its episode.

@@ -21,12 +21,12 @@ from rlframe.worker.players.joint_policy import JointPolicy
 class BattleInteractionSerialEvaluator(InteractionSerialEvaluator):
     """Lets the first of several policies play whole episodes against the others, and averages its returns.
 
-    ``policy`` is a list with one eval face for each player, of which the first is measured, or a single one that plays
-    against itself. All seats are shared fairly: the policies move on by one seat from episode to episode, so that in a
-    game of two each plays first in every other one. Of the first policy are the mean, the best score and the stop value.
+    ``policy`` is a list with one eval face for each player, of which the first is evaluated, or a single one for
+    self-play. Seats are shared equally: the policies move by one seat from episode to episode, so in a game of two each
+    plays first in every second episode. The mean, the best score and the stop value refer to the first policy.
 
-    ``eval`` returns of each episode also ``return_j``, the return of policy j, ``seat``, the player whom the first policy
-    was, and ``win``, ``draw`` and ``loss``, of which one is 1; and the mean of each.
+    For each episode, ``eval`` also returns ``return_j``, the return of policy j, ``seat``, the player of the first
+    policy, and ``win``, ``draw`` and ``loss``, of which one is 1; and the mean of each.
     """
 
     config = dict(
@@ -52,7 +52,7 @@ class BattleInteractionSerialEvaluator(InteractionSerialEvaluator):
         return super()._play(episodes, render, settings)
 
     def _change_seats(self, env_id: IntArray) -> None:
-        """Seats the policies for the next episode of these envs: in episode k of all, policy j acts for player j + k."""
+        """Seats the policies for the next episode of these envs: in episode k, policy j acts for player j + k."""
         episode = self._ended[env_id] * self._env.env_num + env_id
         player = np.arange(self._policy.player_num)
         self._policy.seating[env_id] = (player - episode[:, None]) % self._policy.player_num

@@ -16,11 +16,11 @@ from rlframe.errors import IncompatibleError
 class JointPolicy:
     """Gives each policy the observations of its players, and joins their actions.
 
-    A policy that has several seats acts in all of them at once. So that it can tell the games that it plays apart, player
-    p of env i has the id ``p * N + i`` for it. Only active players act; the others' entries of an action are not looked at.
+    A policy that has several seats acts in all of them at once. To distinguish its games, player p of env i has the env
+    id ``p * N + i``. Only active players act; the other entries of an action are ignored.
 
     Args:
-        policies: Collect or eval faces, one for each player, or a single one that plays with itself.
+        policies: Collect or eval faces, one for each player, or a single one for self-play.
     """
 
     def __init__(self, policies: Any) -> None:
@@ -39,11 +39,11 @@ class JointPolicy:
         """Takes the seats of N envs: policy p acts for player p.
 
         Args:
-            spec: What is known of one env.
+            spec: Spec of one env.
             env_num: Number of envs, N.
 
         Raises:
-            IncompatibleError: If these are envs of one player, or of another number of players than there are policies.
+            IncompatibleError: If the envs have a single player, or not as many players as there are policies.
         """
         if spec.player is None:
             raise IncompatibleError(
@@ -85,7 +85,7 @@ class JointPolicy:
     def forward(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         """Returns the joint action [n, P, ...].
 
-        Which of the different policies was asked for each player is the column ``acting`` [n, P], what else policy k said
+        The column ``acting`` [n, P] is the policy that acted for each player; other outputs of policy k are in columns
         ``k/name``.
         """
         seen = self._layout.view(obs)

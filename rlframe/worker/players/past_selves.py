@@ -19,18 +19,18 @@ LEARNER = 0
 class PastSelves(JointPolicy):
     """A learner that plays with itself, and in some games against snapshots of itself.
 
-    When a game begins it is drawn who plays: the learner in all seats, or the learner in one, which is drawn, and in each
-    other seat a snapshot, drawn among those there are. Snapshots do not explore, and their moves are in no row. Until the
-    first one is taken, the learner plays with itself. A game under way against a snapshot that a newer one replaces goes on
-    against the newer one.
+    The players are drawn when a game starts: the learner in all seats, or the learner in a random seat and a random
+    snapshot in each other seat. Snapshots do not explore, and their moves are not recorded. Until the first snapshot is
+    taken, the learner plays against itself. If a snapshot is replaced during a game, the game continues with the new
+    one.
 
     Args:
-        learner: Collect face of what is trained.
+        learner: Collect face of the trained policy.
         make_opponent: Returns the eval face of another policy of the same kind, to be given weights.
         snapshot_freq: Train iterations between two snapshots.
-        keep: How many of them are kept, the newest.
+        keep: Number of snapshots kept, the newest ones.
         newest_share: Share of games in which the learner plays with itself.
-        rng: Generator of who plays.
+        rng: Generator that draws the players.
     """
 
     def __init__(

@@ -57,17 +57,18 @@ class PlayerLog:
 class PlayerRecorder:
     """Keeps the rows of several players until they are taken, each player's like a ``TrajectoryRecorder`` does.
 
-    A row is a player's move: ``obs`` is what it saw, ``next_obs`` what it sees at its next turn or when its game is over,
-    ``reward`` all that it got in between. Only moves of the policy that was given for the player count. The last move of whoever loses by
-    the other's move ends with that loss. Each
-    move becomes one row, which is there when its ``next_obs`` is.
+    A row is a player's move: ``obs`` is what it saw, ``next_obs`` what it sees at its next turn or when its game is
+    over, ``reward`` the sum of its rewards in between. Only moves of the policy given for the player count. If a player
+    loses by another's move, its own last move ends with that loss. Each move becomes one row, which is complete once
+    its ``next_obs`` is known.
 
     Args:
         env_num: Number of envs, N.
         player_num: Number of players, P.
-        recorded: The players whose moves are kept.
-        make_recorder: Makes what keeps the rows of a player in N envs.
-        mark_episodes: Whether to add the columns ``env_id``, another one for each player of each env, and ``episode_step``.
+        recorded: The players whose moves are recorded.
+        make_recorder: Creates the recorder of a player in N envs.
+        mark_episodes: Whether to add the columns ``env_id``, another one for each player of each env, and
+            ``episode_step``.
     """
 
     def __init__(
@@ -109,7 +110,7 @@ class PlayerRecorder:
             policy: Who acted.
             step: The step.
             stamp: Column ``collect_iter``, at least [n].
-            reserve: Number of samples that will be taken together.
+            reserve: Number of samples that are taken together.
         """
         before, after = policy.view(step.obs), policy.view(step.timestep.obs)
         env_id = step.timestep.env_id
@@ -120,7 +121,7 @@ class PlayerRecorder:
             said = policy.said_for(player, step.output, acted)
             moves.make({'obs': before.obs[acted, player], **said}, env_id[acted])
             moves.pay(after.reward[:, player], env_id)
-            knows = after.active[:, player] | after.over[:, player]  # what came of the last move
+            knows = after.active[:, player] | after.over[:, player]  # the result of the last move
             closing = np.flatnonzero(knows & moves.is_open[env_id])
             if len(closing):
                 self._close(player, closing, after, policy, step, stamp, reserve)
@@ -185,7 +186,7 @@ class PlayerRecorder:
 
         Args:
             env_id: The envs, [n].
-            since: Where given, whatever it is, also the finished rows of the running episode are forgotten.
+            since: If given, with any value, the finished rows of the running episode are discarded too.
 
         Returns:
             How many moves were dropped.
@@ -219,8 +220,8 @@ class PlayerRecorder:
         """Returns the rows of whole episodes of each player, a ``Batch`` each, and forgets all rows.
 
         Args:
-            episodes: The env of each, in the order in which they are wanted; the other numbers are not looked at, because
-                players make different numbers of moves. Of one in which a player made no move it has none.
+            episodes: Env of each episode, in the requested order; the other numbers are ignored, because players make
+                different numbers of moves. A player without a move in an episode has no entry for it.
         """
         taken: list[list[Batch]] = [[] for _ in range(self._player_num)]
         for player, rows in self._rows.items():

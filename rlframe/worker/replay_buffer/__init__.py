@@ -1,8 +1,7 @@
 """Replay buffers: they store collected data and return random parts of it.
 
-A buffer is composed of a storage (where items lie), a sampler (which ones are drawn) and monitors (what goes
-on); a buffer of your own mostly exchanges the sampler. Columns come in and go out as whole arrays, so that
-no transition is ever an object.
+A buffer consists of a storage (stores items), a sampler (draws items) and monitors (report statistics); a custom buffer
+usually replaces the sampler. Columns are pushed and sampled as whole arrays, so transitions are never objects.
 """
 
 from rlframe.worker.replay_buffer.advanced_buffer import AdvancedReplayBuffer

@@ -152,7 +152,7 @@ class AdvancedReplayBuffer(StorageBuffer):
 
         Args:
             data: A ``Batch``, a mapping (one item) or a list of mappings.
-            cur_collector_envstep: Env steps made so far.
+            cur_collector_envstep: Env steps so far.
 
         Returns:
             How many items were accepted: 0 if ``thruput_controller`` refuses, which is logged.
@@ -189,21 +189,19 @@ class AdvancedReplayBuffer(StorageBuffer):
     def sample(self, size: int, cur_learner_iter: int, sample_range: slice | None = None) -> Rows | None:
         """Draws ``size`` items by priority, one from each of ``size`` equal parts of the total weight.
 
-        Items that are too stale are removed before, those that are worn out (``max_use``) after; ``beta``
-        takes one step.
+        Stale items are removed before sampling, items used up (``max_use``) afterwards; ``beta`` advances by one step.
 
         Args:
             size: Number of items, >= 0. An item can recur.
-            cur_learner_iter: Updates made so far.
-            sample_range: Slice over the age order that is sampled, the oldest item first, as if there were
-                no others: the importance weights are those of the range. Costs time proportional to it.
-                ``None`` samples all.
+            cur_learner_iter: Train iterations so far.
+            sample_range: Slice over the age order that is sampled, the oldest item first, with importance weights for
+                that range alone. Takes time proportional to the range. ``None`` samples all.
 
         Returns:
-            The pushed columns and ``replay_unique_id`` (int64), ``replay_buffer_idx`` (int64), ``priority``
-            (float32), ``IS`` (float32), ``use`` (int32) and ``staleness`` (int64, -1 where there is no
-            ``collect_iter``); where objects were pushed, a list of their copies with these keys. ``None``, with a warning,
-            if there are fewer than ``size * sample_min_limit_ratio`` items, or none, or ``thruput_controller`` refuses.
+            The pushed columns and ``replay_unique_id`` (int64), ``replay_buffer_idx`` (int64), ``priority`` (float32),
+            ``IS`` (float32), ``use`` (int32) and ``staleness`` (int64, -1 without ``collect_iter``); for pushed
+            objects, a list of copies with these keys. ``None``, with a warning, if there are fewer than ``size *
+            sample_min_limit_ratio`` items, or none, or ``thruput_controller`` refuses.
         """
         with self._lock:
             if size == 0:
@@ -236,7 +234,7 @@ class AdvancedReplayBuffer(StorageBuffer):
 
         Raises:
             ValueError: If the three differ in length.
-            NonFiniteError: If a priority is NaN, infinite or negative; then none is changed.
+            NonFiniteError: If a priority is NaN, infinite or negative; no priority is changed then.
         """
         with self._lock:
             reported = read_priorities(info) if self._storage is not None else None
@@ -266,7 +264,7 @@ class AdvancedReplayBuffer(StorageBuffer):
 
         Args:
             _state_dict: Either of these.
-            deepcopy: Has no effect: what is restored is always a copy.
+            deepcopy: Has no effect: restored data are always copies.
         """
         super().load_state_dict(_state_dict)
 
@@ -389,7 +387,7 @@ class AdvancedReplayBuffer(StorageBuffer):
     def _remove_worn(self, draw: Draw) -> None:
         """Removes items that were sampled ``max_use`` times.
 
-        Their files stay until they are overwritten, as the learner may be reading them.
+        Their files are kept until overwritten, as the learner may be reading them.
         """
         if self._max_use == math.inf:
             return

@@ -47,8 +47,8 @@ class IBuffer(Configurable, ABC):
     A list always means many items, so an episode that is itself a list must be wrapped in a list.
 
     **Threads.** A buffer has one lock. The methods listed in ``LOCKED`` hold it while they run, also if a subclass
-    overrides them, so several threads can push, sample, update and save at the same time. Each call sees a push completely
-    or not at all.
+    overrides them, so several threads can push, sample, update and save at the same time. Each call sees a push
+    completely or not at all.
 
     **Too little data.** ``sample``, for custom training loops, then logs a warning and returns ``None``.
     ``batches``, which the pipeline calls, raises ``BufferUnderflowError`` instead.
@@ -103,7 +103,7 @@ class IBuffer(Configurable, ABC):
 
         Args:
             data: A ``Batch``, a mapping (one item) or a list of items.
-            cur_collector_envstep: Env steps made so far; the x axis of what is logged.
+            cur_collector_envstep: Env steps so far; the x axis of what is logged.
 
         Returns:
             How many items were accepted.
@@ -119,7 +119,7 @@ class IBuffer(Configurable, ABC):
 
         Args:
             batch_size: Number of items, >= 0.
-            cur_learner_iter: Updates made so far; staleness is counted from it.
+            cur_learner_iter: Train iterations so far; staleness is counted from it.
         """
 
     def batches(self, count: int, size: int, cur_learner_iter: int) -> Iterator[Rows]:

@@ -67,14 +67,14 @@ class NaiveReplayBuffer(StorageBuffer):
 
         Args:
             size: Number of items, >= 0.
-            cur_learner_iter: Updates made so far.
+            cur_learner_iter: Train iterations so far.
             sample_range: Slice over the age order that is sampled, the oldest item first: ``slice(-1000,
                 None)`` is the newest thousand. ``None`` samples all.
             replace: Whether an item may recur in the batch.
 
         Returns:
-            A ``Batch`` of numpy columns, or a list of objects; ``None``, with a warning, if there are fewer than ``size``
-            items, or none.
+            A ``Batch`` of numpy columns, or a list of objects; ``None``, with a warning, if there are fewer than
+            ``size`` items, or none.
         """
         try:
             storage = self._sampled_storage(size, sample_range, replace)

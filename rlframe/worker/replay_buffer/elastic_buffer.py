@@ -26,7 +26,7 @@ def _check_function(value: Any) -> str:
 class ElasticReplayBuffer(NaiveReplayBuffer):
     """Samples the newest k items uniformly, where k is a function of the env steps so far.
 
-    Items that are not among the newest k stay stored, so that k can grow again.
+    Items that are not among the newest k are kept, so k can grow again.
     """
 
     config = dict(
@@ -72,7 +72,7 @@ class ElasticReplayBuffer(NaiveReplayBuffer):
         """Recomputes the number of items that are sampled.
 
         Args:
-            info: Env steps made so far; ``push`` tells them too. What a learner reports is passed over.
+            info: Env steps so far; ``push`` receives them too. Reports of a learner are ignored.
         """
         if isinstance(info, Mapping):
             super().update(info)
@@ -95,7 +95,7 @@ def _function(value: Any) -> Callable[[int], Any] | None:
     """Returns the function that a config means.
 
     Raises:
-        ConfigError: If a name stands for none.
+        ConfigError: If a name is unknown.
     """
     if not isinstance(value, str):
         function: Callable[[int], Any] | None = value

@@ -26,9 +26,9 @@ FIRST_STEPS = 1024
 class EpisodeReplayBuffer(NaiveReplayBuffer):
     """Keeps the newest whole episodes and samples them uniformly.
 
-    Its size is counted in episodes. Their memory depends on their length, unless ``max_env_steps`` limits it as well. The steps
-    of all episodes are stored in one ring, which grows up to that limit; an episode is removed when its oldest step is
-    overwritten.
+    Its size is counted in episodes. Their memory depends on their length, unless ``max_env_steps`` limits it as well.
+    The steps of all episodes are stored in one ring, which grows up to that limit; an episode is removed when its
+    oldest step is overwritten.
     """
 
     config = dict(
@@ -49,7 +49,7 @@ class EpisodeReplayBuffer(NaiveReplayBuffer):
 
     @classmethod
     def estimate_nbytes(cls, cfg: Mapping[str, Any] | None, row_nbytes: int) -> int:
-        """Returns the bytes of ``max_env_steps`` steps or, without a limit, the minimum: those of episodes of a single step."""
+        """Returns the bytes of ``max_env_steps`` steps or, without a limit, the minimum, for one-step episodes."""
         steps = cls.resolve_config(cfg).max_env_steps
         return super().estimate_nbytes(cfg, row_nbytes) if steps is None else int(steps) * row_nbytes
 
@@ -69,15 +69,15 @@ class EpisodeReplayBuffer(NaiveReplayBuffer):
         Args:
             data: An episode, or a list of episodes. An episode is a ``Batch`` [T, ...], or a list of mappings, which
                 must be wrapped in a list.
-            cur_collector_envstep: Env steps made so far.
+            cur_collector_envstep: Env steps so far.
 
         Returns:
             How many episodes were accepted.
 
         Raises:
             TypeError: If an item is not an episode.
-            ValueError: If an episode is not whole (its last step alone is done), or longer than ``max_env_steps``. Nothing is
-                stored then.
+            ValueError: If an episode is not whole (its last step alone is done), or longer than ``max_env_steps``.
+                Nothing is stored then.
             ResourceError: If the episodes do not fit into memory.
         """
         given = [data] if isinstance(data, Batch) else to_items(data)
@@ -197,7 +197,7 @@ class Episodes:
 
         Args:
             length: Steps of each new episode.
-            stop: Number of the step that comes next.
+            stop: Number of the next step.
             capacity: Slots of the ring.
         """
         new = np.array(length, np.int64)

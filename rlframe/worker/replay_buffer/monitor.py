@@ -99,7 +99,7 @@ class PeriodicThruputMonitor:
     Args:
         seconds: Between two lines, in seconds.
         name: Of the buffer.
-        tb_logger: Gets the same numbers; may be ``None``.
+        tb_logger: Receives the same numbers; may be ``None``.
         clock: Tells the time.
     """
 
@@ -113,9 +113,9 @@ class PeriodicThruputMonitor:
 
         Args:
             pushed: New items.
-            sampled: Items handed out.
-            removed: Items overwritten or thrown out.
-            have: Items there are.
+            sampled: Items sampled.
+            removed: Items overwritten or removed.
+            have: Number of items available.
             envstep: Env steps so far.
         """
         self._count['pushed_in'] += pushed
@@ -149,7 +149,7 @@ class SampledDataAttrMonitor:
     Args:
         average_range: Samples averaged over.
         print_freq: Samples between two entries.
-        tb_logger: Gets the averages; ``None`` drops them.
+        tb_logger: Receives the averages; ``None`` drops them.
     """
 
     def __init__(self, average_range: int, print_freq: int, tb_logger: ScalarWriter | None) -> None:

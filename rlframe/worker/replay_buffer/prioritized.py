@@ -42,7 +42,7 @@ class PrioritizedSampler:
         alpha: 0 is uniform, 1 is proportional.
         normalization: Which smallest weight the importance weights are divided by: ``'buffer'`` or
             ``'batch'``.
-        rng: Where randomness comes from.
+        rng: Random generator.
 
     Source:
         Schaul et al., Prioritized Experience Replay (2016), arXiv 1511.05952, 3.3 and algorithm 1.
@@ -66,7 +66,7 @@ class PrioritizedSampler:
         """Refuses NaN, infinite and negative priorities.
 
         Raises:
-            NonFiniteError: Saying how many there are and where the first one is.
+            NonFiniteError: With their number and the position of the first.
         """
         bad = np.flatnonzero(~((priority >= 0) & (priority <= MAX_PRIORITY)))
         if len(bad):
@@ -77,7 +77,7 @@ class PrioritizedSampler:
 
         Args:
             row: Row number of the first one.
-            count: How many there are.
+            count: Number of items.
             priority: float64 [count]; ``None`` gives all of them ``max_priority``.
         """
         new = np.full(count, self.max_priority + EPS) if priority is None else priority + EPS
@@ -113,7 +113,7 @@ class PrioritizedSampler:
 
         Args:
             row: Row numbers, int64 [n].
-            slot: Where they were, int64 [n].
+            slot: Slots of the items, int64 [n].
             priority: float64 [n].
             present: Row numbers of the oldest item and behind the newest one.
 

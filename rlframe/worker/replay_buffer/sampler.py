@@ -21,7 +21,7 @@ class Sampler(ABC):
 
         Args:
             size: Number of items, >= 1; at most ``len(storage)``, unless the user allowed repetition.
-            storage: What is sampled, with the items of a ``sample_range`` only where the user gave one.
+            storage: Storage to sample from; with a ``sample_range``, only the items in that range.
 
         Returns:
             Ages in [0, len(storage)), int [size].
@@ -48,7 +48,7 @@ class UniformSampler(Sampler):
     """Every set of ``size`` distinct items is equally likely.
 
     Args:
-        rng: Where randomness comes from.
+        rng: Random generator.
     """
 
     def __init__(self, rng: np.random.Generator) -> None:

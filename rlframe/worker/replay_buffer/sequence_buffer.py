@@ -31,14 +31,13 @@ PER_FIELDS = ('alpha', 'beta', 'anneal_step', 'is_normalization')
 class SequenceReplayBuffer(NaiveReplayBuffer):
     """Keeps single env steps and samples sequences of them that never cross an episode.
 
-    A step is drawn, uniformly or by priority, and the sequence that begins with it is returned. Where the episode, as
-    far as it is known, ends too soon, the sequence begins earlier; only an episode that is shorter than the sequence is
-    padded, behind its end. ``burn_in`` steps before the sequence come with it, as far as there are any; padding stands
-    before them. So every step of an episode is the drawn one equally often, and its last step is in as many sequences
-    as any other.
+    A step is drawn, uniformly or by priority, and the sequence that starts with it is returned. If the known part of
+    the episode ends too soon, the sequence starts earlier; only an episode shorter than the sequence is padded, after
+    its end. Up to ``burn_in`` steps before the sequence are included, with padding in front of them. So every step of
+    an episode is drawn equally often, and its last step is in as many sequences as any other.
 
-    Steps may come as whole episodes, or in the order in which they were made, with the column ``env_id`` where they are
-    of several envs and ``episode_step`` (0 begins an episode) where episodes can break off.
+    Steps can be pushed as complete episodes, or in the order of collection, with the column ``env_id`` if there are
+    several envs and ``episode_step`` (0 starts an episode) if episodes can be cut.
     """
 
     config = dict(
@@ -72,13 +71,13 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         Args:
             data: A list of episodes, each a ``Batch`` [T, ...], or steps in time order, as a ``Batch`` [n, ...], a
                 mapping or a list of mappings.
-            cur_collector_envstep: Env steps made so far.
+            cur_collector_envstep: Env steps so far.
 
         Returns:
             How many steps were accepted.
 
         Raises:
-            ValueError: If no column says where episodes end, or the steps of several envs come without ``env_id``.
+            ValueError: If no column marks the ends of episodes, or steps of several envs lack ``env_id``.
         """
         items = to_items(data)
         if isinstance(items, list) and items and all(isinstance(item, Batch) for item in items):
@@ -156,15 +155,15 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         Args:
             batch: Number of sequences, >= 0.
             sequence: Length of a sequence in env steps, without burn-in, >= 1.
-            cur_learner_iter: Updates made so far.
-            sample_range: Slice over the age order of steps: which can be drawn, the oldest one first. A sequence may
+            cur_learner_iter: Train iterations so far.
+            sample_range: Slice over the age order of the steps that can be drawn, the oldest first. A sequence may
                 contain others.
-            replace: Whether a step may be drawn twice; by priority it always may.
+            replace: Whether a step may be drawn twice; with priorities it always may.
 
         Returns:
-            The pushed columns, [batch, burn_in + sequence, ...], and ``mask``, False where there is padding (zeros). The
-            sequence begins in column ``burn_in``. By priority also ``replay_unique_id``, ``replay_buffer_idx``,
-            ``priority`` and ``IS`` of the steps that were drawn, [batch]. ``None``, with a warning, if there are fewer than
+            The pushed columns, [batch, burn_in + sequence, ...], and ``mask``, False where there is padding (zeros).
+            The sequence starts at column ``burn_in``. With priorities also ``replay_unique_id``, ``replay_buffer_idx``,
+            ``priority`` and ``IS`` of the drawn steps, [batch]. ``None``, with a warning, if there are fewer than
             ``batch`` steps, or none.
 
         Raises:
@@ -241,7 +240,7 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
 
         Raises:
             ValueError: If the three differ in length.
-            NonFiniteError: If a priority is NaN, infinite or negative; then none is changed.
+            NonFiniteError: If a priority is NaN, infinite or negative; no priority is changed then.
         """
         if self._by_priority is None:
             super().update(info)

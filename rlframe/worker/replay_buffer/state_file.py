@@ -53,9 +53,9 @@ def load_state(file_name: str | Path) -> dict[str, Any]:
     """Reads a file of ``save_state``. Nothing is unpickled, and nothing larger than the file is allocated.
 
     Raises:
-        CheckpointNotFoundError: If there is no such file.
+        CheckpointNotFoundError: If the file does not exist.
         CheckpointCorruptError: If it is damaged or something else.
-        UnsafeCheckpointError: If there is a pickle in it; its place is named.
+        UnsafeCheckpointError: If it contains a pickle; with its position.
     """
     path = Path(file_name)
     try:

@@ -1,7 +1,7 @@
 """Storage of a buffer's items: columns in preallocated arrays, or arbitrary Python objects.
 
-Rows are numbered as they come, for ever. Row ``r`` lies in slot ``r % capacity``, so a row number names an
-item across overwriting, and its age (0 is the oldest) is ``r - first``.
+Rows are numbered in the order of arrival, without wrapping. Row ``r`` is in slot ``r % capacity``, so a row number
+identifies an item even after its slot is overwritten, and its age (0 is the oldest) is ``r - first``.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class StorageRange:
     """The items of a storage in a slice of ages; ages are counted within it.
 
     Args:
-        storage: Holds the items.
+        storage: Contains the items.
         age: Slice over the age order: ``slice(-1000, None)`` is the newest thousand.
     """
 

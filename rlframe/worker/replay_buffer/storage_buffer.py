@@ -49,12 +49,12 @@ STATE = {
 class StorageBuffer(IBuffer):
     """A ring of items whose kind is set by the first push: columns, or Python objects.
 
-    Columns are copied when they come and when they go. Objects are kept by reference, dicts as copies of
-    their first level; ``deepcopy`` copies them wholly.
+    Columns are copied when they are pushed and sampled. Objects are kept by reference, dicts as copies of their first
+    level; ``deepcopy`` copies them wholly.
 
     Args:
-        cfg: Options; what is missing has its default.
-        tb_logger: Gets statistics by ``add_scalar(tag, value, step)``; ``None`` drops them.
+        cfg: Options; missing ones get their defaults.
+        tb_logger: Receives statistics through ``add_scalar(tag, value, step)``; ``None`` drops them.
         exp_name: Of the experiment.
         instance_name: Of this buffer; it appears in messages.
         seed: Of its random generator.

@@ -1,7 +1,7 @@
 """Sums and minima over priorities: a wide tree in flat arrays, with kernels for whole batches.
 
-Every node is computed afresh from its ``FANOUT`` children whenever one of them changes. So nothing drifts,
-and the tree is a function of its leaves. A leaf of 0 is absent: it is never drawn and has no part in the
+Every node is recomputed from its ``FANOUT`` children whenever one of them changes. So rounding errors do not
+accumulate, and the tree is a function of its leaves. A leaf of 0 is absent: it is never drawn and is ignored in the
 minimum.
 """
 
@@ -108,8 +108,7 @@ def refresh(total: FloatArray, low: FloatArray, start: IntArray, slot: IntArray)
 def descend(total: FloatArray, start: IntArray, mass: FloatArray) -> IntArray:
     """Returns the leaf that each ``mass`` [n] falls on; ``mass`` is used up.
 
-    Rounding can leave a rest that exceeds all children: then the last child that is present is taken, here
-    and below.
+    Rounding can leave a remainder beyond all children: then the last present child is chosen, here and below.
     """
     node = np.zeros(len(mass), np.int64)
     for level in range(len(start) - 2, -1, -1):
@@ -193,18 +192,18 @@ def update(  # noqa: PLR0913  # a kernel takes arrays, not objects
     Args:
         total: Weights and their sums, leaves first. float64 [nodes].
         low: Smallest weights below the nodes above the leaves. float64 [nodes - leaves].
-        start: Where each level begins. int64 [levels].
+        start: Start of each level. int64 [levels].
         priority: Priority of each slot, 0 where absent. float32 [capacity].
         alpha: Exponent of priorities.
         eps: Added to each new priority.
         present: Row numbers of the oldest item and behind the newest one.
         row: Row numbers of the items. int64 [n].
-        slot: Where they were. int64 [n].
+        slot: Slots of the items. int64 [n].
         new: Their priorities. float64 [n].
 
     Returns:
-        How many priorities are impossible and where the first one is (then nothing was changed), and the
-        largest new priority of the items that are still there, -1 if none is.
+        The number of invalid priorities and the position of the first (nothing is changed then), and the largest new
+        priority of the items that still exist, -1 if none does.
     """
     bad, first_bad = 0, -1
     for i in range(len(new)):
@@ -253,7 +252,7 @@ def describe(
         total: Weights, leaves first.
         priority: Priority of each slot. float32 [capacity].
         use: Uses of each slot so far. int32 [capacity].
-        slot: What was drawn. int64 [n].
+        slot: Drawn slots. int64 [n].
         least: Weight that has an importance of 1.
         beta: Exponent of the importance.
         stop: Row number that the next item gets.
@@ -296,7 +295,7 @@ def draw(  # noqa: PLR0913  # a kernel takes arrays, not objects
     Args:
         total: Weights and their sums, leaves first. float64 [nodes].
         low: Smallest weights below the nodes above the leaves. float64 [nodes - leaves].
-        start: Where each level begins. int64 [levels].
+        start: Start of each level. int64 [levels].
         priority: Priority of each slot. float32 [capacity].
         use: Uses of each slot so far. int32 [capacity].
         uniform: Numbers in [0, 1), used up. float64 [n].

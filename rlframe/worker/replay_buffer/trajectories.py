@@ -17,8 +17,8 @@ NONE = -1
 class Trajectories:
     """Links each row of a ring to the rows before and after it in its trajectory, however trajectories are interleaved.
 
-    Row numbers are those of a ``Ring``. A row that was overwritten is the predecessor of none, as it is older than
-    ``first``; a successor is younger than its predecessor and so is always there.
+    Row numbers are those of a ``Ring``. An overwritten row is no predecessor, as it is older than ``first``; a
+    successor is younger than its predecessor and so always exists.
 
     Args:
         capacity: Slots of the ring.
@@ -39,9 +39,9 @@ class Trajectories:
 
         Args:
             row: Number of the first one.
-            env_id: Whose trajectory each row continues, [n]; in time order per env.
-            begins: True where a trajectory begins with the row, [n].
-            ends: True where it ends with the row, [n].
+            env_id: Env whose trajectory each row continues, [n]; in time order per env.
+            begins: True for rows that start a trajectory, [n].
+            ends: True for rows that end a trajectory, [n].
         """
         order = np.argsort(env_id, kind='stable')
         env, begun, ended, number = env_id[order], begins[order], ends[order], row + order
@@ -74,7 +74,7 @@ class Trajectories:
             first: Number of the oldest row that is present.
 
         Returns:
-            Row numbers in time order, ``NONE`` where there is none, [n, back + 1 + ahead].
+            Row numbers in time order, ``NONE`` for missing rows, [n, back + 1 + ahead].
         """
         rows = np.full((len(row), back + 1 + ahead), NONE)
         rows[:, back] = row
@@ -108,7 +108,7 @@ def done_of(rows: Batch) -> BoolArray:
     """Returns the episode ends, bool [n], from the columns ``terminated`` and ``truncated``, or ``done``.
 
     Raises:
-        ValueError: If there are no such columns, or rows are more than single steps.
+        ValueError: If these columns are missing, or rows are not single steps.
     """
     names = [name for name in ('terminated', 'truncated', 'done') if name in rows]
     if not names:

@@ -309,7 +309,7 @@ def failure_of(error: BaseException) -> Failure:
         data = to_bytes(error, 'error')
         same = from_bytes(data)
         is_whole = type(same) is type(error) and str(same) == str(error)
-    except Exception:  # an exception may hold anything, and need not come back from its own pickle
+    except Exception:  # exceptions can contain anything, and may fail to unpickle
         is_whole = False
     return Failure(data if is_whole else b'', text, trace)
 

@@ -79,7 +79,7 @@ def _is_greeted(connection: socket.socket) -> bool:
         connection.sendall(GREETING)
         while len(head) < 9 and (more := connection.recv(9 - len(head))):
             head += more
-    except OSError:  # it hung up, or says nothing
+    except OSError:  # it closed the connection, or is silent
         return False
     return len(head) == 9 and head[3] == SETTINGS
 

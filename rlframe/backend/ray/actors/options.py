@@ -47,8 +47,8 @@ def expected_staleness(actors: int, in_flight: int, batches: float) -> float:
 
     Each update between the request and the delivery of a batch makes it one version older. So the mean is the number of
     requests in flight during an update, divided by the number of batches per update. An actor that would otherwise idle
-    during the update gets its next request before it, all others after it: ``batches`` fewer requests are in flight then,
-    but at least one for each actor.
+    during the update gets its next request before it, all others after it: ``batches`` fewer requests are in flight
+    then, but at least one for each actor.
 
     Args:
         actors: Number of actors.

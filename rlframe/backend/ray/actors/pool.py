@@ -74,7 +74,7 @@ class ActorPool:
         self._answers: deque[Answer] = deque()
         self._losses = Losses(cfg, section)
         self._numbers = itertools.count()
-        self._given: tuple[Any, ...] = ()  # references to ``make`` and what it may need, as bytes
+        self._given: tuple[Any, ...] = ()  # references to ``make`` and its components, pickled
         self._closed = False
         self._session = connect(cfg['ray_init_config'], self.key('ray_init_config'))
         self._remote: Any = ray.remote(kind)
@@ -322,7 +322,7 @@ class ActorPool:
         ray.wait(refs, num_returns=1, timeout=seconds)
         now = time.monotonic()
         there, _ = ray.wait(refs, num_returns=len(refs), timeout=0, fetch_local=False)
-        ready = set(there)  # in any order; what was asked first is taken first
+        ready = set(there)  # in any order; the earliest call is taken first
         for call in sorted(sent, key=attrgetter('number')):
             if call.ref in ready and call in self.slots[call.rank].calls:
                 self._take(call)

@@ -283,7 +283,7 @@ def _init(where: str, **arguments: Any) -> None:
             where=f'{where}.address',
             remedy='A cluster with tokens needs RAY_AUTH_MODE=token and its token in ~/.ray/auth_token.',
         ) from error
-    except (Exception, SystemExit) as error:  # Ray ends the process where its servers do not come up
+    except (Exception, SystemExit) as error:  # Ray ends the process if its servers do not start
         if ray.is_initialized():
             ray.shutdown()
         reason = str(error).partition('\n')[0]
@@ -320,7 +320,7 @@ def _show_token_if_asked(address: str, where: str) -> None:
         if 'RAY_AUTH_MODE' not in os.environ:
             os.environ['RAY_AUTH_MODE'] = 'token'
             raylet.Config.initialize('')  # Ray has read the environment already
-    except ray.exceptions.RpcError as error:  # another one of Ray's servers, say
+    except ray.exceptions.RpcError as error:  # for example another of Ray's servers
         raise wrong_address(f'who listens at {address} is not the head of a Ray', address, where) from error
 
 

@@ -87,7 +87,7 @@ def _unflat(value: Any) -> Any:
         return torch.zeros(value.shape, dtype=dtype)
     try:
         flat = torch.from_dlpack(value.data)
-    except BufferError:  # numpy before 2.1 hands on nothing that is read-only
+    except BufferError:  # numpy before 2.1 exports no read-only arrays
         flat = torch.from_numpy(value.data.copy())
     return flat.view(dtype).reshape(value.shape)
 
