@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import importlib
-import importlib.abc
-import importlib.machinery
-import importlib.util
 import sys
 import warnings
 from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
 
 MOVED = {
     'build': 'pipeline.build',
@@ -111,31 +110,36 @@ MOVED = {
 """Maps old names to new ones, both without ``rlframe.``."""
 
 
-class _Alias(importlib.abc.Loader):
+class _Alias:
     """Loads the module with the new name in place of the old one."""
 
     def __init__(self, name: str) -> None:
         self._name = name
 
+    def create_module(self, spec: ModuleSpec) -> None:
+        """Leaves the creation of a module, which is thrown away, to Python."""
+
     def exec_module(self, module: ModuleType) -> None:
         sys.modules[module.__name__] = importlib.import_module(self._name)
 
 
-class _OldNames(importlib.abc.MetaPathFinder):
+class _OldNames:
     """Finds moved modules by their old names."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
+    ) -> ModuleSpec | None:
         package, _, old = fullname.partition('.')
         if package != 'rlframe' or old not in MOVED:
             return None
         new = f'rlframe.{MOVED[old]}'
         warnings.warn(f'{fullname} moved to {new}: import it from there', FutureWarning, stacklevel=2)
-        return importlib.util.spec_from_loader(fullname, _Alias(new))
+        alias: Any = _Alias(new)
+        return ModuleSpec(fullname, alias)
 
 
 def accept_old_names() -> None:
     """Makes moved modules importable by their old names."""
     if not any(isinstance(finder, _OldNames) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _OldNames())
+        finder: Any = _OldNames()
+        sys.meta_path.insert(0, finder)

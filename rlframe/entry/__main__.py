@@ -7,8 +7,6 @@ import sys
 from collections.abc import Sequence
 
 from rlframe._version import __version__
-from rlframe.entry.import_path import set_import_path
-from rlframe.entry.saying import tell_what_is_trusted
 from rlframe.entry.tune_options import add_tune, check_tune
 from rlframe.entry.verbs import Verbs, count
 from rlframe.errors import RLFrameError
@@ -166,9 +164,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         0 when done, 1 for a failure while running, 2 for bad input, 130 or 143 when stopped by Ctrl-C or SIGTERM.
     """
     args = parse(list(sys.argv[1:] if argv is None else argv))
+    from rlframe.entry.import_path import set_import_path
+
     set_import_path(args)
     try:
         if getattr(args, 'trust', False):
+            from rlframe.entry.trusted import tell_what_is_trusted
+
             tell_what_is_trusted()
         if args.verb == 'train':
             from rlframe.run.exit_guard import guarded, told

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rlframe.errors import ConfigError
-from rlframe.utils.synonyms import meant_keys
 
 ALIKE, WORD_ALIKE = 0.85, 0.66
 """Minimum similarity of a mistyped name to the right one: as a whole, or word by word."""
@@ -40,6 +39,8 @@ def unknown_key(
     for key in keys:
         by_name.setdefault(key.rpartition('.')[2], []).append(key)
     known = f'Known here: {", ".join(sorted(siblings))}' if 0 < len(siblings) <= 12 else ''
+    from rlframe.utils.synonyms import meant_keys  # a long table, which only an error needs
+
     meant = meant_keys(name, keys)
     if meant:
         hint = f'. Did you mean {" and ".join(meant)}?'
