@@ -36,9 +36,7 @@ def judge_again(pipeline: SerialPipeline, saved: Mapping[str, Any]) -> None:
         pipeline: The run.
         saved: ``main_config`` of the checkpoint.
     """
-    from rlframe.config import config_data, split_config
-
-    now = config_data(*split_config(pipeline.cfg))['main_config']
+    now = config.config_data(*config.split_config(pipeline.cfg))['main_config']
     if _goal(now) != _goal(saved):
         best = pipeline.evaluator.best
         pipeline.stopped = pipeline.progress.train_iter > 0 and pipeline.evaluator.reached(best)

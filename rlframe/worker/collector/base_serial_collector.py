@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -89,10 +89,6 @@ class SerialCollector(Metered, ISerialCollector):
         self._logger = self._meter.logger
         self._rollout: Any = None
         self._warned_of_lost = False
-        self.on_step: Callable[[], None] | None = None
-        """Called after each step of the envs."""
-        self.discarded = 0
-        """Env steps discarded because of ``info['abnormal']``."""
         if env is not None:
             self.reset_env(env)
         if policy is not None:
