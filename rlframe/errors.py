@@ -66,7 +66,7 @@ class ConfigErrors(ConfigError):  # noqa: N818  the plural is its name: it holds
 
 
 class ConfigWarning(UserWarning):
-    """A valid config that probably does not do what was meant."""
+    """A valid config that is probably a mistake."""
 
 
 class RunWarning(UserWarning):

@@ -31,7 +31,7 @@ FAULT_FIELDS: Options = dict(
     on_error=Field(
         'raise',
         doc=(
-            "what is done about an env that raises, hangs or dies: 'raise' ends the run, 'restart' puts a new one in its"
+            "reaction to an env that raises, hangs or dies: 'raise' ends the run, 'restart' puts a new one in its"
             " place, 'drop' goes on without it"
         ),
         choices=('raise', 'restart', 'drop'),

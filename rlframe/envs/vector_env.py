@@ -163,7 +163,7 @@ class GymVectorEnvManager(IEnvManager):
             return obs
         if self._obs_dtype.names and not self._unchecked:
             rows = np.zeros(self._obs_shape, self._obs_dtype)
-            with suppress(*BAD_OBS):  # check_rows says what is wrong
+            with suppress(*BAD_OBS):  # check_rows raises an error that names the row
                 pack_into(obs, rows)
                 return rows
         remarks = self._remarks if self._unchecked else None

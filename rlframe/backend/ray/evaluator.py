@@ -114,7 +114,7 @@ def _messages() -> Iterator[list[tuple[str, int, str]]]:
     """Collects log messages of a block."""
     messages: list[tuple[str, int, str]] = []
     handler = logging.Handler(logging.INFO)
-    handler.emit = lambda record: messages.append((record.name, record.levelno, record.getMessage()))  # type: ignore[method-assign]
+    handler.emit = lambda record: messages.append((record.name, record.levelno, record.getMessage()))  # type: ignore[method-assign]  # a subclass would do no more
     logger = logging.getLogger('rlframe')
     level, propagates = logger.level, logger.propagate
     logger.addHandler(handler)

@@ -1,4 +1,4 @@
-"""Divides what is to be collected among actors, and joins what they collected."""
+"""Divides requests for data among actors, and joins the results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def first_number(*numbers: int | None) -> int:
 
 
 def shares(total: int, ranks: Sequence[int], unit: int, where: str) -> dict[int, int]:
-    """Divides what is to be collected; the remainder goes to the lowest ranks, and empty shares are omitted.
+    """Divides a request evenly; the remainder goes to the lowest ranks, and empty shares are omitted.
 
     Args:
         total: Training samples or episodes.
@@ -152,7 +152,7 @@ def merged(parts: Sequence[Any]) -> Any:
 
 
 def _joined(parts: Sequence[Any]) -> Any:
-    """Joins the data of one player; a player who is not recorded has an empty list."""
+    """Joins the data of one player; the list is empty if the player is not recorded."""
     filled = [part for part in parts if len(part)]
     return merged(filled) if filled else parts[0]
 

@@ -106,7 +106,8 @@ RAY_OPTIONS: Options = dict(
         1, range='[1, inf)', unit='actors', doc='that collect, each in env.collector_env_num envs'
     ),
     sync=Field(
-        True, doc='whether each round waits for the share of every actor; else it takes what is ready first'
+        True,
+        doc='whether each round waits for the share of every actor; if not, it takes the first results that are ready',
     ),
     update_after_each_batch=Field(
         True, doc='whether each request brings the newest weights', may_change=True
