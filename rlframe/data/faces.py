@@ -51,6 +51,12 @@ class CollectMode(NamedTuple):
     set_attribute: SetAttribute
     state_dict: StateDict
     load_state_dict: LoadStateDict
+    acts_at_random: bool = False
+    """Whether actions are random; a collector that acts in other processes acts at random there, too."""
+
+    def acting_at_random(self, forward: Callable[..., Any]) -> CollectMode:
+        """Returns a face that chooses random actions by ``forward``; all else, the memory included, is this face's."""
+        return self._replace(forward=forward, acts_at_random=True)
 
 
 class EvalMode(NamedTuple):

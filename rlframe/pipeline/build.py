@@ -216,12 +216,9 @@ def env_name(section: Mapping[str, Any]) -> str:
     return env_id if isinstance(env_id, str) else getattr(env_id, '__qualname__', repr(env_id))
 
 
-def random_actor(cfg: ResolvedConfig, policy: Policy, spec: EnvSpec, rank: int = 0) -> CollectMode:
+def random_actor(cfg: ResolvedConfig, policy: Policy, rank: int = 0) -> CollectMode:
     """Returns the policy's collect face, acting at random."""
-    from rlframe.policy.acting.random_policy import random_collect_mode
-
-    rng = component_rng(cfg.seed, 'random_collect', rank)
-    return random_collect_mode(policy.collect_mode, spec, rng, policy.is_recurrent)
+    return policy.random_collect_mode(component_rng(cfg.seed, 'random_collect', rank))
 
 
 def row_nbytes(spec: EnvSpec) -> int:
@@ -354,7 +351,7 @@ def fill_at_random(pipeline: SerialPipeline) -> None:
     count = cfg.policy.random_collect_size
     if count == 0 or buffer is None:
         return
-    collector.reset_policy(random_actor(cfg, pipeline.policy, pipeline.factory.spec))
+    collector.reset_policy(random_actor(cfg, pipeline.policy))
     collected = collector.collect(count, random_collect=True, record_random_collect=False)
     collector.reset_policy(collecting_policy(cfg, pipeline.policy))
     buffer.push(collector.training_data(collected), pipeline.progress.envstep)

@@ -11,12 +11,13 @@ from easydict import EasyDict
 
 from rlframe.checkpoint import NETWORK, compare_states, part_of
 from rlframe.data.batch import Batch
-from rlframe.data.faces import CollectMode, CommandMode, EvalMode, LearnMode, Metrics, by_env
+from rlframe.data.faces import CollectMode, CommandMode, EvalMode, Forward, LearnMode, Metrics, by_env
 from rlframe.data.observation import has_mask
 from rlframe.data.timestep import Array, EnvSpec, IntArray, TimeStep
 from rlframe.errors import CheckpointMismatchError, ConfigError
 from rlframe.policy.acting.acting_state import ActingState
 from rlframe.policy.acting.compatibility import check_fit, check_sizes
+from rlframe.policy.acting.random_policy import random_collect_mode
 from rlframe.policy.learning.device import check_device, resolve_device
 from rlframe.policy.learning.model_options import INIT_FROM
 from rlframe.policy.learning.normalize import NORMALIZE_OBS, NORMALIZE_REWARD, Normalizer
@@ -169,6 +170,13 @@ class Policy(Configurable, ActingState):
         """Returns a ``Batch`` with the ``action`` [n, ...] that the policy thinks best."""
         raise NotImplementedError
 
+    def _forward_greedy(self, obs: Array, env_id: IntArray) -> Batch:
+        """Acts as in evaluation, for a collector that does not explore.
+
+        Overridden by policies whose transitions need further columns or the memory of collection.
+        """
+        return self._forward_eval(obs, env_id)
+
     def _process_transition(self, obs: Array, output: Batch, timestep: TimeStep) -> dict[str, Array]:
         """Returns the columns of the step's transitions, [n, ...]."""
         return {
@@ -263,9 +271,26 @@ class Policy(Configurable, ActingState):
     @property
     def collect_mode(self) -> CollectMode:
         """The functions that act to explore, and make training samples."""
+        return self._recording(self._forward_collect)
+
+    @property
+    def greedy_collect_mode(self) -> CollectMode:
+        """The functions that act as well as the policy can, whatever the settings, and make training samples."""
+        return self._recording(lambda obs, env_id, **settings: self._forward_greedy(obs, env_id))
+
+    def random_collect_mode(self, rng: np.random.Generator) -> CollectMode:
+        """Returns the functions that act at random, and make training samples.
+
+        Args:
+            rng: Generator of the actions.
+        """
+        return random_collect_mode(self.collect_mode, self._spec, rng, self.is_recurrent)
+
+    def _recording(self, forward: Forward) -> CollectMode:
+        """Returns a collect face that acts by ``forward``."""
         normalizer = self._normalizer
         return CollectMode(
-            by_env(normalizer.acting(self._forward_collect), self._spec),
+            by_env(normalizer.acting(forward), self._spec),
             normalizer.recording(self._process_transition),
             normalizer.sampling(self._get_train_sample),
             normalizer.forgetting(self._reset_collect),

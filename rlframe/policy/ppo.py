@@ -220,7 +220,14 @@ class PPOPolicy(ActorPolicy):
 
     def _forward_collect(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         logit = self._logit(obs)
-        action = self._distribution.sample(logit, self._rng)
+        return self._output(logit, self._distribution.sample(logit, self._rng))
+
+    def _forward_greedy(self, obs: Array, env_id: IntArray) -> Batch:
+        logit = self._logit(obs)
+        return self._output(logit, self._distribution.mode(logit))
+
+    def _output(self, logit: FloatArray, action: Array) -> Batch:
+        """Returns actions as the env takes them, with the columns that the transition needs."""
         output = {'action': self._actions.to_env(action), 'logit': logit}
         if self._actions.is_continuous:
             output['unclipped'] = action

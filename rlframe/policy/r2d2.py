@@ -105,6 +105,10 @@ class R2D2Policy(DQNPolicy):
         self._act_in(self._eval_states, env_id)
         return super()._forward_eval(obs, env_id, **settings)
 
+    def _forward_greedy(self, obs: Array, env_id: IntArray) -> Batch:
+        before = self._act_in(self._collect_states, env_id)
+        return super()._forward_eval(obs, env_id).replace(state=before)
+
     def _act_in(self, states: EpisodeStates, env_id: IntArray) -> FloatArray:
         """Sets the episodes that the next ``_q_value`` continues and returns their states."""
         before = states.get(env_id)

@@ -177,7 +177,7 @@ class RayCollector(ActorFacts, RaySerialCollector):
             seed,
         )
         face = make.face(policy)
-        self._trained, self._random = face, make.at_random(face, seed, 0)
+        self._trained, self._random = face, make.random_face(policy, seed, 0)
         self._reset_always = reset_at_each_iter
         pool = ActorPool(cfg, section='', make=make)
         try:

@@ -43,7 +43,7 @@ class MakeCollector:
         collector = create_serial_collector(
             section, env=env, policy=policy.collect_mode, seed=cfg.seed, rank=rank, progress=progress
         )
-        random = build.random_actor(cfg, policy, factory.spec, rank)
+        random = build.random_actor(cfg, policy, rank)
         return Parts(collector, env, progress, policy.collect_mode, random)
 
 

@@ -113,7 +113,7 @@ class RaySerialCollector(Metered, ISerialCollector):
 
     @property
     def _at_random(self) -> bool:
-        return bool(getattr(self._policy.forward, 'acts_at_random', False))
+        return bool(getattr(self._policy, 'acts_at_random', False))
 
     @property
     def carried(self) -> int:

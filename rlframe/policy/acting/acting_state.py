@@ -31,9 +31,6 @@ class ActingState:
     _cfg: Any
     _rng: np.random.Generator
     _normalizer: Normalizer
-    _spec: Any
-    collect_mode: Any
-    is_recurrent: bool
 
     def _acting_state(self) -> dict[str, Any]:
         """Returns the acting state, as part of the policy's state."""
@@ -48,12 +45,6 @@ class ActingState:
     def _get_acting(self) -> Acting:
         normalizer = self._normalizer
         return Acting(self._shared_state, self._load_shared_state, normalizer.state_dict, normalizer.absorb)
-
-    def _get_at_random(self) -> Callable[[np.random.Generator], Any]:
-        """Returns a factory that builds a randomly acting collect face from a generator."""
-        from rlframe.policy.acting.random_policy import random_collect_mode
-
-        return lambda rng: random_collect_mode(self.collect_mode, self._spec, rng, self.is_recurrent)
 
     def _shared_state(self) -> dict[str, Any]:
         state = self._acting_state()

@@ -32,34 +32,13 @@ def random_collect_mode(
         rng: Generator of the actions.
         is_recurrent: Whether the policy must see each step, to update its recurrent state.
     """
-    forward = RandomForward(_drawing(spec, rng), mode.forward if is_recurrent else None, spec)
-    return mode._replace(forward=forward)
+    draw = _drawing(spec, rng)
 
+    def forward(obs: Array, env_id: IntArray, **settings: Any) -> Batch:
+        said = dict(mode.forward(obs, env_id).items()) if is_recurrent else {}
+        return Batch.unchecked({**said, 'action': draw(obs, len(env_id))}, len(env_id))
 
-class RandomForward:
-    """Chooses actions at random.
-
-    Args:
-        draw: Draws actions [n] for observations [n, ...].
-        forward: Called at every step nevertheless, to keep its recurrent state.
-        spec: Spaces of the env.
-    """
-
-    acts_at_random = True
-    """Tells whoever has to act in the same way in another process."""
-
-    def __init__(
-        self, draw: Callable[[Array, int], Array], forward: Callable[..., Batch] | None, spec: EnvSpec
-    ) -> None:
-        self._draw, self._forward = draw, forward
-        self._by_env = by_env(self._act, spec)
-
-    def __call__(self, obs: Any, env_id: IntArray | None = None, **settings: Any) -> Any:
-        return self._by_env(obs, env_id, **settings)
-
-    def _act(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
-        said = dict(self._forward(obs, env_id).items()) if self._forward is not None else {}
-        return Batch.unchecked({**said, 'action': self._draw(obs, len(env_id))}, len(env_id))
+    return mode.acting_at_random(by_env(forward, spec))
 
 
 def random_opponent(spec: EnvSpec, seed: int, rank: int = 0) -> EvalMode:

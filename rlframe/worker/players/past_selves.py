@@ -8,12 +8,42 @@ from typing import Any
 
 import numpy as np
 
-from rlframe.data.timestep import EnvSpec, IntArray
+from rlframe.data.batch import Batch
+from rlframe.data.timestep import Array, EnvSpec, IntArray
 from rlframe.utils.bit_state import checked_bits
 from rlframe.worker.players.joint_policy import JointPolicy
 
 LEARNER = 0
 """The player of a seat: the learner, or k for snapshot k - 1."""
+
+
+class Snapshot:
+    """An earlier version of the learner; it ignores the learner's exploration settings.
+
+    Args:
+        face: Eval face of a policy of the learner's kind.
+    """
+
+    def __init__(self, face: Any) -> None:
+        self._face = face
+
+    def forward(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
+        """Acts as in evaluation."""
+        acted: Batch = self._face.forward(obs, env_id)
+        return acted
+
+    def reset(self, env_id: IntArray | None) -> None:
+        """Forgets the games of these ids, or all."""
+        self._face.reset(env_id)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the weights, and the statistics that normalise observations."""
+        state: dict[str, Any] = self._face.state_dict()
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes over ``state_dict()`` of the learner or of another snapshot."""
+        self._face.load_state_dict(state)
 
 
 class PastSelves(JointPolicy):
@@ -50,7 +80,7 @@ class PastSelves(JointPolicy):
 
     @property
     def snapshots(self) -> list[Any]:
-        """Eval faces of the snapshots; if there are too many, the next one replaces the oldest."""
+        """The snapshots; if there are too many, the next one replaces the oldest."""
         return self._distinct[1:]
 
     def sit(self, spec: EnvSpec, env_num: int) -> None:
@@ -66,14 +96,9 @@ class PastSelves(JointPolicy):
             return
         place = self._taken % self._keep
         if place == len(self.snapshots):
-            self._distinct.append(self._opponent())
+            self._distinct.append(Snapshot(self._make_opponent()))
         self.snapshots[place].load_state_dict(self._distinct[LEARNER].state_dict())
         self._taken, self._last_iter = self._taken + 1, train_iter
-
-    def _opponent(self) -> Any:
-        """Creates a face that ignores the learner's exploration settings."""
-        face = self._make_opponent()
-        return face._replace(forward=lambda obs, env_id, **settings: face.forward(obs, env_id))
 
     def reset(self, env_id: IntArray | None) -> None:
         super().reset(env_id)
@@ -102,6 +127,6 @@ class PastSelves(JointPolicy):
         self._rng.bit_generator.state = copy.deepcopy(checked_bits(state['rng']))
         self.seating = state['seating'].copy()
         self._taken, self._last_iter = state['taken'], state['last_iter']
-        self._distinct[1:] = [self._opponent() for _ in state['snapshots']]
+        self._distinct[1:] = [Snapshot(self._make_opponent()) for _ in state['snapshots']]
         for face, saved in zip(self.snapshots, state['snapshots'], strict=True):
             face.load_state_dict(saved)

@@ -190,16 +190,18 @@ class PlainFace:
             self._act.load_state_dict(state['model'])
 
 
-class RandomForward:
-    """Acts at random in place of a face."""
+class RandomFace(PlainFace):
+    """Acts at random in place of a module or function.
+
+    Args:
+        spec: Spaces of the env.
+        rng: Generator of the actions.
+    """
 
     acts_at_random = True
 
-    def __init__(self, face: PlainFace) -> None:
-        self._face = face
-
-    def __call__(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
-        return self._face.forward(obs, env_id)
+    def __init__(self, spec: EnvSpec, rng: np.random.Generator) -> None:
+        super().__init__(None, spec, rng)
 
 
 class MakeFromPython:
@@ -273,20 +275,14 @@ class MakeFromPython:
         """Returns the collect face of the constructor's policy."""
         if not hasattr(policy, 'collect_mode'):
             return PlainFace(policy, self.spec, component_rng(self._seed, 'policy'))
-        return (
-            policy.collect_mode
-            if self._explores
-            else policy.collect_mode._replace(forward=policy.eval_mode.forward)
-        )
+        return policy.collect_mode if self._explores else policy.greedy_collect_mode
 
-    def at_random(self, face: Any, seed: int, rank: int) -> Any:
-        """Returns a face that acts at random and records the same."""
+    def random_face(self, policy: Any, seed: int, rank: int) -> Any:
+        """Returns a face that acts at random and records what ``face(policy)`` does."""
         rng = component_rng(seed, 'random_collect', rank)
-        if not isinstance(face, PlainFace):
-            return face.get_attribute('at_random')(rng)
-        plain: Any = PlainFace(None, self.spec, rng)
-        plain.forward = RandomForward(PlainFace(None, self.spec, rng))
-        return plain
+        if not hasattr(policy, 'collect_mode'):
+            return RandomFace(self.spec, rng)
+        return policy.random_collect_mode(rng)
 
     def __call__(self, rank: int, incarnation: int) -> Parts:
         """Creates envs, policy and collector."""
@@ -296,7 +292,8 @@ class MakeFromPython:
         given = _own(self._collector, rank)
         section = {**without_ray_options(given), 'collect_print_freq': None}
         own = rank if given.get('sync', True) else rank + 1
-        face, progress = self.face(self._policy(seed, own, rank)), Progress()
+        policy = self._policy(seed, own, rank)
+        face, progress = self.face(policy), Progress()
         if isinstance(face, PlainFace):
             reseed(face, seed, own)
         manager: Any = ENV_MANAGER_REGISTRY.get('base')
@@ -304,7 +301,7 @@ class MakeFromPython:
         collector = SERIAL_COLLECTOR_REGISTRY.build(
             section, cfg=section, env=env, policy=face, seed=seed, rank=rank, progress=progress
         )
-        return Parts(collector, env, progress, face, self.at_random(face, seed, rank))
+        return Parts(collector, env, progress, face, self.random_face(policy, seed, rank))
 
     def _policy(self, seed: int, own: int, rank: int) -> Any:
         if self._kind is None:

@@ -1,0 +1,140 @@
+"""Every registered policy records what it collects greedily or at random, with its memory and its normalisation.
+
+To check your own: ``RLFRAME_IMPORT=my_module pytest tests/contract/test_policy_faces.py``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from test_policy import ENVS, collected, names, spec_for, train
+
+from rlframe.backend.ray.constructor.arguments import MakeFromPython
+from rlframe.data import Batch
+from rlframe.envs.env_manager import BaseEnvManager
+from rlframe.policy import Policy, create_policy
+from rlframe.policy.acting.random_policy import random_collect_mode
+from rlframe.worker import SampleSerialCollector, SequenceReplayBuffer
+from rlframe.worker.players.past_selves import Snapshot
+
+NORMALIZED = {'normalize_obs': True, 'normalize_reward': True}
+SETTINGS = {'eps': 0.9, 'unknown': 1}
+"""What a collector may pass to a face that does not explore."""
+
+
+@pytest.fixture(params=names())
+def name(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(params=[{}, NORMALIZED], ids=['raw', 'normalized'])
+def cfg(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return request.param
+
+
+def make(name: str, cfg: dict[str, Any]) -> Policy:
+    torch.manual_seed(0)
+    return create_policy({'type': name, 'device': 'cpu', **cfg}, spec_for(name), seed=0)
+
+
+def greedy_parts(policy: Policy) -> Any:
+    """Returns what collects in an actor of ``RayCollector(..., exploration_type='deterministic')``."""
+    env: Any = ENVS[type(policy._spec.action_space).__name__]
+    collector = {'type': 'sample', 'mark_episodes': True}
+    return MakeFromPython([env], [{}], policy, [collector], [4], None, False, ['cpu'], 0)(0, 0)
+
+
+def check_states(policy: Policy, rows: Batch) -> None:
+    """Checks that rows hold the recurrent states of their episodes, which begin with zeros."""
+    step, env_id = rows['episode_step'], rows['env_id']
+    assert (step > 0).any() and (step == 0).sum() > 4, 'episodes go on, and end'
+    np.testing.assert_array_equal(rows['state'][step == 0], 0)
+    for env in np.unique(env_id):
+        own = rows[env_id == env]
+        with torch.no_grad():
+            obs = policy._tensor(own['obs'])
+            after = policy._model(obs, policy._tensor(own['state']))[1].numpy()
+        goes_on = np.flatnonzero(own['episode_step'][1:] > 0)
+        np.testing.assert_allclose(own['state'][goes_on + 1], after[goes_on], atol=1e-6)
+
+
+def check_trains(policy: Policy, rows: Batch) -> None:
+    if policy.is_recurrent:
+        buffer = SequenceReplayBuffer(None)
+        buffer.push(rows, 0)
+        rows = buffer.sample(8, 5, 0)
+    assert all(np.isfinite(float(metrics['total_loss'])) for metrics in train(policy, rows))
+
+
+def test_what_is_collected_greedily_is_what_evaluation_does_and_trains(
+    name: str, cfg: dict[str, Any]
+) -> None:
+    policy = make(name, cfg)
+    parts = greedy_parts(policy)
+    parts.trained.load_state_dict(policy.collect_mode.state_dict())
+    rows = parts.collector.collect(64, policy_kwargs=SETTINGS)
+    parts.collector.close()
+    if policy.is_recurrent:
+        if not cfg:
+            check_states(policy, rows)
+    elif not cfg and 'obs' in rows and 'reward' in rows:
+        obs, env_id = rows['obs'], np.arange(len(rows))
+        greedy = make(name, cfg).greedy_collect_mode.forward(obs, env_id)
+        best = policy.eval_mode.forward(obs, env_id)['action']
+        np.testing.assert_array_equal(greedy['action'], best)
+    check_trains(policy, rows)
+
+
+def test_a_greedy_face_forgets_the_episodes_of_the_envs_that_are_reset(name: str) -> None:
+    policy = make(name, {})
+    space: Any = policy._spec.observation_space
+    space.seed(0)
+    ids, face = np.arange(3), policy.greedy_collect_mode
+    obs = [np.stack([space.sample() for _ in ids]) for _ in range(4)]
+    for seen in obs[:3]:
+        face.forward(seen, ids, **SETTINGS)
+    face.reset(ids[:1])
+    after, fresh = face.forward(obs[3], ids), make(name, {}).greedy_collect_mode.forward(obs[3], ids)
+    for column in dict(after.items()):
+        np.testing.assert_array_equal(after[column][0], fresh[column][0])
+    if policy.is_recurrent:
+        assert np.abs(after['state'][1:]).min(-1).max() > 0, 'the others remember'
+
+
+def test_what_is_collected_at_random_has_the_memory_and_trains(name: str, cfg: dict[str, Any]) -> None:
+    policy = make(name, cfg)
+    if policy._cfg.on_policy:
+        pytest.skip('it learns from its own actions only')
+    spec = policy._spec
+    face = random_collect_mode(policy.collect_mode, spec, np.random.default_rng(0), policy.is_recurrent)
+    env = BaseEnvManager([ENVS[type(spec.action_space).__name__]] * 4)
+    rows = SampleSerialCollector({'mark_episodes': True}, env, face).collect(64, policy_kwargs=SETTINGS)
+    if policy.is_recurrent and not cfg:
+        check_states(policy, rows)
+    if cfg:
+        assert policy._normalizer.state_dict()['normalizer']['obs.count'] == 64
+    check_trains(policy, rows)
+
+
+def test_a_past_self_acts_as_evaluation_did_whatever_the_settings(name: str, cfg: dict[str, Any]) -> None:
+    policy = make(name, cfg)
+    rows = collected(policy)
+    past, space = Snapshot(make(name, cfg).eval_mode), policy._spec.observation_space
+    past.load_state_dict(policy.collect_mode.state_dict())
+    then = make(name, cfg).eval_mode
+    then.load_state_dict(policy.collect_mode.state_dict())
+    train(policy, rows)
+    space.seed(0)
+    ids = np.arange(3)
+    for step in range(4):
+        obs = np.stack([space.sample() for _ in ids])
+        expected = then.forward(obs, ids)
+        got = past.forward(obs, ids, **SETTINGS)
+        for column, values in expected.items():
+            np.testing.assert_array_equal(got[column], values)
+        if step == 1:
+            for face in (past, then):
+                face.reset(ids[1:])
