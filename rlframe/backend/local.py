@@ -20,36 +20,42 @@ if TYPE_CHECKING:
 class LocalBackend(Backend):
     """Collects and evaluates in this process: in envs, or from recorded data."""
 
-    source: Any = None
-    """The source of steps: an env manager, or recorded data."""
+    env: Any = None
+    """The envs; None if there are data instead."""
+    data: Any = None
+    """The recorded data of a collector or an evaluator that steps no envs."""
 
     def open_collector(self, cfg: ResolvedConfig) -> None:
         """Creates the envs, or opens the recorded data of a collector that steps none."""
         section = cfg.policy.collect.collector
         kind: Any = SERIAL_COLLECTOR_REGISTRY.get_cls(section)
-        data = kind.open_data(section) if hasattr(kind, 'open_data') else None
-        if data is None:
-            self.source = build.make_env(cfg, self.factory, cfg.env.collector_env_num)
+        self.data = kind.open_data(section) if hasattr(kind, 'open_data') else None
+        if self.data is None:
+            self.env = build.make_env(cfg, self.factory, cfg.env.collector_env_num)
         else:
-            self.source = data
-            check_source(data, self.factory.spec, COLLECTOR_DATA)
+            check_source(self.data, self.factory.spec, COLLECTOR_DATA)
 
     def open_evaluator(self, cfg: ResolvedConfig) -> None:
         """Creates the envs, or opens the recorded data of an evaluator that plays no episodes."""
         section = cfg.policy.eval.evaluator
         kind: Any = SERIAL_EVALUATOR_REGISTRY.get_cls(section)
         if hasattr(kind, 'open_data'):
-            self.source = kind.open_data(section, self.factory.spec)
+            self.data = kind.open_data(section, self.factory.spec)
         else:
             render_mode = 'rgb_array' if build.films(cfg) else None
-            self.source = build.make_eval_env(cfg, self.factory, cfg.env.evaluator_env_num, render_mode)
+            self.env = build.make_eval_env(cfg, self.factory, cfg.env.evaluator_env_num, render_mode)
+
+    @property
+    def _envs_or_data(self) -> dict[str, Any]:
+        """The argument of a collector's or evaluator's constructor that holds what was opened."""
+        return {'env': self.env} if self.data is None else {'data': self.data}
 
     def make_collector(self, cfg: ResolvedConfig, policy: Policy, **common: Any) -> ISerialCollector:
         """Creates the collector that the config names."""
         section = cfg.policy.collect.collector
         given = {'policy': build.collecting_policy(cfg, policy), 'seed': cfg.seed, **common}
         made: ISerialCollector = SERIAL_COLLECTOR_REGISTRY.build(
-            section, cfg=section, env=self.source, **given
+            section, cfg=section, **self._envs_or_data, **given
         )
         return made
 
@@ -58,14 +64,15 @@ class LocalBackend(Backend):
         section, seed = cfg.policy.eval.evaluator, common.get('seed', cfg.seed)
         acting = build.with_opponents(cfg, policy.eval_mode, self.factory.spec, seed)
         made: ISerialEvaluator = SERIAL_EVALUATOR_REGISTRY.build(
-            section, cfg=section, env=self.source, policy=acting, **{'seed': seed, **common}
+            section, cfg=section, policy=acting, **self._envs_or_data, **{'seed': seed, **common}
         )
         return made
 
     def close(self) -> None:
         """Closes the envs or the data."""
-        if self.source is not None:
-            self.source.close()
+        for opened in (self.env, self.data):
+            if opened is not None:
+                opened.close()
 
     def summary(self, cfg: ResolvedConfig) -> str:
         """Says in a few words where training samples come from."""

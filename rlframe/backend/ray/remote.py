@@ -75,7 +75,7 @@ class MakeEvaluator:
         backend, recorder = LocalBackend(factory), Recorder()
         backend.open_evaluator(cfg)
         evaluator = build.make_evaluator(cfg, backend, policy, factory.spec, tb_logger=recorder, **self.given)
-        return EvaluatorParts(evaluator, backend.source, policy.eval_mode, recorder)
+        return EvaluatorParts(evaluator, backend.env, policy.eval_mode, recorder)
 
 
 def actor_config(cfg: ResolvedConfig, rank: int, incarnation: int) -> ResolvedConfig:

@@ -6,12 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from easydict import EasyDict
 
 from rlframe.data.timestep import Array, IntArray
 from rlframe.data.trajectory import TrajectoryRecorder
-from rlframe.run.metrics import ScalarWriter
-from rlframe.run.progress import Progress
 from rlframe.utils.field import Field
 from rlframe.utils.schema import COUNT, DICT, INT, check_state, part
 from rlframe.utils.seed import COLLECT, env_seed
@@ -33,16 +30,7 @@ STATE = {
 class SerialCollector(Metered, ISerialCollector):
     """Base class of serial collectors, which steps envs, counts, records and logs.
 
-    Args:
-        cfg: Options of the collector.
-        env: Env manager; can be set later with ``reset_env``.
-        policy: Collect face of a policy; can be set later with ``reset_policy``.
-        tb_logger: Writes metrics; None writes none. The caller closes it.
-        exp_name: Name of the experiment, for the log.
-        instance_name: Name of this collector, for the log.
-        seed: Seed of the experiment; env i starts with the seed f(seed, rank, i).
-        rank: Index of this collector among those of the experiment.
-        progress: Counters shared with the other workers; new ones if not given.
+    Env i starts with the seed f(seed, rank, i).
     """
 
     config = dict(
@@ -69,30 +57,14 @@ class SerialCollector(Metered, ISerialCollector):
         ),
     )
 
-    def __init__(  # noqa: PLR0913  # six are the public signature
-        self,
-        cfg: EasyDict | Mapping[str, Any] | None,
-        env: Any = None,
-        policy: Any = None,
-        tb_logger: ScalarWriter | None = None,
-        exp_name: str = 'default_experiment',
-        instance_name: str = 'collector',
-        *,
-        seed: int = 0,
-        rank: int = 0,
-        progress: Progress | None = None,
-    ) -> None:
-        given: Any = dict(tb_logger=tb_logger, exp_name=exp_name, instance_name=instance_name)
-        super().__init__(cfg, **given, seed=seed, rank=rank, progress=progress)
+    def _prepare(self) -> None:
         self._mark_episodes: bool = self._cfg.mark_episodes
-        self._meter = CollectionMeter(self._cfg.collect_print_freq, tb_logger, instance_name, self._progress)
+        self._meter = CollectionMeter(
+            self._cfg.collect_print_freq, self._tb_logger, self._instance_name, self._progress
+        )
         self._logger = self._meter.logger
         self._rollout: Any = None
         self._warned_of_lost = False
-        if env is not None:
-            self.reset_env(env)
-        if policy is not None:
-            self.reset_policy(policy)
 
     def reset_env(self, _env: Any = None) -> None:
         if _env is not None:

@@ -18,11 +18,12 @@ class ISerialCollector(Configurable, Resettable):
     """Turns env steps into training samples, one call at a time.
 
     A subclass defines ``reset_env``, ``collect``, ``state_dict`` and ``load_state_dict``; everything else has a
-    default.
+    default. It needs no constructor: ``_prepare`` creates its own parts.
 
     Args:
         cfg: Options of the collector.
-        env: Env manager; can be set later with ``reset_env``.
+        env: Env manager; can be set later with ``reset_env``. A collector that steps no envs accepts its data here, too:
+            the public signature has a position for an env only.
         policy: Collect face of a policy; can be set later with ``reset_policy``.
         tb_logger: Writes metrics; None writes none. The caller closes it.
         exp_name: Name of the experiment, for the log.
@@ -30,6 +31,7 @@ class ISerialCollector(Configurable, Resettable):
         seed: Seed of the experiment.
         rank: Index of this collector among those of the experiment.
         progress: Counters shared with the other workers; new ones if not given.
+        data: Recorded data, for a collector that steps no envs; can be set later with ``reset_data``.
     """
 
     config: dict[str, Any] = {}
@@ -52,19 +54,32 @@ class ISerialCollector(Configurable, Resettable):
         seed: int = 0,
         rank: int = 0,
         progress: Progress | None = None,
+        data: Any = None,
     ) -> None:
         self._cfg = self.resolve_config(cfg)
         self._tb_logger, self._exp_name, self._instance_name = tb_logger, exp_name, instance_name
         self._seed, self._rank = seed, rank
         self._progress = progress if progress is not None else Progress()
+        self._prepare()
         if env is not None:
             self.reset_env(env)
+        elif data is None:
+            data = self._data_of_config()
+        if data is not None:
+            self.reset_data(data)
         if policy is not None:
             self.reset_policy(policy)
 
+    def _prepare(self) -> None:
+        """Creates parts that depend on the constructor's other arguments, before envs, data and policy are set."""
+
+    def _data_of_config(self) -> Any:
+        """Returns the data that the options name, used if the constructor gets neither envs nor data; None: none."""
+        return None
+
     @classmethod
     def open_data(cls, cfg: Mapping[str, Any]) -> Any:
-        """Returns the data named by the config, for a collector without envs; None if it steps envs."""
+        """Returns the data named by the config, for the argument ``data``; None if the collector steps envs."""
         return None
 
     @abstractmethod

@@ -7,13 +7,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
-from easydict import EasyDict
 
 from rlframe.data.batch import Batch
 from rlframe.data.dataset import DATA_FORMS, DataSource, open_data
 from rlframe.registry import SERIAL_COLLECTOR_REGISTRY
-from rlframe.run.metrics import ScalarWriter
-from rlframe.run.progress import Progress
 from rlframe.utils.bit_state import checked_bits
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule
@@ -27,53 +24,34 @@ torch = LazyModule('torch')
 class DatasetSerialCollector(ISerialCollector):
     """Iterates over recorded data, one batch per call, each pass in a new order.
 
-    Its env is the data; no env is stepped. ``envstep`` counts the recorded env steps that were read, including repeated
+    No env is stepped; ``data`` is whatever the option ``data`` may be, or a ``DataSource``. The order of the data follows
+    from the seed. Nothing is logged. ``envstep`` counts the recorded env steps that were read, including repeated
     reads, so that budgets, schedules and charts keep their unit. The policy makes training samples from a block [1, B,
     ...], as after a round of collection; its attribute ``batch_size`` is B.
-
-    Args:
-        cfg: Options of the collector.
-        env: The data: whatever the option ``data`` may be, or a ``DataSource``; can be set later with ``reset_env``.
-        policy: Collect face of a policy; can be set later with ``reset_policy``.
-        tb_logger: Has no effect.
-        exp_name: Has no effect.
-        instance_name: Has no effect.
-        seed: Seed of the experiment; the order of the data follows from it.
-        rank: Index of this collector among those of the experiment.
-        progress: Counters shared with the other workers; new ones if not given.
     """
 
     config = dict(data=Field(None, type=object, doc=DATA_FORMS, may_change=True, reaches='code'))
 
-    def __init__(  # noqa: PLR0913  # those of every collector
-        self,
-        cfg: EasyDict | Mapping[str, Any] | None,
-        env: Any = None,
-        policy: Any = None,
-        tb_logger: ScalarWriter | None = None,
-        exp_name: str = 'default_experiment',
-        instance_name: str = 'collector',
-        *,
-        seed: int = 0,
-        rank: int = 0,
-        progress: Progress | None = None,
-    ) -> None:
-        super().__init__(cfg, seed=seed, rank=rank, progress=progress)
-        self._rng = component_rng(seed, 'dataset', rank)
-        self._source: DataSource | None = None
-        if env is not None or self._cfg.data is not None:
-            self.reset_env(env if env is not None else self._cfg.data)
-        if policy is not None:
-            self.reset_policy(policy)
+    def _prepare(self) -> None:
+        self._rng = component_rng(self._seed, 'dataset', self._rank)
+        self._data: DataSource | None = None
+
+    def _data_of_config(self) -> Any:
+        return self._cfg.data
 
     @classmethod
     def open_data(cls, cfg: Mapping[str, Any]) -> DataSource:
         return open_data(cfg['data'])
 
     def reset_env(self, _env: Any = None) -> None:
-        """Takes over other data, or begins anew with the present ones."""
+        """Begins a new pass, over the data given in place of an env or over the current ones."""
         if _env is not None:
-            self._source = open_data(_env)
+            self.reset_data(_env)
+        else:
+            self._begin_pass()
+
+    def reset_data(self, data: Any) -> None:
+        self._data = open_data(data)
         self._begin_pass()
 
     def _begin_pass(self) -> None:
@@ -84,11 +62,11 @@ class DatasetSerialCollector(ISerialCollector):
         self._read, self._size = 0, 0  # batches of this pass so far, and rows of each
 
     def _next(self, size: int) -> Batch | None:
-        if self._source is None:
-            raise ValueError('collect needs data; give them to the constructor or to reset_env')
+        if self._data is None:
+            raise ValueError('collect needs data; give them to the constructor or to reset_data')
         if self._pass is None:
             self._size = size
-            self._pass = self._source.batches(size, self._rng)
+            self._pass = self._data.batches(size, self._rng)
         return next(self._pass, None)
 
     def collect(
@@ -129,8 +107,8 @@ class DatasetSerialCollector(ISerialCollector):
 
     def close(self) -> None:
         """Closes the data; may be called twice."""
-        if self._source is not None:
-            self._source.close()
+        if self._data is not None:
+            self._data.close()
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the position in the data."""
@@ -146,7 +124,7 @@ class DatasetSerialCollector(ISerialCollector):
         self._rng.bit_generator.state = copy.deepcopy(checked_bits(state['rng']))
         self._begin_pass()
         self._torch_state, self._read, self._size = state['torch'].clone(), state['read'], state['size']
-        if self._read and self._source is not None:
+        if self._read and self._data is not None:
             with preserved_rng():
                 torch.set_rng_state(self._torch_state)
-                self._pass = self._source.batches(self._size, self._rng, self._read)
+                self._pass = self._data.batches(self._size, self._rng, self._read)

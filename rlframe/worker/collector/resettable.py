@@ -1,9 +1,11 @@
-"""Resettable: base class of workers whose env or policy can be replaced."""
+"""Resettable: base class of workers whose env, data or policy can be replaced."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from typing import Any
+
+from rlframe.errors import ConfigError
 
 
 class Resettable(ABC):
@@ -16,6 +18,16 @@ class Resettable(ABC):
     @abstractmethod
     def reset_env(self, _env: Any = None) -> None:
         """Replaces the env, or resets the current one."""
+
+    def reset_data(self, data: Any) -> None:
+        """Replaces the recorded data, in a worker that uses data instead of envs.
+
+        Raises:
+            ConfigError: By default, as a worker that steps envs takes no data.
+        """
+        raise ConfigError(
+            f'{type(self).__name__} steps envs, it reads no recorded data', where='data', got=type(data)
+        )
 
     def reset_policy(self, _policy: Any = None) -> None:
         """Replaces the policy, or resets the current one."""

@@ -53,13 +53,15 @@ class ISerialEvaluator(Configurable, Resettable):
 
     Args:
         cfg: Options of the evaluator.
-        env: Env manager, or data to evaluate on; can be set later with ``reset_env``.
+        env: Env manager; can be set later with ``reset_env``. An evaluator that steps no envs accepts its data here, too:
+            the public signature has a position for an env only.
         policy: Eval face of a policy; can be set later with ``reset_policy``.
         tb_logger: Writes metrics; None writes none. The caller closes it.
         exp_name: Name of the experiment, for the log.
         instance_name: Name of this evaluator, for the log.
         seed: Seed of the experiment.
         purpose: Purpose of the episodes; each purpose has its own seeds.
+        data: Data to evaluate on, for an evaluator that steps no envs; can be set later with ``reset_data``.
     """
 
     policy_face = 'eval_mode'
@@ -91,7 +93,7 @@ class ISerialEvaluator(Configurable, Resettable):
     scores_returns = True
     """Whether scores are mean returns of episodes, and so comparable with an env's reward threshold."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # six are the public signature
         self,
         cfg: EasyDict | Mapping[str, Any] | None,
         env: Any = None,
@@ -102,6 +104,7 @@ class ISerialEvaluator(Configurable, Resettable):
         *,
         seed: int = 0,
         purpose: str = EVALUATE,
+        data: Any = None,
     ) -> None:
         self._cfg = self.resolve_config(cfg)
         self._tb_logger, self._exp_name, self._instance_name = tb_logger, exp_name, instance_name
@@ -123,6 +126,8 @@ class ISerialEvaluator(Configurable, Resettable):
         """Mean return of the last evaluation."""
         if env is not None:
             self.reset_env(env)
+        if data is not None:
+            self.reset_data(data)
         if policy is not None:
             self.reset_policy(policy)
 

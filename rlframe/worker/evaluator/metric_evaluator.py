@@ -59,7 +59,7 @@ class RecordedActions:
 
 
 class ScoredData(NamedTuple):
-    """Data and metric that the evaluator takes in place of an env."""
+    """Labelled data, and the metric that scores answers to them."""
 
     loader: Any
     """Iterable of ``(inputs, label)``."""
@@ -74,7 +74,7 @@ class ScoredData(NamedTuple):
 class MetricSerialEvaluator(ISerialEvaluator):
     """Lets a policy answer labelled data and scores its answers.
 
-    The env is a pair of a loader, any iterable of ``(inputs, label)``, and an ``IMetric``. In a training run, the
+    Its data are a pair of a loader, any iterable of ``(inputs, label)``, and an ``IMetric``. In a training run, the
     option ``data`` names held-out recorded data of the env: the score is the share of actions on which policy and data
     agree (``accuracy``) or, for continuous actions, the mean squared distance (``mse``).
 
@@ -108,6 +108,7 @@ class MetricSerialEvaluator(ISerialEvaluator):
     )
     worst = None
     scores_returns = False
+    _data: ScoredData | None = None
 
     @classmethod
     def open_data(cls, cfg: Mapping[str, Any], spec: EnvSpec) -> ScoredData:
@@ -121,20 +122,23 @@ class MetricSerialEvaluator(ISerialEvaluator):
         return ScoredData(RecordedActions(source, spec, cfg['batch_size']), action_metric(spec.action_space))
 
     def reset_env(self, _env: Any = None) -> None:
-        """Takes over other data.
+        """Replaces the data by those given in place of an env; see ``reset_data``."""
+        if _env is not None:
+            self.reset_data(_env)
+
+    def reset_data(self, data: Any) -> None:
+        """Replaces the data.
 
         Args:
-            _env: A loader and an ``IMetric``.
+            data: A loader and an ``IMetric``.
 
         Raises:
             TypeError: If it is something else.
         """
-        if _env is None:
-            return
-        is_pair = isinstance(_env, list | tuple) and len(_env) == 2
-        if not is_pair or not all(hasattr(_env[1], name) for name in ('eval', 'reduce_mean', 'gt')):
-            raise TypeError(f'the evaluator "metric" takes a pair (loader, IMetric), got {_env!r}')
-        self._env = _env
+        is_pair = isinstance(data, list | tuple) and len(data) == 2
+        if not is_pair or not all(hasattr(data[1], name) for name in ('eval', 'reduce_mean', 'gt')):
+            raise TypeError(f'the evaluator "metric" takes a pair (loader, IMetric), got {data!r}')
+        self._data = ScoredData(*data)
 
     def eval(  # the name is DI-engine's; no code is evaluated
         self,
@@ -157,12 +161,12 @@ class MetricSerialEvaluator(ISerialEvaluator):
         Raises:
             ValueError: If there are no data, no policy, or the loader is empty.
         """
-        if self._env is None or self._policy is None:
+        if self._data is None or self._policy is None:
             raise ValueError('eval needs a policy and a pair (loader, IMetric)')
-        metric: IMetric = self._env[1]
+        metric = self._data.metric
         start = perf_counter()
         with preserved_rng():
-            score, count = self._score(*self._env)
+            score, count = self._score(*self._data)
         self._report(score, count, perf_counter() - start, train_iter, envstep)
         self.latest = score
         if self.best is None or (metric.gt(score, self.best) and not metric.gt(self.best, score)):
@@ -172,7 +176,9 @@ class MetricSerialEvaluator(ISerialEvaluator):
         return self.reached(score) and train_iter > 0, dict(score)
 
     def reached(self, score: Any) -> bool:
-        return None not in (score, self.stop_value) and bool(self._env[1].gt(score, self.stop_value))
+        if self._data is None or score is None or self.stop_value is None:
+            return False
+        return bool(self._data.metric.gt(score, self.stop_value))
 
     def _score(self, loader: Any, metric: IMetric) -> tuple[dict[str, float], int]:
         """Returns the mean score and the number of data that it covers."""
@@ -204,7 +210,9 @@ class MetricSerialEvaluator(ISerialEvaluator):
 
     @property
     def score(self) -> float:
-        return self._env[1].number(self.latest) if isinstance(self.latest, Mapping) else math.nan
+        if self._data is None or not isinstance(self.latest, Mapping):
+            return math.nan
+        return self._data.metric.number(self.latest)
 
     def describe(self, score: Any) -> str:
         if not isinstance(score, Mapping):

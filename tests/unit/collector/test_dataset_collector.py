@@ -9,8 +9,10 @@ import pytest
 import torch
 from fakes import ScriptedPolicy
 
+from rlframe.errors import ConfigError
 from rlframe.run.progress import Progress
-from rlframe.worker import create_serial_collector
+from rlframe.worker import SampleSerialCollector, create_serial_collector
+from rlframe.worker.collector import DatasetSerialCollector
 
 COLUMNS = {'obs': np.arange(40, dtype=np.float32).reshape(20, 2), 'action': np.arange(20)}
 
@@ -30,7 +32,7 @@ class Policy(ScriptedPolicy):
 
 def make(form: str = 'columns', seed: int = 0, **given: Any) -> Any:
     policy = Policy(batch_size=6).collect_mode
-    return create_serial_collector({'type': 'dataset'}, env=data_of(form), policy=policy, seed=seed, **given)
+    return create_serial_collector({'type': 'dataset'}, data=data_of(form), policy=policy, seed=seed, **given)
 
 
 @pytest.mark.parametrize('form', ['columns', 'loader'])
@@ -83,3 +85,23 @@ def test_other_data_are_taken_over_and_an_unfinished_pass_is_left() -> None:
     collector.reset_env({'obs': COLUMNS['obs'][:3], 'action': COLUMNS['action'][:3]})
     assert sorted(collector.collect()['action'].tolist()) == [0, 1, 2]
     collector.close(), collector.close()
+
+
+def test_data_may_stand_where_the_public_signature_has_an_env() -> None:
+    policy = Policy(batch_size=2).collect_mode
+    named, placed = DatasetSerialCollector({}, data=COLUMNS), DatasetSerialCollector({}, COLUMNS)
+    later = DatasetSerialCollector({})
+    later.reset_data(COLUMNS)
+    for collector in (named, placed, later):
+        collector.reset_policy(policy)
+    for _ in range(3):
+        first, *others = (collector.collect() for collector in (named, placed, later))
+        for other in others:
+            np.testing.assert_array_equal(first['action'], other['action'])
+
+
+def test_a_collector_that_steps_envs_reads_no_data() -> None:
+    with pytest.raises(
+        ConfigError, match='data: SampleSerialCollector steps envs, it reads no recorded data'
+    ):
+        SampleSerialCollector({}, data=COLUMNS)

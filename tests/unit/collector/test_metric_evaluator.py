@@ -52,7 +52,7 @@ def make(slope: float = 2.0, board: Any = None, **cfg: Any) -> tuple[MetricSeria
     x = torch.arange(10.0)
     loader = DataLoader(TensorDataset(x, 2 * x), batch_size=5, shuffle=True)
     line = Line(slope)
-    return MetricSerialEvaluator(cfg, (loader, Error()), line.eval_mode, board), line
+    return MetricSerialEvaluator(cfg, None, line.eval_mode, board, data=(loader, Error())), line
 
 
 def test_less_error_is_better_and_an_equal_one_is_not() -> None:
