@@ -8,11 +8,80 @@ from typing import Any
 import numpy as np
 
 from rlframe.errors import CheckpointMismatchError
+from rlframe.utils.schema import (
+    COUNT,
+    DICT,
+    FLAG,
+    INT,
+    LIST,
+    Kind,
+    Schema,
+    array,
+    check_state,
+    list_of,
+    maybe,
+)
 from rlframe.utils.seed import global_rng_state
 
 State = Mapping[str, Any]
+_BY_RANK = Kind(
+    'a dict of counts, by rank',
+    lambda v: isinstance(v, Mapping) and all(str(rank).isdigit() for rank in v),
+    INT,
+)
+_DATA = Kind('a dict of columns, or a list of such dicts', lambda v: isinstance(v, Mapping | list))
+_ACTOR: Schema = {
+    'collector': {'discarded': COUNT},
+    'acting': maybe(DICT),
+    'rng': maybe(DICT),
+    'at_random': FLAG,
+}
+_ACTORS: dict[str, Schema] = {
+    'pool?': {'next_rank?': COUNT, 'incarnations?': _BY_RANK},
+    'to_reset': list_of(COUNT),
+    'ready': list_of({'behind': INT, 'data': _DATA, 'infos': maybe(LIST), 'size': COUNT}),
+    'publisher?': {'version?': INT, 'weights?': DICT, 'batches?': _BY_RANK},
+    'log': DICT,
+    'players': array('f'),
+    'last_print_iter': INT,
+    'discarded': COUNT,
+    'counts': list_of(COUNT, 4),
+}
+"""Schema of the state of a collector with actors, apart from the actors."""
+_IN_PROCESS: Schema = {'log': DICT, 'last_print_iter': INT, 'discarded': COUNT}
+"""The part of the state of a collector in this process that one with actors keeps itself."""
 EPISODES = ('window', 'recent')
 """Keys of the state of an ``EpisodeLog`` that concern finished episodes."""
+
+
+def checked_actors(state: State, count: int | None = None) -> list[Any]:
+    """Returns the states of the actors in the state of a collector, after checking all of it but the actors' parts.
+
+    Args:
+        state: State of a collector with actors.
+        count: Number of actors that there should be; None: any.
+
+    Raises:
+        CheckpointStateError: If a part is missing or invalid.
+        CheckpointMismatchError: If there is another number of actors.
+    """
+    check_state(state, {'actors': LIST})
+    actors = list(state['actors'])
+    if count not in (None, len(actors)):
+        raise CheckpointMismatchError(
+            f'{len(actors)} actors there, {count} here',
+            where='policy.collect.collector.num_collectors',
+        )
+    for i, actor in enumerate(actors):
+        if actor is not None:
+            check_state(actor, _ACTOR, f'actors.{i}')
+    check_state(state, {**_ACTORS, 'ranks?': list_of(COUNT, len(actors))})
+    ranks = state.get('ranks', list(range(len(actors))))
+    among = Kind(f'ranks among {ranks}', lambda own: set(map(int, own)) <= set(ranks))
+    check_state(state, {'to_reset': among})
+    if publisher := state.get('publisher'):
+        check_state(publisher, {'version': INT, 'weights': DICT, 'batches': among}, 'publisher')
+    return actors
 
 
 def in_process(state: State) -> State:
@@ -26,7 +95,7 @@ def in_process(state: State) -> State:
     """
     if 'actors' not in state:
         return state
-    actors = state['actors']
+    actors = checked_actors(state)
     if len(actors) != 1 or actors[0] is None or len(state['ready']) or state.get('publisher'):
         raise CheckpointMismatchError(
             f'the run was collecting in {len(actors)} Ray actor(s), with more requests in flight than one process can continue',
@@ -34,6 +103,8 @@ def in_process(state: State) -> State:
             remedy="Resume with backend='ray'; only one synchronous actor that always has the newest weights can be left.",
         )
     own = actors[0]['collector']
+    check_state(own, {'log': DICT}, 'actors.0.collector')
+    check_state(state, {'log': dict.fromkeys(EPISODES, array('f'))})
     log = {**own['log'], **{name: state['log'][name] for name in EPISODES}}
     counts = {name: state[name] for name in ('last_print_iter', 'discarded')}
     return {**own, 'log': log, **counts}
@@ -48,6 +119,9 @@ def in_actor(state: State, acting: Any) -> State:
     """
     if 'actors' in state:
         return state
+    check_state(state, _IN_PROCESS)
+    if 'players' in state:
+        check_state(state, {'recorder': {'window': array('f')}})
     log = state['log']
     nothing = {'return': np.zeros(0), 'length': np.zeros(0, np.int64)}
     actor = {**state, 'log': {**log, **{name: np.zeros((0, 3)) for name in EPISODES}}}

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlframe.data.timestep import Array, BoolArray, FloatArray, IntArray
+from rlframe.utils.schema import array, check_state, dict_of, rows
 
 Columns = dict[str, Array]
 
@@ -74,6 +75,13 @@ class OpenMoves:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from ``state_dict()``."""
+        env_num = len(self.is_open)
+        each_env = {
+            'reward': array('f', (env_num,)),
+            'number': array('iu', (env_num,)),
+            'is_open': array('b', (env_num,)),
+        }
+        check_state(state, {**each_env, 'columns': dict_of(rows(env_num))})
         self._reward, self._number = state['reward'].copy(), state['number'].copy()
         self.is_open = state['is_open'].copy()
         self._columns = {name: column.copy() for name, column in state['columns'].items()}

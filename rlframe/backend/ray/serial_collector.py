@@ -15,10 +15,11 @@ from rlframe.backend.ray.actors.publisher import Publisher
 from rlframe.backend.ray.checks import check_steps_envs
 from rlframe.backend.ray.shares import Ready, ReadyQueue, first_number, merged, shares, writable
 from rlframe.backend.ray.staleness import Staleness
-from rlframe.backend.state import from_zero, in_actor, untold
-from rlframe.errors import CheckpointMismatchError, ConfigError
+from rlframe.backend.state import checked_actors, from_zero, in_actor, untold
+from rlframe.errors import ConfigError
 from rlframe.run.metrics import ScalarWriter
 from rlframe.run.progress import Progress
+from rlframe.utils.schema import part
 from rlframe.worker.collector.base_serial_collector import ISerialCollector
 from rlframe.worker.collector.collection_meter import CollectionMeter, Metered
 from rlframe.worker.collector.episode_log import WINDOW, EpisodeLog
@@ -371,14 +372,10 @@ class RaySerialCollector(Metered, ISerialCollector):
 
         Raises:
             CheckpointMismatchError: If it was saved with another number of actors.
+            CheckpointStateError: If a part is missing or invalid.
         """
         ranks, state = self._pool.ranks, in_actor(state, self._acting(self._pool.ranks[0]))
-        saved = state['actors']
-        if len(saved) != len(ranks):
-            raise CheckpointMismatchError(
-                f'{len(saved)} actors there, {len(ranks)} here',
-                where='policy.collect.collector.num_collectors',
-            )
+        saved = checked_actors(state, len(ranks))
         self._drain()
         known = {rank: (from_zero(own),) for rank, own in zip(ranks, saved, strict=True) if own is not None}
         for rank, acting in self._pool.ask_all('load', known).items():
@@ -387,10 +384,13 @@ class RaySerialCollector(Metered, ISerialCollector):
         here = dict(zip(state.get('ranks', ranks), ranks, strict=True))
         self._publisher.load_state_dict(state.get('publisher', {}), here)
         self._to_reset = {*(here[rank] for rank in state['to_reset']), *(set(ranks) - set(known))}
-        self._ready.load_state_dict(state['ready'], self._publisher.version)
+        with part('ready'):
+            self._ready.load_state_dict(state['ready'], self._publisher.version)
         self._headers = {}
-        self._log.load_state_dict(state['log'])
-        self._players.load_state(state['players'])
+        with part('log'):
+            self._log.load_state_dict(state['log'])
+        with part('players'):
+            self._players.load_state(state['players'])
         self._meter.last_print_iter, self.discarded = state['last_print_iter'], state['discarded']
         self.requested, self.delivered, self.lost, self.stale = state['counts']
 

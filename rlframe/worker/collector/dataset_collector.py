@@ -14,10 +14,13 @@ from rlframe.registry import SERIAL_COLLECTOR_REGISTRY
 from rlframe.utils.bit_state import checked_bits
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule
+from rlframe.utils.schema import COUNT, GENERATOR, TENSOR, check_state, part, tensor_like
 from rlframe.utils.seed import component_rng, preserved_rng
 from rlframe.worker.collector.collector_interface import ISerialCollector
 
 torch = LazyModule('torch')
+
+STATE = {'rng': GENERATOR, 'torch': TENSOR, 'read': COUNT, 'size': COUNT}
 
 
 @SERIAL_COLLECTOR_REGISTRY.register('dataset')
@@ -121,10 +124,11 @@ class DatasetSerialCollector(ISerialCollector):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from ``state_dict()``, with the same data."""
+        check_state(state, {**STATE, 'torch': tensor_like(torch.get_rng_state())})
         self._rng.bit_generator.state = copy.deepcopy(checked_bits(state['rng']))
         self._begin_pass()
         self._torch_state, self._read, self._size = state['torch'].clone(), state['read'], state['size']
         if self._read and self._data is not None:
-            with preserved_rng():
+            with preserved_rng(), part('torch'):
                 torch.set_rng_state(self._torch_state)
                 self._pass = self._data.batches(self._size, self._rng, self._read)

@@ -13,6 +13,7 @@ from rlframe.data.trajectory import TrajectoryRecorder
 from rlframe.errors import ConfigError
 from rlframe.registry import SERIAL_COLLECTOR_REGISTRY
 from rlframe.utils.field import Field
+from rlframe.utils.schema import FLAG, check_state
 from rlframe.worker.collector.base_serial_collector import SerialCollector
 from rlframe.worker.collector.episode_log import episode_quota
 from rlframe.worker.collector.rollout import Step, rows_of
@@ -177,6 +178,7 @@ class EpisodeSerialCollector(SerialCollector):
         return {**super().state_dict(), 'is_fresh': self._is_fresh}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        check_state(state, {'is_fresh': FLAG})
         super().load_state_dict(state)
         self._is_fresh = state['is_fresh']
 

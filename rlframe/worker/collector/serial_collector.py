@@ -10,6 +10,7 @@ import numpy as np
 from rlframe.data.batch import Batch
 from rlframe.data.timestep import Array, IntArray
 from rlframe.registry import SERIAL_COLLECTOR_REGISTRY
+from rlframe.utils.schema import FLAG, check_state
 from rlframe.worker.collector.base_serial_collector import SerialCollector
 
 UNKNOWN = np.int64(-1)
@@ -101,6 +102,7 @@ class SampleSerialCollector(SerialCollector):
         return super().state_dict() | ({'levels': True} if self._has_levels else {})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        check_state(state, {'levels?': FLAG})
         super().load_state_dict(state)
         self._has_levels = bool(state.get('levels', False))
 

@@ -11,6 +11,7 @@ from rlframe.data.trajectory import TrajectoryRecorder
 from rlframe.errors import ConfigError
 from rlframe.registry import SERIAL_COLLECTOR_REGISTRY
 from rlframe.utils.field import Field
+from rlframe.utils.schema import DICT, check_state, part
 from rlframe.worker.collector.base_serial_collector import SerialCollector
 from rlframe.worker.collector.episode_serial_collector import EpisodeSerialCollector
 from rlframe.worker.collector.rollout import Step
@@ -72,7 +73,9 @@ class PlayerCollector(SerialCollector):
         return {**super().state_dict(), 'players': self._policy.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._policy.load_state_dict(state.get('players', {}))
+        check_state(state, {'players': DICT})
+        with part('players'):
+            self._policy.load_state_dict(state['players'])
         super().load_state_dict(state)
 
     def training_data(self, collected: Any) -> Any:

@@ -11,6 +11,7 @@ import numpy as np
 from rlframe.data.batch import Batch
 from rlframe.data.timestep import Array, EnvSpec, IntArray
 from rlframe.utils.bit_state import checked_bits
+from rlframe.utils.schema import COUNT, DICT, GENERATOR, Kind, Schema, array, check_state, list_of, part
 from rlframe.worker.players.joint_policy import JointPolicy
 
 LEARNER = 0
@@ -124,9 +125,27 @@ class PastSelves(JointPolicy):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        check_state(state, self._schema())
+        players = 1 + len(state['snapshots'])
+        seated = Kind(f'players below {players}', lambda v: bool(((v >= 0) & (v < players)).all()))
+        check_state(state, {'seating': seated})
         self._rng.bit_generator.state = copy.deepcopy(checked_bits(state['rng']))
         self.seating = state['seating'].copy()
         self._taken, self._last_iter = state['taken'], state['last_iter']
         self._distinct[1:] = [Snapshot(self._make_opponent()) for _ in state['snapshots']]
-        for face, saved in zip(self.snapshots, state['snapshots'], strict=True):
-            face.load_state_dict(saved)
+        for k, (face, saved) in enumerate(zip(self.snapshots, state['snapshots'], strict=True)):
+            with part(f'snapshots.{k}'):
+                face.load_state_dict(saved)
+
+    def _schema(self) -> dict[str, Schema]:
+        fits = list_of(DICT).fits
+        snapshots = Kind(
+            f'a list of at most {self._keep} dicts', lambda v: fits(v) and len(v) <= self._keep, DICT
+        )
+        return {
+            'rng': GENERATOR,
+            'seating': array('iu', self.seating.shape),
+            'taken': COUNT,
+            'last_iter': COUNT,
+            'snapshots': snapshots,
+        }

@@ -13,9 +13,17 @@ from rlframe.data.moves import OpenMoves
 from rlframe.data.players import PlayerView, outcome
 from rlframe.data.timestep import NO_INFO, Array, FloatArray, IntArray, TimeStep
 from rlframe.data.trajectory import TrajectoryRecorder
+from rlframe.utils.schema import DICT, Kind, Schema, array, check_state, list_of, part
 from rlframe.worker.collector.episode_log import WINDOW
 from rlframe.worker.collector.rollout import Step
 from rlframe.worker.players.joint_policy import JointPolicy
+
+_FLOATS = array('f')
+RETURNS = Kind(
+    'an array of floats, a row for each episode',
+    lambda v: _FLOATS.fits(v) and (v.ndim == 2 or v.shape == (0,)),
+)
+"""Schema of the state of a ``PlayerLog``."""
 
 
 class PlayerLog:
@@ -51,6 +59,7 @@ class PlayerLog:
 
     def load_state(self, state: FloatArray) -> None:
         """Continues from ``state()``."""
+        check_state(state, RETURNS)
         self._window = deque(state.copy(), maxlen=WINDOW)
 
 
@@ -252,12 +261,23 @@ class PlayerRecorder:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from ``state_dict()`` of between two calls of a collector."""
+        check_state(state, self._schema())
         self._forget_bounds()
         for player in self._rows:
-            self._rows[player].load_state_dict(state['rows'][str(player)])
-            self._open[player].load_state_dict(state['open'][str(player)])
+            for name, keeper in (('rows', self._rows[player]), ('open', self._open[player])):
+                with part(f'{name}.{player}'):
+                    keeper.load_state_dict(state[name][str(player)])
             self._first[player] = state['first'][str(player)].copy()
             self._count[player] = state['count'][str(player)].copy()
         self._return, self._length = state['return'].copy(), state['length'].copy()
         self.log.load_state(state['window'])
         self._told = [[dict(info) for info in told] for told in state['told']]
+
+    def _schema(self) -> dict[str, Schema]:
+        players = [str(player) for player in self._rows]
+        each_env = array('iu', (self._env_num,))
+        parts = {name: dict.fromkeys(players, DICT) for name in ('rows', 'open')}
+        counts = {name: dict.fromkeys(players, each_env) for name in ('first', 'count')}
+        told = list_of(list_of(DICT), self._player_num)
+        returns = array('f', self._return.shape)
+        return {**parts, **counts, 'return': returns, 'length': each_env, 'window': RETURNS, 'told': told}

@@ -1,0 +1,171 @@
+"""Damaged or foreign states of collectors are refused, and the bad part is named."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_ray import fake_ray
+from fakes import ScriptedPolicy, counting_manager
+from games import turn_games
+from test_dataset_collector import COLUMNS
+from test_dataset_collector import Policy as DatasetPolicy
+
+from rlframe.backend.ray.collector import RayCollector
+from rlframe.backend.state import in_actor, in_process
+from rlframe.errors import CheckpointMismatchError, CheckpointStateError
+from rlframe.worker import (
+    BattleEpisodeSerialCollector,
+    BattleSampleSerialCollector,
+    EpisodeSerialCollector,
+    SampleSerialCollector,
+)
+from rlframe.worker.collector import DatasetSerialCollector
+from rlframe.worker.players.past_selves import PastSelves
+
+OTHERS: tuple[Any, ...] = (None, 'x', 1.5, -1, [], [None], {'x': [None]}, np.zeros(3, complex))
+FREE = {
+    ('ray', 'actors.*'): 'an actor whose state could not be fetched has none',
+    ('ray', 'actors.*.acting'): 'a policy without an acting state has none',
+    ('ray', 'actors.*.rng'): 'the actor itself checks it',
+    ('ray', 'actors.*.collector'): 'the actor itself checks it',
+}
+
+
+def dataset() -> Any:
+    return DatasetSerialCollector({}, data=COLUMNS, policy=DatasetPolicy(batch_size=6).collect_mode)
+
+
+def sample() -> Any:
+    return SampleSerialCollector({}, counting_manager(2), ScriptedPolicy(nstep=2).collect_mode)
+
+
+def episode() -> Any:
+    return EpisodeSerialCollector({}, counting_manager(2, lengths=[3]), ScriptedPolicy().collect_mode)
+
+
+def past_selves() -> Any:
+    policy = PastSelves(
+        ScriptedPolicy().collect_mode,
+        lambda: ScriptedPolicy().eval_mode,
+        snapshot_freq=1,
+        keep=2,
+        newest_share=0.5,
+        rng=np.random.default_rng(0),
+    )
+    return BattleSampleSerialCollector({}, turn_games(2, players=2), policy)
+
+
+def battle() -> Any:
+    return BattleEpisodeSerialCollector({}, turn_games(2, players=2), ScriptedPolicy().collect_mode)
+
+
+MAKERS: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
+    'dataset': (dataset, {}),
+    'sample': (sample, {'n_sample': 5, 'level_seeds': [3, 4]}),
+    'episode': (episode, {'n_episode': 2}),
+    'past_selves': (past_selves, {'n_sample': 7, 'train_iter': 3}),
+    'battle': (battle, {'n_episode': 2}),
+}
+
+
+@contextmanager
+def made(kind: str) -> Iterator[Any]:
+    """Yields a collector that has collected once."""
+    if kind != 'ray':
+        make, options = MAKERS[kind]
+        collector = make()
+        collector.collect(**options)
+        yield collector
+        return
+    with fake_ray() as ray:
+        ray.answers['state'] = {'collector': {'discarded': 0}, 'acting': None, 'rng': None, 'at_random': True}
+        collector = RayCollector('CartPole-v1', None, frames_per_batch=6, num_collectors=2)
+        collector.next()
+        yield collector
+
+
+def places(state: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yields the path of each part of a state that schemas of collectors are about."""
+    if path[:1] in (('env',), ('rollout',), ('log',)) and len(path) > 1:
+        return  # envs, rollouts and logs have tests of their own
+    if path:
+        yield path
+    if isinstance(state, dict) and path[-1:] != ('rng',) and 'bit_generator' not in state:
+        for name, part in state.items():
+            yield from places(part, (*path, name))
+    elif isinstance(state, list) and state:
+        yield from places(state[0], (*path, 0))
+
+
+def dotted(path: tuple[Any, ...]) -> str:
+    return '.'.join('*' if isinstance(name, int) else str(name) for name in path)
+
+
+def changed(state: Any, path: tuple[Any, ...], value: Any) -> Any:
+    state = copy.deepcopy(state)
+    inner = state
+    for name in path[:-1]:
+        inner = inner[name]
+    if value is KeyError:
+        del inner[path[-1]]
+    else:
+        inner[path[-1]] = value
+    return state
+
+
+@pytest.mark.parametrize('kind', [*MAKERS, 'ray'])
+def test_a_part_of_another_kind_is_refused_by_its_name(kind: str) -> None:
+    refused = 0
+    with made(kind) as collector:
+        state = collector.state_dict()
+        for path in places(state):
+            if (kind, dotted(path)) in FREE:
+                continue
+            for value in OTHERS:
+                try:
+                    collector.load_state_dict(changed(state, path, value))
+                except CheckpointMismatchError as error:
+                    assert error.where == 'policy.collect.collector.num_collectors' and path == ('actors',)
+                except CheckpointStateError as error:
+                    assert error.where.startswith(str(path[0])), (path, value, error)
+                    refused += 1
+            collector.load_state_dict(state)
+    assert refused > 20
+
+
+@pytest.mark.parametrize('kind', [*MAKERS, 'ray'])
+def test_a_missing_part_is_refused_by_its_name(kind: str) -> None:
+    optional = {
+        'levels',
+        'pool',
+        'ranks',
+        'publisher',
+        'unsaved',
+        'actors',
+    }  # without actors it is a local one's
+    with made(kind) as collector:
+        state = collector.state_dict()
+        for name in set(state) - optional:
+            with pytest.raises(CheckpointStateError, match=f'{name}: this part of the state is missing'):
+                collector.load_state_dict(changed(state, (name,), KeyError))
+
+
+@pytest.mark.parametrize('kind', ['dataset', 'ray', 'episode'])
+def test_the_state_of_another_kind_of_collector_is_refused_by_its_name(kind: str) -> None:
+    with made('past_selves') as other, made(kind) as collector:
+        foreign = other.state_dict()
+        del foreign['recorder']
+        with pytest.raises(CheckpointStateError, match='missing'):
+            collector.load_state_dict(foreign)
+
+
+def test_a_state_is_checked_before_it_is_converted_for_another_backend() -> None:
+    with pytest.raises(CheckpointStateError, match='log: this part of the state is missing'):
+        in_actor({'env': {}, 'rollout': {}}, None)
+    with pytest.raises(CheckpointStateError, match=r'actors\.0\.collector: this part'):
+        in_process({'actors': [{'at_random': False}]})
