@@ -107,6 +107,15 @@ def test_shares_of_two_actors_are_those_of_collectors_with_their_ranks_in_order(
         assert remote.requested == remote.delivered == 52 and is_conserved(remote)
 
 
+def test_level_seeds_of_all_actors_are_those_of_the_column_env_id() -> None:
+    with collecting(collector={'num_collectors': 2, 'mark_episodes': True}) as (remote, _):
+        remote.collect(8)
+        rows = remote.collect(16, level_seeds=[100 + env for env in range(8)], policy_kwargs={'eps': 0.4})
+        assert set(rows['env_id'].tolist()) == set(range(8))
+        assert rows['seed'].tolist() == (100 + rows['env_id']).tolist()
+        assert set(remote.collect(16)['seed'].tolist()) == {-1}
+
+
 def test_weights_are_put_once_per_version_and_acted_with_at_once() -> None:
     with collecting(collector={'num_collectors': 2}) as (collector, policy):
         seen = []

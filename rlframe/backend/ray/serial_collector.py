@@ -13,6 +13,7 @@ from rlframe.backend.ray.actors.options import mark_read
 from rlframe.backend.ray.actors.pool import ActorPool
 from rlframe.backend.ray.actors.publisher import Publisher
 from rlframe.backend.ray.checks import check_steps_envs
+from rlframe.backend.ray.levels import LevelSeeds
 from rlframe.backend.ray.shares import Ready, ReadyQueue, first_number, merged, shares, writable
 from rlframe.backend.ray.staleness import Staleness
 from rlframe.backend.state import checked_actors, from_zero, in_actor, untold
@@ -77,7 +78,7 @@ class RaySerialCollector(Metered, ISerialCollector):
         self._kind, self._pool, self._log, self._players = kind, pool, EpisodeLog(0), PlayerLog()
         self._sync: bool = cfg['sync']
         self._publisher = Publisher(policy, cfg['update_after_each_batch'], cfg['max_weight_update_interval'])
-        self._ready = ReadyQueue()
+        self._ready, self._levels = ReadyQueue(), LevelSeeds()
         self._headers: dict[int, tuple[int, Header]] = {}  # the last of each rank, with its incarnation
         self._to_reset: set[int] = set()
         self._request_size: int | None = None  # without sync; None: a share of the missing amount
@@ -103,6 +104,7 @@ class RaySerialCollector(Metered, ISerialCollector):
         if _env is not None:
             raise ConfigError('the envs of Ray actors are made in its actors', where='reset_env')
         self._drain()
+        self._levels.is_given = False
         self._pool.ask_all('reset_env', {rank: () for rank in self._pool.ranks})
 
     def reset_policy(self, _policy: Any = None) -> None:
@@ -143,15 +145,15 @@ class RaySerialCollector(Metered, ISerialCollector):
         Args:
             per_collect_target: Training samples or episodes, over all actors; by default the policy's number. Can also
                 be passed as ``n_sample`` or ``n_episode``.
-            train_iter: Train iterations so far, stored in the column ``collect_iter``. None: the newest version of the
-                weights.
-            options: Further arguments of that collector's ``collect``, such as ``policy_kwargs``.
+            train_iter: Train iterations so far, for the column ``collect_iter``. None: the version of the weights.
+            options: Further arguments of that collector's ``collect``, such as ``policy_kwargs``. Where these have a value
+                for each env, such as ``level_seeds``, they are for the envs of all actors.
 
         Returns:
             As that collector returns, for all actors in the order of ranks; without ``sync``, in the order of arrival.
 
         Raises:
-            ConfigError: If the actors' shares must be equal and cannot be.
+            ConfigError: If the actors' shares must be equal and cannot be, or ``level_seeds`` do not match the envs.
             ActorLostError: If more actors were lost than the options allow; with all causes.
             Exception: Any exception raised in an actor, with its traceback there.
         """
@@ -159,6 +161,7 @@ class RaySerialCollector(Metered, ISerialCollector):
         known = [self._attribute(name, None) for name in TARGETS]
         target = first_number(*given, per_collect_target, *known)
         self._pool.check_open()
+        self._levels.begin(options.pop('level_seeds', None), self._pool.slots, self._sync)
         self._options, self.versions, self._has_failed = options, [], False
         with self._meter.timed():
             self._publisher.begin()
@@ -196,7 +199,7 @@ class RaySerialCollector(Metered, ISerialCollector):
             size,
             self._train_iter,
             version,
-            self._options,
+            {**self._options, **self._levels.options(rank)},
             self._at_random,
             is_reset,
             self._reset_always,
@@ -210,7 +213,7 @@ class RaySerialCollector(Metered, ISerialCollector):
         """Waits for the next answer; data replaced by an exception are lost."""
         before = self._pool.under_way
         try:
-            return self._pool.wait(self._on_tick)
+            return self._pool.wait(self.on_step)
         except BaseException:
             self.lost += before - self._pool.under_way
             self._has_failed = True
@@ -260,10 +263,6 @@ class RaySerialCollector(Metered, ISerialCollector):
         self.versions = [ready.version for ready in parts]
         self._staleness.delivered(list(parts), self._publisher.version)
         return merged([ready.data for ready in parts])
-
-    def _on_tick(self) -> None:
-        if self.on_step is not None:
-            self.on_step()
 
     def _collect_sync(self, target: int) -> Any:
         divided = self._shares(target)
@@ -376,6 +375,7 @@ class RaySerialCollector(Metered, ISerialCollector):
         """
         ranks, state = self._pool.ranks, in_actor(state, self._acting(self._pool.ranks[0]))
         saved = checked_actors(state, len(ranks))
+        self._levels.is_given = any(own and own['collector'].get('levels') for own in saved)
         self._drain()
         known = {rank: (from_zero(own),) for rank, own in zip(ranks, saved, strict=True) if own is not None}
         for rank, acting in self._pool.ask_all('load', known).items():
