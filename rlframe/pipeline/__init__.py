@@ -3,14 +3,6 @@
 ``serial_pipeline`` trains an experiment; ``SerialPipeline`` is the loop behind it, step by step.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from rlframe.utils.lazy import lazy_exports
 
-if TYPE_CHECKING:
-    from rlframe.pipeline.serial import SerialPipeline, serial_pipeline
-
-__all__ = ['SerialPipeline', 'serial_pipeline']
-__getattr__ = lazy_exports(__name__, dict.fromkeys(__all__, 'rlframe.pipeline.serial'))
+__getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)

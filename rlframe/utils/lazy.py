@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 
@@ -23,17 +26,32 @@ class LazyModule:
         return value
 
 
-def lazy_exports(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """Returns the ``__getattr__`` of a package whose names are imported at their first use.
+def lazy_exports(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Returns ``__getattr__``, ``__dir__`` and ``__all__`` of a package whose names are imported at their first use.
+
+    The names are those that the package's stub, ``__init__.pyi``, imports; type checkers read the same list.
 
     Args:
         package: Dotted name of the package.
-        modules: Public names to the dotted names of the modules that define them.
+        file: Its ``__file__``.
+
+    Source:
+        lazy_loader's ``attach_stub`` (Scientific Python, SPEC 1), for the idea.
     """
+    stub = ast.parse(Path(file).with_suffix('.pyi').read_text(encoding='utf-8'))
+    modules = {
+        alias.name: node.module
+        for node in stub.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
 
     def get(name: str) -> Any:
         if name not in modules:
             raise AttributeError(f'module {package!r} has no attribute {name!r}')
-        return getattr(importlib.import_module(modules[name]), name)
+        return getattr(importlib.import_module(str(modules[name])), name)
 
-    return get
+    def names() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *modules})
+
+    return get, names, sorted(modules)

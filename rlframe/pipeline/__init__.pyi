@@ -1,0 +1,2 @@
+from rlframe.pipeline.serial import SerialPipeline as SerialPipeline
+from rlframe.pipeline.serial import serial_pipeline as serial_pipeline

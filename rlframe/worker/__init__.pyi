@@ -1,0 +1,36 @@
+from rlframe.backend.ray import RayCollector as RayCollector
+from rlframe.worker.collector.collector_interface import ISerialCollector as ISerialCollector
+from rlframe.worker.collector.episode_serial_collector import EpisodeSerialCollector as EpisodeSerialCollector
+from rlframe.worker.collector.serial_collector import SampleSerialCollector as SampleSerialCollector
+from rlframe.worker.collector.tensor_transitions import to_tensor_transitions as to_tensor_transitions
+from rlframe.worker.coordinator import BaseSerialCommander as BaseSerialCommander
+from rlframe.worker.coordinator import create_commander as create_commander
+from rlframe.worker.evaluator.base_serial_evaluator import ISerialEvaluator as ISerialEvaluator
+from rlframe.worker.evaluator.base_serial_evaluator import VectorEvalMonitor as VectorEvalMonitor
+from rlframe.worker.evaluator.metric import IMetric as IMetric
+from rlframe.worker.evaluator.metric_evaluator import MetricSerialEvaluator as MetricSerialEvaluator
+from rlframe.worker.evaluator.serial_evaluator import InteractionSerialEvaluator as InteractionSerialEvaluator
+from rlframe.worker.factory import create_serial_collector as create_serial_collector
+from rlframe.worker.factory import create_serial_evaluator as create_serial_evaluator
+from rlframe.worker.factory import get_serial_collector_cls as get_serial_collector_cls
+from rlframe.worker.learner import BaseLearner as BaseLearner
+from rlframe.worker.learner import LearnerHook as LearnerHook
+from rlframe.worker.learner import add_learner_hook as add_learner_hook
+from rlframe.worker.learner import build_learner_hook_by_cfg as build_learner_hook_by_cfg
+from rlframe.worker.learner import create_learner as create_learner
+from rlframe.worker.learner import merge_hooks as merge_hooks
+from rlframe.worker.learner import register_learner_hook as register_learner_hook
+from rlframe.worker.players.battle_collector import (
+    BattleEpisodeSerialCollector as BattleEpisodeSerialCollector,
+)
+from rlframe.worker.players.battle_collector import BattleSampleSerialCollector as BattleSampleSerialCollector
+from rlframe.worker.players.battle_evaluator import (
+    BattleInteractionSerialEvaluator as BattleInteractionSerialEvaluator,
+)
+from rlframe.worker.replay_buffer import AdvancedReplayBuffer as AdvancedReplayBuffer
+from rlframe.worker.replay_buffer import EpisodeReplayBuffer as EpisodeReplayBuffer
+from rlframe.worker.replay_buffer import IBuffer as IBuffer
+from rlframe.worker.replay_buffer import NaiveReplayBuffer as NaiveReplayBuffer
+from rlframe.worker.replay_buffer import SequenceReplayBuffer as SequenceReplayBuffer
+from rlframe.worker.replay_buffer import create_buffer as create_buffer
+from rlframe.worker.replay_buffer import get_buffer_cls as get_buffer_cls
