@@ -163,5 +163,7 @@ def modules_of(data: Any, key: str = '') -> set[str]:
         return {name for below in data for name in modules_of(below, key)}
     if not isinstance(data, str):
         return set()
+    if key == 'import_names':
+        return {data}
     found = MODULE.match(data)
-    return {data} if key == 'import_names' else {found[0]} if found else set()
+    return {found[0]} if found else set()

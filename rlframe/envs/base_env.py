@@ -187,12 +187,18 @@ class MakeEnv:
 def spec_of(env: gymnasium.Env[Any, Any] | VectorEnv) -> EnvSpec:
     """Reads the spaces of an env, or of one env of a vector, and, if registered, its threshold and time limit."""
     registered, player = env.spec, getattr(env.unwrapped, 'player', None)
-    player = player if isinstance(player, EnvSpec) else None
+    name = type(env.unwrapped).__name__
+    if not isinstance(player, EnvSpec):
+        player = None
+    if registered:
+        name = registered.id
+    elif player:
+        name = player.name
     return EnvSpec(
         observation_space=getattr(env, 'single_observation_space', env.observation_space),
         action_space=getattr(env, 'single_action_space', env.action_space),
         player_num=player.player_num if player else 1,
-        name=registered.id if registered else player.name if player else type(env.unwrapped).__name__,
+        name=name,
         reward_threshold=registered.reward_threshold if registered else None,
         max_episode_steps=registered.max_episode_steps if registered else None,
         render_fps=(env.metadata or {}).get('render_fps'),

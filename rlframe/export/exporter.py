@@ -49,7 +49,8 @@ def export_policy(
         check_format(name)
     source = open_source(path, trust or allow_import, overrides, model, env)
     home = source.checkpoint.parent
-    folder = local_path(out) if out is not None else (home.parent if home.name == 'ckpt' else home) / FOLDER
+    run = home.parent if home.name == 'ckpt' else home
+    folder = local_path(out) if out is not None else run / FOLDER
     if out is None and not source.manifest.is_own:
         check_links(folder.parent)
     if folder.exists() and not folder.is_dir():

@@ -156,14 +156,13 @@ Options = dict[str, Any]
 
 def as_fields(options: Mapping[str, Any]) -> Options:
     """Turns the plain values among options into fields; a nested dict is a section."""
-    return {
-        name: value
-        if isinstance(value, Field)
-        else as_fields(value)
-        if isinstance(value, Mapping)
-        else Field(value)
-        for name, value in options.items()
-    }
+    return {name: _as_field(value) for name, value in options.items()}
+
+
+def _as_field(value: Any) -> Field | Options:
+    if isinstance(value, Field):
+        return value
+    return as_fields(value) if isinstance(value, Mapping) else Field(value)
 
 
 def merge_fields(base: Options, over: Options) -> Options:

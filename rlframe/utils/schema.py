@@ -241,7 +241,7 @@ class _Shown:
 
 
 def _join(key: str, name: Any) -> str:
-    return f'{key}.{name}' if key and name != '' else str(name) if name != '' else key
+    return '.'.join(part for part in (key, str(name)) if part)
 
 
 def _is_section(value: Any) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -14,7 +13,7 @@ from rlframe.backend.ray.actors.pool import ActorPool
 from rlframe.backend.ray.actors.publisher import Publisher
 from rlframe.backend.ray.checks import check_steps_envs
 from rlframe.backend.ray.levels import LevelSeeds
-from rlframe.backend.ray.shares import Ready, ReadyQueue, first_number, merged, shares, writable
+from rlframe.backend.ray.shares import UNLIMITED, Ready, ReadyQueue, first_number, merged, shares, writable
 from rlframe.backend.ray.staleness import Staleness
 from rlframe.backend.state import checked_actors, from_zero, in_actor, untold
 from rlframe.errors import ConfigError
@@ -303,7 +302,7 @@ class RaySerialCollector(Metered, ISerialCollector):
         update.
         """
         self.stale += self._staleness.drop(self._ready, self._publisher.version)
-        waiting, ranks, needed = self._ready.size, self._pool.ranks, sys.maxsize
+        waiting, ranks, needed = self._ready.size, self._pool.ranks, UNLIMITED
         missing, there = target - waiting, self.delivered + waiting
         size = self._request_size or -(-target // len(ranks))
         if self._budget is not None:

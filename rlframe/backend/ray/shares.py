@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -10,6 +11,9 @@ import numpy as np
 
 from rlframe.data.batch import Batch
 from rlframe.errors import ConfigError
+
+UNLIMITED = sys.maxsize
+"""An amount to collect that is never reached."""
 
 
 def first_number(*numbers: int | None) -> int:

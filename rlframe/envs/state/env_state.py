@@ -49,12 +49,8 @@ class EnvState:
         self._env: Any = env
         self._layers = layers_of(env)
         self._classes = Classes([*self._layers, *_members(self._layers[-1])])
-        self._shared = [
-            (kind, name)
-            for kind in dict.fromkeys(kind for layer in self._layers for kind in type(layer).__mro__)
-            for name, value in vars(kind).items()
-            if kinds.is_space(value) or isinstance(value, _SHARED)
-        ]
+        classes = dict.fromkeys(kind for layer in self._layers for kind in type(layer).__mro__)
+        self._shared = [(kind, name) for kind in classes for name in _shared_by_all(kind)]
         self._born = Survey(self._classes).born(self._roots(), draws=True)
 
     def capture(self) -> dict[str, Any] | Refusal:
@@ -134,3 +130,8 @@ def _members(env: Any) -> list[Any]:
     """Returns the envs of a vector env, with their wrappers."""
     envs = (attributes_of(env) or {}).get('envs')
     return [layer for member in envs for layer in layers_of(member)] if isinstance(envs, list | tuple) else []
+
+
+def _shared_by_all(kind: type) -> list[str]:
+    """Returns the names of a class's attributes that are spaces or generators, which all its objects share."""
+    return [name for name, value in vars(kind).items() if kinds.is_space(value) or isinstance(value, _SHARED)]

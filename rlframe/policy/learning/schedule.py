@@ -53,11 +53,8 @@ def check_positive_schedule(value: Any) -> str:
     """Like ``check_schedule`` for a value that may never be 0 or less at its start."""
     if expected := check_schedule(value):
         return expected
-    return (
-        ''
-        if (value if isinstance(value, int | float) else value['start']) > 0
-        else 'a number > 0, or a schedule of one'
-    )
+    start = value if isinstance(value, int | float) else value['start']
+    return '' if start > 0 else 'a number > 0, or a schedule of one'
 
 
 def value_at(schedule: float | Mapping[str, Any], envstep: int) -> float:

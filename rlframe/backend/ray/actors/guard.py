@@ -7,6 +7,7 @@ Ray's session.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -65,12 +66,14 @@ def end_writers(prefixes: Sequence[str], grace_s: float = 0.0) -> None:
         grace_s: Seconds that the processes have to end by themselves.
     """
     begin = time.monotonic()
-    while (left := writers(prefixes)) and (passed := time.monotonic() - begin) < grace_s + GRACE_SECONDS:
-        for pid in left if passed >= grace_s else ():
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except OSError:  # it has just ended
-                continue
+    while left := writers(prefixes):
+        passed = time.monotonic() - begin
+        if passed >= grace_s + GRACE_SECONDS:
+            return
+        if passed >= grace_s:
+            for pid in left:
+                with contextlib.suppress(OSError):  # it has just ended
+                    os.kill(pid, signal.SIGKILL)
         time.sleep(0.02)
 
 

@@ -361,15 +361,13 @@ def _times(rooms: Sequence[Resources], demand: Resources) -> int:
 def _lacking(demands: Sequence[Resources], needed: Resources, free: Resources) -> list[str]:
     """Returns the names of the resources that are insufficient, in total or on every single node."""
     nodes = [node['Resources'] for node in ray.nodes() if node['Alive']]
-    return [
-        name
-        for name, size in needed.items()
-        if size > free.get(name, 0.0) + 1e-6
-        or any(
-            demand.get(name, 0.0) > max((node.get(name, 0.0) for node in nodes), default=0.0)
-            for demand in demands
-        )
-    ]
+    lacking = []
+    for name, size in needed.items():
+        largest_node = max((node.get(name, 0.0) for node in nodes), default=0.0)
+        largest_demand = max((demand.get(name, 0.0) for demand in demands), default=0.0)
+        if size > free.get(name, 0.0) + 1e-6 or largest_demand > largest_node:
+            lacking.append(name)
+    return lacking
 
 
 def _too_little(

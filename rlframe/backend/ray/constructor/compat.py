@@ -86,8 +86,11 @@ def without_devices(
         own = [each.pop(name, None) for each in options]
         given = per_actor(devices[name], count, name)
         merged = [mine if mine is not None else other for mine, other in zip(own, given, strict=True)]
-        is_one = all(device == merged[0] for device in merged)
-        taken[name] = devices[name] if not any(own) else merged[0] if is_one else merged
+        if not any(own):
+            taken[name] = devices[name]
+        else:
+            is_one = all(device == merged[0] for device in merged)
+            taken[name] = merged[0] if is_one else merged
     return options, taken
 
 
