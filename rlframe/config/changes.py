@@ -125,7 +125,8 @@ def as_played(data: Data) -> dict[str, Any]:
     for (mode, part), by_type in UNPLAYED.items():
         which, how = section_at(create, (part,)), section_at(main, ('policy', mode, part))
         kind = which.get('type', how.get('type'))
-        for name in by_type.get(kind, ()) if isinstance(kind, str) else ():
+        unplayed = by_type.get(kind, ()) if isinstance(kind, str) else ()
+        for name in unplayed:
             for section in (which, how):
                 if isinstance(section, dict):
                     section.pop(name, None)

@@ -95,7 +95,9 @@ class EvaluatorActor(RemoteActor):
 
     def close(self) -> Failure | None:
         """Closes the envs."""
-        return self._answer(lambda: self._parts.evaluator.close() if self._parts is not None else None)
+        if self._parts is None:
+            return None
+        return self._answer(self._parts.evaluator.close)
 
     def _evaluate(self, order: Order, weights: Mapping[str, Any]) -> Verdict:
         evaluator, _, policy, recorder = self._parts

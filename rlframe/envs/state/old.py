@@ -56,4 +56,5 @@ def decode(value: Any) -> Any:
         return flat.reshape(content['shape']).copy()
     if kind == 'deque':
         return deque((decode(v) for v in content), value['maxlen'])
-    return (tuple if kind == 'tuple' else list)(decode(v) for v in content)
+    values = [decode(v) for v in content]
+    return tuple(values) if kind == 'tuple' else values

@@ -222,7 +222,9 @@ class CollectorActor(RemoteActor):
 
     def close(self) -> Failure | None:
         """Closes the envs."""
-        return self._answer(lambda: self._parts.collector.close() if self._parts is not None else None)
+        if self._parts is None:
+            return None
+        return self._answer(self._parts.collector.close)
 
     def _collect(self, request: Request, weights: State | None) -> tuple[Header, Any]:
         parts, start = self._parts, perf_counter()
