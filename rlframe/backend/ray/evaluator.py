@@ -54,7 +54,7 @@ class EvaluatorParts(NamedTuple):
 
     evaluator: ISerialEvaluator
     env: Any
-    """Its env manager; None if it evaluates on data."""
+    """Its env manager."""
     policy: Any
     """Eval face of the policy; its ``load_state_dict`` takes weights."""
     recorder: Recorder
