@@ -263,7 +263,7 @@ class TrajectoryRecorder:
         """
         count = self._size if count is None else count
         if not 0 < count <= self._size:
-            raise ValueError(f'{count} samples were asked for, {self._size} are finished')
+            raise ValueError(f'{count} samples were requested, {self._size} are finished')
         batch = Batch.unchecked({name: c[:count] for name, c in self._columns.items()}, count)
         rest = (
             {name: c[count : self._size].copy() for name, c in self._columns.items()}

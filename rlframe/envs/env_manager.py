@@ -128,7 +128,7 @@ class BaseEnvManager(IEnvManager):
 
     def step(self, action: Array, env_id: IntArray) -> TimeStep:
         if self.closed:
-            raise ValueError('step() of envs that are closed; reset() makes them again')
+            raise ValueError('step() of envs that are closed; reset() creates them again')
         if self._dropped and not np.isin(env_id, self._ready).all():
             raise ValueError(
                 f'step() of env {env_id.tolist()}, of which only {self._ready.tolist()} are left'

@@ -114,7 +114,7 @@ def _opened(path: Path, flags: int) -> IO[str]:
     descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise OSError(errno.EINVAL, 'this is no regular file', str(path))
+        raise OSError(errno.EINVAL, 'this is not a regular file', str(path))
     return os.fdopen(descriptor, 'r' if flags == os.O_RDONLY else 'a+', encoding='utf-8', errors='replace')
 
 
@@ -154,7 +154,7 @@ def named_folder(name: str) -> Path:
         raise ExperimentExistsError(
             'the run folder exists already',
             where=str(folder),
-            remedy='Go on with it by --resume, choose another --exp-name, or leave that out (a free name is found).',
+            remedy='Resume it with --resume, choose another --exp-name, or leave that out for a free name.',
         ) from error
     return folder
 
@@ -189,7 +189,7 @@ def _make(folder: Path) -> None:
     except FileExistsError:
         raise
     except OSError as error:
-        raise _unusable('cannot make the run folder', folder, error) from error
+        raise _unusable('cannot create the run folder', folder, error) from error
 
 
 def _unusable(what: str, folder: Path, error: OSError) -> ExperimentDirError:

@@ -70,7 +70,7 @@ def stopped(run: Run, cwd: Path) -> Path:
 
 def test_resumed_run_equals_one_with_the_longer_budget(run: Run, stopped: Path, cwd: Path) -> None:
     code, out, err = run('--resume', str(stopped), '--train-iter', '80')
-    assert code == 0 and 'goes on from cartpole_dqn_seed0/ckpt/iteration_40' in out
+    assert code == 0 and 'resumes from cartpole_dqn_seed0/ckpt/iteration_40' in out
     assert 'changed: max_train_iter: 40 when the run began, 80 now' in err
     assert run(*DQN, SAVES, '--train-iter', '80')[0] == 0
     one, other = end_state(cwd / 'cartpole_dqn_seed0_1'), end_state(stopped)
@@ -284,7 +284,7 @@ def test_run_folder_whose_name_is_a_file_is_refused(run: Run, cwd: Path) -> None
     assert code == 2 and str(cwd / 'taken') in err and '--resume' in err
 
 
-@pytest.mark.parametrize('make', ['empty', 'missing', 'file', 'policy only'])
+@pytest.mark.parametrize('make', ['empty', 'missing', 'file', 'only a policy'])
 def test_resume_without_a_checkpoint_names_what_is_there(
     run: Run, cwd: Path, stopped: Path, make: str
 ) -> None:
@@ -294,11 +294,11 @@ def test_resume_without_a_checkpoint_names_what_is_there(
         (target / 'notes.md').write_text('')
     elif make == 'file':
         target.write_text('weights')
-    elif make == 'policy only':
+    elif make == 'only a policy':
         target = stopped / 'ckpt' / 'best'
     code, _, err = run('--resume', str(target))
     assert code == 2 and 'Traceback' not in err
-    word = {'empty': 'notes.md', 'missing': 'no such file', 'file': 'target', 'policy only': 'policy only'}[
+    word = {'empty': 'notes.md', 'missing': 'no such file', 'file': 'target', 'only a policy': 'policy only'}[
         make
     ]
     assert word in err

@@ -141,7 +141,7 @@ class AsyncSubprocessEnvManager(SubprocessEnvManager):
 
     def step(self, action: Array, env_id: IntArray) -> TimeStep:
         if self.closed:
-            raise ValueError('step() of envs that are closed; reset() makes them again')
+            raise ValueError('step() of envs that are closed; reset() creates them again')
         if not np.isin(env_id, self.ready).all():
             raise ValueError(
                 f'step() of env {env_id.tolist()}, of which only {self.ready.tolist()} are ready'
