@@ -202,7 +202,9 @@ def test_address_where_somebody_else_listens_is_an_error(
     with socketserver.ThreadingTCPServer(('127.0.0.1', 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         address = f'127.0.0.1:{server.server_address[1]}'
-        with pytest.raises(ResourceError, match=rf'{address} is not the head node of a Ray.*ray start --head'):
+        with pytest.raises(
+            ResourceError, match=rf'{address} is not the head node of a Ray.*ray start --head'
+        ):
             connect({'address': address})
         server.shutdown()
 

@@ -466,7 +466,7 @@ def test_loop_in_a_config_is_refused_by_name() -> None:
     loop: dict[str, Any] = {'a': 1}
     loop['b'] = {'c': [loop]}
     (error,) = errors_of({'env': {'kwargs': loop}})
-    assert error.where.startswith('env.kwargs.b') and '32 sections inside each other' in str(error)
+    assert error.where.startswith('env.kwargs.b') and '32 nested sections' in str(error)
 
 
 @pytest.mark.parametrize(

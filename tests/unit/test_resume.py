@@ -135,7 +135,7 @@ def test_older_checkpoint_goes_on_in_a_new_folder(run: Run, stopped: Path, cwd: 
 def test_auto_begins_then_goes_on_then_says_that_nothing_is_left(run: Run, cwd: Path) -> None:
     words = (*DQN, SAVES, '--train-iter', '40', '--resume', 'auto')
     code, _, err = run(*words)
-    assert code == 0 and 'a new one begins' in err
+    assert code == 0 and 'starting a new one' in err
     code, out, _ = run(*words)
     assert code == 0 and 'nothing is left to do' in out
     assert [path.name for path in cwd.iterdir()] == ['cartpole_dqn_seed0']
@@ -298,9 +298,12 @@ def test_resume_without_a_checkpoint_names_what_is_there(
         target = stopped / 'ckpt' / 'best'
     code, _, err = run('--resume', str(target))
     assert code == 2 and 'Traceback' not in err
-    word = {'empty': 'notes.md', 'missing': 'no such file', 'file': 'target', 'only a policy': 'policy only'}[
-        make
-    ]
+    word = {
+        'empty': 'notes.md',
+        'missing': 'no such file',
+        'file': 'target',
+        'only a policy': 'only a policy',
+    }[make]
     assert word in err
 
 
