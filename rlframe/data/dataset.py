@@ -61,7 +61,7 @@ class RowSource(DataSource):
         if len(rows) == 0:
             raise ConfigError('the data contain no rows', where=where)
         self._rows, self._where = rows, where
-        self._spec: EnvSpec | None = None  # of rows that are still to be checked
+        self._spec: EnvSpec | None = None  # rows that still need checking
 
     def check(self, spec: EnvSpec, where: str) -> None:
         if isinstance(self._rows, Batch):

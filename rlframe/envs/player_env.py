@@ -163,7 +163,7 @@ class TurnEnv(PlayerEnv):
             if not (terminated or truncated):
                 return
             self.game.step(None)
-        self._record['terminated'] |= ~self._record['truncated']  # also of who left without a word
+        self._record['terminated'] |= ~self._record['truncated']  # also of players that left silently
 
 
 class SimultaneousEnv(PlayerEnv):

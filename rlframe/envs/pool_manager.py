@@ -121,9 +121,9 @@ class EnvPoolManager(IEnvManager):
         contract.check_spaces([], self.spec)
         self._is_closed = False
         self._steps, self._episodes = np.zeros((2, self.env_num), np.int64)  # of the running episode; begun
-        self._seed: list[int | None] = [None] * self.env_num  # that each env was given from outside
+        self._seed: list[int | None] = [None] * self.env_num  # last seed given to each env by a caller
         self._begun: list[int | None] = [None] * self.env_num  # seed that the running episode began with
-        self._unchecked = contract.CHECKED_STEPS  # steps and resets to tell the loose ends of
+        self._unchecked = contract.CHECKED_STEPS  # steps and resets still checked for loose ends
         self._remarks = contract.Remarks()
         self._waits = np.zeros(self.env_num, np.bool_)  # for an action, [N]
         self._is_over = np.zeros(self.env_num, np.bool_)  # waits for a reset, [N]

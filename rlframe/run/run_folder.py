@@ -76,7 +76,7 @@ def lock(folder: Path) -> Callable[[], None]:
             ) from error
         if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
             break
-        file.close()  # its last holder deleted it meanwhile
+        file.close()  # its last holder has deleted it
     file.truncate(0)
     since = datetime.now().astimezone().isoformat(timespec='seconds')
     file.write(json.dumps({'pid': os.getpid(), 'host': socket.gethostname(), 'since': since}))
