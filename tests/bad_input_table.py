@@ -17,7 +17,7 @@ FILES = {
     '4': file('x = 1\nmain_config = y\n', 'mine.py:2', 'NameError', "'y'"),
     '5': file('main_config = {}\n', 'create_config', 'Needed: main_config, create_config', "['main_config']"),
     '13': file(pair('dict(env=dict(stop_value=1))'), 'env.env_id', 'required', "'CartPole-v1'"),
-    '63 twice': file('a: 1\na: 2\n', 'a.yaml:2', "'a' is there twice", name='a.yaml'),
+    '63 twice': file('a: 1\na: 2\n', 'a.yaml:2', "'a' is duplicated", name='a.yaml'),
     '63 tab': file('a:\n\tb: 1\n', 'a.yaml:2', '\\t', name='a.yaml'),
     '63 float': file(
         'main_config: {env: {env_id: CartPole-v1}, policy: {learn: {learning_rate: 1e-4}}}\n'
@@ -284,7 +284,7 @@ DATA = {
     '60 missing': option('collector.data=none.npz', 'collector.data', 'no such file', '/none.npz', base=BC),
     '60 columns': option('collector.data=<file>/few.npz', 'few.npz', 'no column action', "['obs']", base=BC),
     '60 objects': option(
-        'collector.data=<file>/objects.npz', 'objects.npz', 'no archive of plain arrays', base=BC
+        'collector.data=<file>/objects.npz', 'objects.npz', 'not an archive of plain arrays', base=BC
     ),
     '60 nan': option('collector.data=<file>/nan.npz', 'row 3 of the data', 'obs is [', 'nan', base=BC),
     '60 action': option(

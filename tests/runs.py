@@ -173,5 +173,5 @@ def killed_and_straight(tmp_path: Path, *words: str) -> tuple[Path, Path]:
     finish(train(one, *words))
     folder = kill_after_a_checkpoint(other, *words, extra=0.02)
     out, _ = finish(train(other, '--resume', str(folder)))
-    assert 'goes on from' in out and [folder] == list(other.iterdir())
+    assert 'resumes from' in out and [folder] == list(other.iterdir())
     return next(one.iterdir()), folder

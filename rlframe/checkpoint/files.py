@@ -135,7 +135,7 @@ def open_regular(path: Path) -> Iterator[IO[bytes]]:
         raise CheckpointCorruptError(f'the file cannot be read: {error.strerror}', where=str(path)) from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise CheckpointCorruptError('this is no regular file', where=str(path))
+        raise CheckpointCorruptError('this is not a regular file', where=str(path))
     with os.fdopen(descriptor, 'rb') as file:
         yield file
 
@@ -201,7 +201,7 @@ def refusal(path: Path, message: str, **facts: Any) -> CheckpointCorruptError | 
     if found is None:
         return CheckpointCorruptError(message, where=str(path), **facts)
     return UnsafeCheckpointError(
-        f'this file holds {found}, and loading a pickle runs code',
+        f'this file contains {found}, and loading a pickle runs code',
         where=str(path),
         remedy='rlframe loads tensors and JSON only; ask whoever made it for the weights as safetensors.',
     )

@@ -39,7 +39,7 @@ SAVED, NOT_SAVED, STRIPPED = 'saved', 'none', 'stripped'
 """Status of the replay buffer in a manifest: saved, never saved, or removed because a newer checkpoint has it."""
 ARTIFACT = 'policy'
 """``kind`` in the manifest of an exported policy; a checkpoint's manifest has none."""
-UNSEALED = 'the manifest was changed: it is not sealed as its format version is'
+UNSEALED = 'the manifest was changed: it has no seal, which its format version requires'
 
 _SEAL = re.compile(rb'(?s)(.*),"sha256":"([0-9a-f]{64})"\}\n')
 _KEYED = re.compile(rb'(?s)(.*),"keyed_hash":"([0-9a-f]{64})"')
@@ -82,7 +82,9 @@ def write_text(
     said = {name: value for name, value in facts.items() if name not in ('keyed_hash', 'sha256')}
     body = to_json(encoder.tree({**known, **said, 'format_version': version}))[:-1]
     if encoder.arrays or encoder.rows:
-        raise CheckpointError('the facts of a manifest hold no arrays', where=', '.join(encoder.arrays))
+        raise CheckpointError(
+            'the facts of a manifest must not contain arrays', where=', '.join(encoder.arrays)
+        )
     if is_own and (keyed := keyed_hash(body)) is not None:
         body += b',"keyed_hash":"' + keyed.encode('ascii') + b'"'
     return body + b',"sha256":"' + hashlib.sha256(body).hexdigest().encode('ascii') + b'"}\n'
@@ -197,7 +199,7 @@ def check_listed(path: Path, files: Any, required: Set[str], is_part: Callable[[
         raise CheckpointCorruptError('the manifest lists no files', where=str(path / MANIFEST))
     for name, facts in files.items():
         if not is_part(name):
-            message = f'{name!r} is no part of a checkpoint'
+            message = f'{name!r} is not part of a checkpoint'
             if isinstance(name, str) and name and Path(name).name == name and (path / name).is_file():
                 raise refusal(path / name, message)
             raise CheckpointCorruptError(message, where=str(path / MANIFEST))

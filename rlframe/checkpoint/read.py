@@ -111,7 +111,7 @@ def newest_good(folder: str | Path) -> tuple[Path, list[tuple[Path, CheckpointEr
             damaged.append((path, error))
     if damaged:
         raise CheckpointCorruptError(
-            'no checkpoint is whole: ' + '; '.join(str(error) for _, error in damaged), where=str(folder)
+            'no checkpoint is intact:  ' + '; '.join(str(error) for _, error in damaged), where=str(folder)
         )
     raise _not_found(folder, f'no checkpoint of a training state here (no {RESUMABLE}*)')
 
@@ -157,7 +157,7 @@ def local_path(path: str | Path) -> Path:
     """
     if re.match(r'[A-Za-z][A-Za-z0-9+.-]+:/', str(path)):
         raise CheckpointNotFoundError(
-            'checkpoints are on local file systems only', where=str(path), remedy='Copy it here first.'
+            'checkpoints must be on a local file system', where=str(path), remedy='Copy it here first.'
         )
     return Path(path).expanduser()
 
@@ -249,7 +249,7 @@ class _Files:
         try:
             arrays: dict[str, Array] = safetensors_numpy.load(data)
         except (safetensors.SafetensorError, *BAD_TREE) as error:
-            raise refusal(self._path / name, f'this is no file of tensors: {error}') from error
+            raise refusal(self._path / name, f'this is not a file of tensors: {error}') from error
         return arrays
 
     def _bytes(self, name: str) -> bytes:
@@ -267,10 +267,10 @@ def _alternative(path: Path) -> str:
     for other in newest_first(others):
         try:
             check_files(other, dict(others)[other])
-            return f'The last good one beside it is {other}.'
+            return f'The newest intact one beside it is {other}.'
         except CheckpointError:
             continue
-    return 'There is no other whole one beside it.'
+    return 'There is no other intact checkpoint beside it.'
 
 
 def _not_found(folder: Path, message: str) -> CheckpointNotFoundError:

@@ -219,7 +219,7 @@ def _check_place(path: Path) -> None:
     is_free = not path.exists() or (path / MANIFEST).is_file() or (path.is_dir() and not any(path.iterdir()))
     if path.is_symlink() or not is_free:
         raise CheckpointWriteError(
-            'something else is there already', where=str(path), remedy='Name a folder that does not exist.'
+            'the path exists already', where=str(path), remedy='Name a folder that does not exist.'
         )
 
 

@@ -28,7 +28,7 @@ BACKENDS = {
     'evaluator': Field(
         LOCAL,
         type=str,
-        doc="where the policy is evaluated: 'local' is this process, and training waits; 'ray' is an actor, beside training",
+        doc="where the policy is evaluated: 'local' is this process, and training waits; 'ray' is an actor, while training continues",
         reaches='process',
     ),
 }

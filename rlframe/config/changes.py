@@ -59,7 +59,7 @@ def check_changes(saved: Data, cfg: ResolvedConfig, where: str) -> list[str]:
         raise ConfigError(
             'a resumed run cannot change these keys:\n  ' + '\n  '.join(refused) + '\n',
             where=where,
-            remedy='Leave them as they were, or begin a new run; policy.init_from takes over the weights.',
+            remedy='Leave them as they were, or start a new run; policy.init_from starts from the weights of this one.',
         )
     return allowed
 

@@ -300,7 +300,7 @@ def _refuse_duplicates(node: Any, file: Path, seen: set[int]) -> None:
         if len(pair) == 2 and isinstance(pair[0].value, str):
             if pair[0].value in names:
                 line = pair[0].start_mark.line + 1
-                raise ConfigError(f'the key {pair[0].value!r} is there twice', where=f'{file}:{line}')
+                raise ConfigError(f'the key {pair[0].value!r} is duplicated', where=f'{file}:{line}')
             names.add(pair[0].value)
         _refuse_duplicates(pair[-1], file, seen)
 

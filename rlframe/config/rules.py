@@ -211,7 +211,7 @@ def _learns_from_players(known: Known) -> ConfigError | None:
     if known.get(key) != 'sample_1v1' or not known.get('policy.on_policy'):
         return None
     return ConfigError(
-        'players of a game of turns make different numbers of moves, so that there is no block of equal rows of each env',
+        'in a turn-based game, players make different numbers of moves, so envs have no blocks of equal length',
         where=key,
         got='sample_1v1',
         expected="'episode_1v1' with get_train_sample=True for an on-policy policy",
@@ -223,7 +223,7 @@ def _plays_past_selves(known: Known) -> ConfigError | None:
     if known.get(key) is None or 'policy.learn.burn_in' not in known:
         return None
     return ConfigError(
-        'what past selves of a recurrent policy remember of their games is in no checkpoint',
+        'checkpoints do not contain the recurrent state of past selves',
         where=key,
         got=known[key],
         expected='None',

@@ -19,7 +19,7 @@ from rlframe.utils.field import Field, Options, as_fields, merge_fields
 def _check_exp_name(name: str) -> str:
     if re.fullmatch(r'[A-Za-z0-9_-][A-Za-z0-9._-]*', name):
         return ''
-    return 'a name of the allowed characters A-Z a-z 0-9 . _ - that starts with no dot'
+    return 'a name of the allowed characters A-Z a-z 0-9 . _ - that does not start with a dot'
 
 
 def _check_import_names(names: Sequence[Any]) -> str:
@@ -46,7 +46,10 @@ class Undeclared(Field):
 TOP: Options = {
     'exp_name': Field('default_experiment', doc='name of the run folder', check=_check_exp_name),
     'seed': Field(
-        0, type=(int, type(None)), range='[0, 4294967296)', doc='None: drawn at random and written down'
+        0,
+        type=(int, type(None)),
+        range='[0, 4294967296)',
+        doc='None: drawn at random and saved in the config',
     ),
     'max_env_step': Field(
         10**10,

@@ -56,7 +56,7 @@ ALIASES = {part.name: part.key for part in COMPONENTS if part.name != part.key}
 MAX_DEPTH = 32
 """Depth of nested sections that a config may have; a config that contains itself has infinite depth."""
 
-TOO_DEEP = f'more than {MAX_DEPTH} sections inside each other'
+TOO_DEEP = f'more than {MAX_DEPTH} nested sections'
 
 RESERVED = frozenset(name for name in dir(ResolvedConfig) if not name.startswith('_'))
 """Methods of the config, which a key of the same name would hide."""
@@ -179,9 +179,7 @@ def key_problem(name: Any) -> str:
     if name in RESERVED:
         return 'the name is reserved for a method of EasyDict; choose another'
     if not name or name.startswith('_') or '.' in name:
-        return (
-            'a key is not empty, has no dot (write sections inside each other) and starts with no underscore'
-        )
+        return 'a key must not be empty, contain a dot (nest sections instead) or start with an underscore'
     return ''
 
 

@@ -66,7 +66,9 @@ def total_config_text(main: Mapping[str, Any], create: Mapping[str, Any]) -> str
     ]
     head = '"""The complete config of one run, defaults included; it is itself a config."""\n'
     if inexpressible:
-        head += ''.join(f'# Written as text, because no source gives it: {key}\n' for key in inexpressible)
+        head += ''.join(
+            f'# Written as text, because it cannot be written as code: {key}\n' for key in inexpressible
+        )
     imports = ''.join(f'import {module}\n' for module in sorted(modules))
     return '\n'.join([head, f'{imports}from easydict import EasyDict\n', *parts])
 

@@ -27,9 +27,9 @@ def check_action_bounds(spec: EnvSpec) -> None:
     index, more = list(at) if at else '', f', and {len(bad) - 1} more' if len(bad) > 1 else ''
     low, high = float(space.low[at]), float(space.high[at])
     raise IncompatibleError(
-        f'the bounds of action dimension {list(at)} of {spec.name} leave no choice{more}',
+        f'the bounds of action dimension {list(at)} of {spec.name} contain no value{more}',
         where='env.env_id',
         got=f'action_space.low{index} = {low:g}, action_space.high{index} = {high:g}',
         expected='low < high',
-        remedy='Correct the action space of the env, or take the dimension out of it by a wrapper (env.wrappers).',
+        remedy='Correct the action space of the env, or remove the dimension with a wrapper (env.wrappers).',
     )

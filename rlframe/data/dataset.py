@@ -59,9 +59,9 @@ class RowSource(DataSource):
 
     def __init__(self, rows: Any, where: str) -> None:
         if len(rows) == 0:
-            raise ConfigError('there is not a single row in the data', where=where)
+            raise ConfigError('the data contain no rows', where=where)
         self._rows, self._where = rows, where
-        self._spec: EnvSpec | None = None  # of rows that are still to be checked
+        self._spec: EnvSpec | None = None  # rows that still need checking
 
     def check(self, spec: EnvSpec, where: str) -> None:
         if isinstance(self._rows, Batch):
@@ -162,7 +162,7 @@ def _read_npz(path: Path, where: str) -> Batch:
             columns = {name: file[name] for name in file.files}
     except (OSError, ValueError, BadZipFile) as error:
         raise ConfigError(
-            f'{path} is no archive of plain arrays',
+            f'{path} is not an archive of plain arrays',
             where=where,
             remedy='numpy.savez writes one; arrays of objects, which are pickles, are not read.',
         ) from error

@@ -37,7 +37,7 @@ def check_batch(batch: Batch, spec: EnvSpec, where: str, rows: Array | None = No
             )
         if tuple(batch[name].shape[1:]) != shape:
             raise ConfigError(
-                f'the data are not of {spec.name}: in the column {name} a row has another shape',
+                f'the data do not fit {spec.name}: in the column {name} a row has another shape',
                 where=where,
                 got=list(batch[name].shape[1:]),
                 expected=str(list(shape)),

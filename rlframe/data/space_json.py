@@ -46,7 +46,7 @@ def space_to_json(space: gymnasium.Space[Any]) -> dict[str, Any]:
         parts = {name: space_to_json(part) for name, part in fields_of(space).items()}
         return {'type': type(space).__name__, 'spaces': parts}
     raise IncompatibleError(
-        f'the space {space!r} cannot be written down',
+        f'the space {space!r} cannot be saved',
         got=type(space).__name__,
         expected='Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple',
     )

@@ -67,7 +67,7 @@ class NStepWindow:
         self._reward[env_id] += self._discount[env_id] * rows['reward'][:, None]
         self._discount[env_id] *= self._discount_factor
         leaving = np.where(done, self._count[env_id], self._count[env_id] == self._nstep)  # rows per env, [n]
-        at = np.repeat(np.arange(len(env_id)), leaving)  # which of the n envs each leaving row is of
+        at = np.repeat(np.arange(len(env_id)), leaving)  # env of each leaving row
         age = np.arange(len(at)) - np.repeat(np.cumsum(leaving) - leaving, leaving)
         source = env_id[at]
         slots = (self._start[source] + age) % self._nstep
@@ -263,7 +263,7 @@ class TrajectoryRecorder:
         """
         count = self._size if count is None else count
         if not 0 < count <= self._size:
-            raise ValueError(f'{count} samples were asked for, {self._size} are finished')
+            raise ValueError(f'{count} samples were requested, {self._size} are finished')
         batch = Batch.unchecked({name: c[:count] for name, c in self._columns.items()}, count)
         rest = (
             {name: c[count : self._size].copy() for name, c in self._columns.items()}
@@ -286,7 +286,7 @@ class TrajectoryRecorder:
         owner = self._owner[: self._size]
         counts = self.samples_per_env()
         by_env = np.argsort(owner, kind='stable')
-        rank = np.empty(self._size, np.int64)  # how many earlier rows of the same env there are
+        rank = np.empty(self._size, np.int64)  # number of earlier rows of the same env
         rank[by_env] = np.arange(self._size) - np.repeat(np.cumsum(counts) - counts, counts)
         shape = (int(counts.max()), self._env_num)
         block: Columns = {}

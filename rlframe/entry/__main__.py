@@ -62,7 +62,7 @@ def _add_train(verbs: Verbs, common: argparse.ArgumentParser) -> None:
     train.add_argument(
         '--resume',
         metavar='DIR',
-        help='go on with this run folder or checkpoint; "auto": with the newest run of the config, if there is one',
+        help='resume from this run folder or checkpoint; "auto": from the newest run of the config, if any',
     )
     train.add_argument(
         '-s', '--seed', type=int, help="seed of the experiment (default: the config's, else 0)"
@@ -98,7 +98,9 @@ def _add_eval(verbs: Verbs, common: argparse.ArgumentParser) -> None:
     )
     evaluate.add_argument('-s', '--seed', type=int, default=0, help='seed of the episodes (default: 0)')
     evaluate.add_argument(
-        '--video', metavar='DIR', help='film the first episode into this folder (needs rlframe[video])'
+        '--video',
+        metavar='DIR',
+        help='record a video of the first episode in this folder (needs rlframe[video])',
     )
     _add_trust(evaluate)
     evaluate.add_argument('--json', action='store_true', help='print the result as one line of JSON')
@@ -153,7 +155,7 @@ def parse(words: list[str]) -> argparse.Namespace:
         if args.config is None and args.resume in (None, 'auto'):
             args.usage.error('the following arguments are required: -c/--config')
         if args.exp_name is not None and args.resume not in (None, 'auto'):
-            args.usage.error('--resume DIR goes on in its own run folder; leave --exp-name out')
+            args.usage.error('--resume DIR continues in its own run folder; leave out --exp-name')
     return args
 
 

@@ -159,7 +159,7 @@ def _play(
         closers.callback(backend.close)
         if video is not None and factory.spec.player_num > 1:
             raise ConfigError(
-                f'{factory.spec.name} has {factory.spec.player_num} players; films are of one player',
+                f'{factory.spec.name} has {factory.spec.player_num} players; videos show one player only',
                 where='--video',
                 remedy='policy.eval.evaluator.render.render_freq=0 films evaluations during training.',
             )

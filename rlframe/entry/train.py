@@ -77,7 +77,7 @@ def _again(cfg: ResolvedConfig, args: argparse.Namespace) -> Path | None:
 
     folder = unbegun_run(cfg, args.exp_name)
     if folder is None:
-        sys.stderr.write('rlframe: no run of this config to go on with; a new one begins\n')
+        sys.stderr.write('rlframe: found no run of this config to resume; starting a new one\n')
     else:
         sys.stderr.write(
             f'rlframe: {short_path(folder)} ended before its first checkpoint; starting again in the same folder\n'
@@ -171,7 +171,7 @@ def _resume_line(pipeline: SerialPipeline, resumption: Resumption) -> str:
     progress, exact = pipeline.progress, '' if pipeline.exact else ' (not exact)'
     done = f'\n{nothing_left(pipeline)}' if pipeline.complete else ''
     return (
-        f'goes on{exact} from {short_path(resumption.checkpoint)}: {progress.envstep:,} env steps,'
+        f'resumes{exact} from {short_path(resumption.checkpoint)}: {progress.envstep:,} env steps,'
         f' {progress.train_iter:,} updates{done}'
     )
 
@@ -189,10 +189,10 @@ def _last_lines(pipeline: SerialPipeline, seconds: float, interrupted: bool) -> 
     data = config.config_data(*config.split_config(pipeline.cfg))
     path = _import_path(data)
     if interrupted:
-        lines.append(f'go on: {path}python -m rlframe.entry --resume {folder}{_flag(data)}')
+        lines.append(f'resume: {path}python -m rlframe.entry --resume {folder}{_flag(data)}')
     if score:
         flag = _flag(config.as_played(data))
-        lines.append(f'score it: {path}python -m rlframe.entry eval {folder}{flag}')
+        lines.append(f'evaluate: {path}python -m rlframe.entry eval {folder}{flag}')
     return '\n'.join(lines)
 
 

@@ -165,9 +165,9 @@ def _last_lines(report: Report, interrupted: bool) -> str:
         reached = f': {report.metric} {short_value(best.score)} after {best.env_steps:,} env steps'
     lines.append(f'{state}{reached}. Results: {folder} ({", ".join(written)})')
     if interrupted:
-        lines.append(f'go on: python -m rlframe.entry tune --resume {folder}')
+        lines.append(f'resume: python -m rlframe.entry tune --resume {folder}')
     if CONFIG in written:
-        lines.append(f'train it: python -m rlframe.entry -c {folder}/{CONFIG}')
+        lines.append(f'train: python -m rlframe.entry -c {folder}/{CONFIG}')
     if POLICY in written:
         lines.append(f"use it: rlframe.load('{folder}/{POLICY}').act(obs)")
     return '\n'.join(lines)

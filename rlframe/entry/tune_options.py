@@ -28,13 +28,18 @@ def add_tune(verbs: Verbs, common: argparse.ArgumentParser) -> None:
         ' grid(a,b,...)',
     )
     parser.add_argument(
-        '-n', '--num-samples', type=count, default=1, metavar='N', help='how often to draw (default: 1)'
+        '-n',
+        '--num-samples',
+        type=count,
+        default=1,
+        metavar='N',
+        help='number of samples to draw (default: 1)',
     )
     parser.add_argument(
         '--scheduler',
         choices=SCHEDULERS,
         default='none',
-        help='which trials end early, or take over what better ones learned (default: none)',
+        help='which trials end early or copy better ones (default: none)',
     )
     parser.add_argument(
         '--interval',
@@ -44,11 +49,14 @@ def add_tune(verbs: Verbs, common: argparse.ArgumentParser) -> None:
         ' budget (default: 4)',
     )
     parser.add_argument(
-        '--algorithm', choices=SEARCHES, default='random', help='how to draw (default: random)'
+        '--algorithm', choices=SEARCHES, default='random', help='search algorithm (default: random)'
     )
-    parser.add_argument('--metric', default=METRIC, help='what trials are compared by (default: %(default)s)')
+    parser.add_argument('--metric', default=METRIC, help='metric that compares trials (default: %(default)s)')
     parser.add_argument(
-        '--mode', choices=('max', 'min'), default='max', help='which metric is better (default: max)'
+        '--mode',
+        choices=('max', 'min'),
+        default='max',
+        help='whether a higher (max) or lower (min) metric is better (default: max)',
     )
     parser.add_argument(
         '--stop',
@@ -68,27 +76,30 @@ def add_tune(verbs: Verbs, common: argparse.ArgumentParser) -> None:
         type=count,
         default=0,
         metavar='N',
-        help='trials at a time (default: as many as there are CPUs for)',
+        help='trials at a time (default: as many as the CPUs allow)',
     )
     parser.add_argument(
         '--max-failures',
         type=int,
         default=0,
         metavar='N',
-        help='how often a trial goes on from its last checkpoint after an error (default: 0)',
+        help='how often a failed trial resumes from its last checkpoint (default: 0)',
     )
     parser.add_argument('-s', '--seed', type=int, help='seed of the draws')
     parser.add_argument('--name', help='name of the results folder, which must not exist')
     parser.add_argument(
-        '--storage', default='.', metavar='DIR', help='where the results folder is made (default: here)'
+        '--storage',
+        default='.',
+        metavar='DIR',
+        help='folder in which the results folder is created (default: the current one)',
     )
     parser.add_argument(
-        '--resume', metavar='DIR', help='go on with the search of this results folder, if you trust it'
+        '--resume', metavar='DIR', help='resume the search of this results folder, if you trust it'
     )
     parser.add_argument(
         '--restart-errored',
         action='store_true',
-        help='with --resume: begin trials anew that ended by an error',
+        help='with --resume: restart trials that failed',
     )
     parser.set_defaults(usage=parser)
     parser.add_argument(
@@ -111,7 +122,7 @@ def check_tune(args: argparse.Namespace) -> None:
             if name not in kept and vars(args)[name] != args.usage.get_default(name)
         ]
         if [name for name in given if vars(args)[name]]:
-            args.usage.error(f'--resume DIR goes on with the search as it was; leave out: {", ".join(given)}')
+            args.usage.error(f'--resume DIR continues the search unchanged; leave out: {", ".join(given)}')
     elif args.restart_errored:
         args.usage.error('--restart-errored goes with --resume DIR')
     if args.resume is None and not args.search and args.num_samples == 1:

@@ -45,7 +45,7 @@ def look_at(env: Any) -> tuple[bool, str]:
         name = env.spec.id if env.spec else type(env.unwrapped).__name__
         told = f'{name}: {SAME_SEED}' if differs_after_same_seed(env, obs, 0) else ''
         return ACTION_MASK in info, told
-    except Exception:  # the first real reset reports it
+    except Exception:  # reported by the first real reset
         return False, ''
 
 
@@ -127,7 +127,7 @@ class MaskedVectorEnv(VectorWrapper):
         self.observation_space = batch_space(single, env.num_envs)
         self._mask = np.ones(
             (env.num_envs, sum(mask_parts(env.single_action_space))), np.int8
-        )  # that each env gave last
+        )  # last mask of each env
 
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None

@@ -110,7 +110,7 @@ class EnvGroup:
         self.remarks = contract.Remarks(hold=in_worker)
         """Remarks on envs that meet the contract only loosely."""
         self._step: dict[int, Callable[[Any], Any]] = {}
-        self._habits: dict[int, Habits] = {}  # of the envs that are still checked in full
+        self._habits: dict[int, Habits] = {}  # envs that are still checked in full
         self._states: dict[int, EnvState] = {}
 
     def launch(self) -> list[EnvSpec]:
@@ -313,7 +313,9 @@ def _columns(answers: Sequence[Any], rows: Array, faults: Sequence[Fault]) -> An
     obs, reward, terminated, truncated, infos = zip(*answers, strict=True)
     if rows.ndim > 1:
         np.concatenate(obs, out=rows.reshape(-1, *rows.shape[2:]))
-        is_declared = set(map(len, obs)) == {rows.shape[1]}  # else one may make up for another
+        is_declared = set(map(len, obs)) == {
+            rows.shape[1]
+        }  # otherwise a surplus of one could hide a lack of another
     elif rows.dtype.names:
         pack_rows(obs, rows)
         is_declared = True

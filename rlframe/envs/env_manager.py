@@ -60,10 +60,12 @@ class BaseEnvManager(IEnvManager):
             return
         self._group = self._make_group()
         self.spec, self._counts = self._group.spec, self._group.counts
-        self._seed: list[int | None] = [None] * self.env_num  # that each env was given from outside
+        self._seed: list[int | None] = [None] * self.env_num  # last seed given to each env by a caller
         self._begun: list[int | None] = [None] * self.env_num  # seed that the running episode began with
         self._restarts = np.zeros(self.env_num, np.int64)
-        self._lost: dict[int, str] = {}  # envs without a running episode whose next step is void, and why
+        self._lost: dict[
+            int, str
+        ] = {}  # envs without a running episode, whose next step is void, with reasons
         self._dropped: set[int] = set()
         self._ready = self._alive = self._all
         self._budget = FaultBudget(self._cfg.on_error, self._cfg.max_restarts)
@@ -128,7 +130,7 @@ class BaseEnvManager(IEnvManager):
 
     def step(self, action: Array, env_id: IntArray) -> TimeStep:
         if self.closed:
-            raise ValueError('step() of envs that are closed; reset() makes them again')
+            raise ValueError('step() of envs that are closed; reset() creates them again')
         if self._dropped and not np.isin(env_id, self._ready).all():
             raise ValueError(
                 f'step() of env {env_id.tolist()}, of which only {self._ready.tolist()} are left'
@@ -218,7 +220,7 @@ class BaseEnvManager(IEnvManager):
 
     def _count_envs(self) -> None:
         self._alive = np.array([env for env in range(self.env_num) if env not in self._dropped], np.int64)
-        due = self._dropped & self._lost.keys()  # their last step is still to be declared void
+        due = self._dropped & self._lost.keys()  # their last step must still be declared void
         self._ready = np.union1d(self._alive, np.array(list(due), np.int64)) if due else self._alive
 
     def render(self, env_id: int) -> Array:

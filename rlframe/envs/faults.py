@@ -31,8 +31,8 @@ FAULT_FIELDS: Options = dict(
     on_error=Field(
         'raise',
         doc=(
-            "reaction to an env that raises, hangs or dies: 'raise' ends the run, 'restart' puts a new one in its"
-            " place, 'drop' goes on without it"
+            "reaction to an env that raises, hangs or dies: 'raise' ends the run, 'restart' replaces it, 'drop'"
+            ' continues without it'
         ),
         choices=('raise', 'restart', 'drop'),
         may_change=True,
@@ -126,7 +126,7 @@ class FaultBudget:
                 f'{len(self.causes)} faults of envs, {self.max_restarts} are allowed; the last ones: '
                 + ' | '.join(self.causes[-SHOWN_CAUSES:]),
                 where='env.manager.max_restarts',
-                remedy='Mend the env, or allow more.',
+                remedy='Fix the env, or raise the limit.',
             ) from error
         logger.warning('%s: %s', 'new env' if self.on_error == 'restart' else 'env dropped', error)
         return self.on_error

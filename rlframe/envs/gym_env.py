@@ -112,7 +112,7 @@ class GymEnvFactory(EnvFactory):
         return target if isinstance(target, type) and issubclass(target, gym.vector.VectorEnv) else None
 
     @property
-    def only_vector(self) -> bool:  # type: ignore[override]  # known only when the module is imported
+    def only_vector(self) -> bool:  # type: ignore[override]  # only known once the module is imported
         return self._vector_class is not None
 
     def make_vector(self, env_num: int, render_mode: str | None = None) -> Any:
@@ -144,7 +144,7 @@ def make_by_id(env_id: str, kwargs: Mapping[str, Any]) -> gym.Env[Any, Any]:
     try:
         spec = copy.copy(gym.spec(name))
         spec.order_enforce = (
-            False  # the manager never steps an env that was not reset, and checks its first steps itself
+            False  # the manager never steps an env before its reset, and checks the first steps itself
         )
         return gym.make(spec, disable_env_checker=True, **kwargs)
     except gym.error.DependencyNotInstalled as error:
@@ -222,7 +222,7 @@ def _import_namespace(name: str) -> None:
             raise _missing(name, f'no module named {error.name!r}') from error
         is_known = any(known.startswith(f'{namespace}/') for known in gym.registry)
         if not is_known and hasattr(found, 'register_envs'):
-            found.register_envs()  # minatar does not by itself
+            found.register_envs()  # minatar does not register its envs by itself
 
 
 def _extra_of(text: str) -> str:

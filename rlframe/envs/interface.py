@@ -83,7 +83,7 @@ class IEnvManager(Configurable, ABC):
         Raises:
             EnvError: If the env cannot render.
         """
-        raise NotImplementedError(f'{type(self).__name__} draws no pictures')
+        raise NotImplementedError(f'{type(self).__name__} cannot be rendered')
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:

@@ -33,7 +33,7 @@ def picture_of(draw: Callable[[], Any], name: str) -> Array:
 
 def _no_picture(name: str, got: Any) -> EnvError:
     return EnvError(
-        f'{name} draws no picture',
+        f'{name} cannot be rendered',
         where='env.env_id',
         got=got,
         expected="uint8 [H, W, 3] in the render mode 'rgb_array'",

@@ -163,7 +163,7 @@ class TurnEnv(PlayerEnv):
             if not (terminated or truncated):
                 return
             self.game.step(None)
-        self._record['terminated'] |= ~self._record['truncated']  # also of who left without a word
+        self._record['terminated'] |= ~self._record['truncated']  # also of players that left silently
 
 
 class SimultaneousEnv(PlayerEnv):
@@ -190,9 +190,9 @@ def player_env(game: Any, name: str) -> PlayerEnv:
     """
     if not hasattr(game, 'possible_agents') or not hasattr(game, 'step'):
         raise IncompatibleError(
-            f'{name}: {type(game).__name__} is no game of several players',
+            f'{name}: {type(game).__name__} is not a game of several players',
             where='env.env_id',
-            remedy="It must have PettingZoo's AEC or parallel interface; of one player: env.type='gym'.",
+            remedy="It must have PettingZoo's AEC or parallel interface; for one player, use env.type='gym'.",
         )
     return TurnEnv(game, name) if hasattr(game, 'last') else SimultaneousEnv(game, name)
 

@@ -55,14 +55,14 @@ class EnvPoolManager(IEnvManager):
             type=int,
             range='[1, inf)',
             unit='envs',
-            doc='that a step returns; None: all. With fewer, slow envs hold up nobody',
+            doc='that a step returns; None: all. With fewer, slow envs do not delay the others',
         ),
         num_threads=Field(
             None,
             type=int,
             range='[1, inf)',
             unit='threads',
-            doc='None: as many as EnvPool thinks best',
+            doc='None: chosen by EnvPool',
             may_change=True,
         ),
     )
@@ -80,7 +80,7 @@ class EnvPoolManager(IEnvManager):
         self._batch_size = self._cfg.batch_size or env_num
         if self._batch_size > env_num:
             raise ConfigError(
-                'a batch of more envs than there are',
+                'a batch of more envs than the manager has',
                 where='env.manager.batch_size',
                 got=self._batch_size,
                 expected=f'at most {env_num}',
@@ -121,9 +121,9 @@ class EnvPoolManager(IEnvManager):
         contract.check_spaces([], self.spec)
         self._is_closed = False
         self._steps, self._episodes = np.zeros((2, self.env_num), np.int64)  # of the running episode; begun
-        self._seed: list[int | None] = [None] * self.env_num  # that each env was given from outside
+        self._seed: list[int | None] = [None] * self.env_num  # last seed given to each env by a caller
         self._begun: list[int | None] = [None] * self.env_num  # seed that the running episode began with
-        self._unchecked = contract.CHECKED_STEPS  # steps and resets to tell the loose ends of
+        self._unchecked = contract.CHECKED_STEPS  # steps and resets still checked for loose ends
         self._remarks = contract.Remarks()
         self._waits = np.zeros(self.env_num, np.bool_)  # for an action, [N]
         self._is_over = np.zeros(self.env_num, np.bool_)  # waits for a reset, [N]
@@ -178,7 +178,7 @@ class EnvPoolManager(IEnvManager):
         if not self.can_hold and not self._is_over[env_id].all():
             raise ValueError(
                 f'reset() of env {env_id.tolist()}, of which some are in the middle of an episode: a pool whose batch_size'
-                ' is less than its number of envs begins none before the last one is over, unless all begin anew'
+                ' is less than its number of envs starts no episode before the previous one has ended, unless all envs are reset'
             )
         self._steps[env_id], self._is_over[env_id] = 0, False
         self._episodes[env_id] += 1
@@ -207,7 +207,7 @@ class EnvPoolManager(IEnvManager):
 
     def step(self, action: Array, env_id: IntArray) -> TimeStep:
         if self._pool is None:
-            raise ValueError('step() of envs that are closed; reset() makes them again')
+            raise ValueError('step() of envs that are closed; reset() creates them again')
         if not self._waits[env_id].all():
             raise ValueError(
                 f'step() of env {env_id.tolist()}, of which only {self.ready.tolist()} are ready'
@@ -224,7 +224,7 @@ class EnvPoolManager(IEnvManager):
         busy = self.env_num - np.count_nonzero(self._waits | self._is_over)
         if busy < (1 if self.can_hold else self._batch_size):
             raise ValueError(
-                f'only {busy} envs are busy: EnvPool would wait for ever for a batch of {self._batch_size}'
+                f'only {busy} envs are busy: EnvPool would wait forever for a batch of {self._batch_size}'
             )
         return self._take(env_id)
 
@@ -311,14 +311,14 @@ def _spec_of(task_id: str, kwargs: Mapping[str, Any]) -> EnvSpec:
     envpool = _import()
     known = envpool.list_all_envs()
     if task_id not in known:
-        raise EnvError(f'EnvPool knows no task {task_id!r}.{nearest(task_id, known)}', where='env.env_id')
+        raise EnvError(f'EnvPool has no task {task_id!r}.{nearest(task_id, known)}', where='env.env_id')
     with warnings.catch_warnings():
         warnings.simplefilter('ignore')  # its bounds are of float64
         try:
             spec = envpool.make_spec(task_id, **kwargs)
         except TypeError as error:
             raise EnvError(
-                f'EnvPool takes no such options for {task_id!r}: {error}', where='env.kwargs'
+                f'EnvPool does not accept these options for {task_id!r}: {error}', where='env.kwargs'
             ) from error
         return EnvSpec(
             observation_space=spec.gymnasium_observation_space,

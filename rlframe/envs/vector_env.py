@@ -80,7 +80,9 @@ class GymVectorEnvManager(IEnvManager):
     ) -> GymVectorEnvManager:
         options = cls.resolve_config(cfg)
         manager = cls(lambda: _make_vector(factory, env_num, options, render_mode), options)
-        if manager.spec.max_episode_steps is None:  # vectors of Gymnasium do not know their envs' limit
+        if (
+            manager.spec.max_episode_steps is None
+        ):  # Gymnasium's vector envs do not report the limit of their envs
             manager._time_limit = factory.spec.max_episode_steps
             manager.spec = dataclasses.replace(manager.spec, max_episode_steps=manager._time_limit)
         return manager
@@ -100,12 +102,12 @@ class GymVectorEnvManager(IEnvManager):
         self._all = self._ready = np.arange(self.env_num)
         self._steps = np.zeros(self.env_num, np.int64)  # env steps of the running episode
         self._episodes = np.zeros(self.env_num, np.int64)
-        self._seed: list[int | None] = [None] * self.env_num  # that each env was given from outside
+        self._seed: list[int | None] = [None] * self.env_num  # last seed given to each env by a caller
         self._begun: list[int | None] = [None] * self.env_num  # seed that the running episode began with
-        is_native = self._has_one_generator()  # of others each env is checked for itself
+        is_native = self._has_one_generator()  # other vector envs check each env by itself
         self._unchecked = (
             contract.CHECKED_STEPS if is_native else 0
-        )  # steps and resets to tell the loose ends of
+        )  # steps and resets still checked for loose ends
         self._remarks = contract.Remarks()
         self._obs_dtype, shape = obs_dtype(self.spec.observation_space)
         self._obs_shape = (self.env_num, *shape)
@@ -131,7 +133,7 @@ class GymVectorEnvManager(IEnvManager):
             self._begun[i] = None
         if len(ids) == self.env_num and (env_id is None or seed is not None or self._autoreset == 'Disabled'):
             first = seed[0] if seed is not None else None
-            if seed is not None:  # else seeded from the system's entropy; they are part of the state
+            if seed is not None:  # otherwise seeded from system entropy; they are part of the state
                 for member, own in zip(self._members(), [first, *seed], strict=False):
                     seed_spaces(member, own)
                 self._seed = [None if own is None else int(own) for own in seed]

@@ -99,7 +99,7 @@ def check_place(path: Path) -> None:
     is_empty = path.is_dir() and not any(path.iterdir())
     if path.is_symlink() or (path.exists() and not is_empty and not _is_artifact(path)):
         raise CheckpointWriteError(
-            'something else is there already', where=str(path), remedy='Name a folder that does not exist.'
+            'the path exists already', where=str(path), remedy='Name a folder that does not exist.'
         )
 
 
@@ -129,7 +129,7 @@ def find_artifact(path: str | Path) -> Path:
     raise CheckpointNotFoundError(
         f'no exported policy here (no {MANIFEST}); found {seen}',
         where=str(path.absolute()),
-        remedy=f'Of a run, make one: python -m rlframe.entry export {path}.',
+        remedy=f'Create one from a run: python -m rlframe.entry export {path}.',
     )
 
 
@@ -165,7 +165,7 @@ def read_artifact(path: str | Path) -> Artifact:
     try:
         arrays = safetensors_numpy.load(contents[WEIGHTS])
     except (safetensors.SafetensorError, *BAD_TREE) as error:
-        raise refusal(path / WEIGHTS, f'this is no file of tensors: {error}') from error
+        raise refusal(path / WEIGHTS, f'this is not a file of tensors: {error}') from error
     try:
         description = dict(decode(strict_json.loads(contents[DESCRIPTION], 'POLICY'), arrays))
     except BAD_TREE as error:

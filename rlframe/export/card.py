@@ -32,7 +32,7 @@ def card(source: Source, imports_code: bool) -> str:
         [
             f'# {kind} on {env}',
             '',
-            'A policy that was trained by rlframe. This folder is all that is needed to act with it.',
+            'A policy trained by rlframe. This folder is all you need to act with it.',
             '',
             _table(('', ''), _facts(source)),
             '',
@@ -42,7 +42,7 @@ def card(source: Source, imports_code: bool) -> str:
             *_usage(source, imports_code),
             '```',
             '',
-            'An observation is what the env gives, of one env or, with a leading axis, of several. Nothing in this folder is code, and',
+            'An observation is what the env returns, of one env or, with a leading axis, of several. Nothing in this folder is code, and',
             'every file is compared with `manifest.json` when it is loaded. `policy.json` says what is done to observations and',
             'actions, `weights.safetensors` has the network.',
             '',
@@ -84,7 +84,7 @@ def _usage(source: Source, imports_code: bool) -> list[str]:
     if imports_code:
         lines[-1] = "policy = rlframe.load('path/of/this/folder', trust=True)  # it imports custom code"
     if source.policy.is_recurrent or source.frame_stack > 1:
-        lines.append('policy.reset()  # wherever an episode begins')
+        lines.append('policy.reset()  # whenever an episode begins')
     given = ', action_mask' if has_mask(source.spec.observation_space) else ''
     lines.append(f'action = policy.act(obs{given})')
     if given:

@@ -54,7 +54,7 @@ def export_policy(
     if out is None and not source.manifest.is_own:
         check_links(folder.parent)
     if folder.exists() and not folder.is_dir():
-        raise CheckpointWriteError('this is a file, and a folder is to be written to', where=str(folder))
+        raise CheckpointWriteError('this is a file, expected a folder', where=str(folder))
     chosen = {name: folder / FORMATS[name].name for name in FORMATS if name in formats}
     for name, place in chosen.items():
         FORMATS[name].check(source, place)

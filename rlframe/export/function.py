@@ -105,7 +105,7 @@ def check_function(policy: Policy, spec: EnvSpec) -> None:
     kind = type(spec.observation_space).__name__
     reason = ''
     if policy.is_recurrent:
-        reason = f'{type(policy).__name__} remembers the steps before'
+        reason = f'{type(policy).__name__} remembers previous steps'
     elif kind not in OBSERVATIONS:
         reason = f'the observations are of kind {kind}: {spec.observation_space!r}'
     elif not hasattr(policy, 'best_action'):

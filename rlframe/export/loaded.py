@@ -151,7 +151,7 @@ class LoadedPolicy:
         if self._is_beside:
             if ACTION_MASK in _names(obs):
                 raise ObservationError(
-                    'there are two: one in the observation, one beside it', where=ACTION_MASK
+                    'two masks were given: one in the observation and one as an argument', where=ACTION_MASK
                 )
             return {'observation': obs, ACTION_MASK: mask}
         return {**dict(obs), ACTION_MASK: mask}

@@ -109,10 +109,10 @@ def _array(value: Any, path: str) -> Array:
     try:
         array = np.asarray(value)
     except ValueError as error:
-        raise ObservationError(f'it is no array of numbers: {error}', where=path) from error
+        raise ObservationError(f'it is not an array of numbers: {error}', where=path) from error
     if array.dtype.kind not in 'biuf':
         raise ObservationError(
-            'it is no array of numbers', where=path, got=_described(value), expected='numbers'
+            'it is not an array of numbers', where=path, got=_described(value), expected='numbers'
         )
     return array
 
@@ -129,7 +129,7 @@ def _fits(values: Array, dtype: np.dtype[Any]) -> bool:
 
 def _check_finite(values: Array, path: str) -> None:
     if not is_finite(values) and not np.isfinite(values).all():
-        raise NonFiniteError(f'{path}: there is a NaN or an infinity in it: {values}')
+        raise NonFiniteError(f'{path}: it contains NaN or infinity: {values}')
 
 
 def _misshapen(
@@ -142,7 +142,7 @@ def _misshapen(
         expected = (
             f'{dtype} of shape {one if count is None else (count, *shape)}, as the other parts are of {there}'
         )
-    return ObservationError('it is of another shape', where=path, got=_described(obs), expected=expected)
+    return ObservationError('it has a different shape', where=path, got=_described(obs), expected=expected)
 
 
 def _described(value: Any) -> str:

@@ -325,9 +325,9 @@ def check_same(manifest: Mapping[str, Any], cfg: ResolvedConfig, spec: EnvSpec, 
         raise CheckpointMismatchError('; '.join(differing), where=str(path))
     if 'logs' not in manifest:
         raise CheckpointMismatchError(
-            'this checkpoint holds a policy only',
+            'this checkpoint contains only a policy',
             where=str(path),
-            remedy='policy.init_from begins with its weights.',
+            remedy='policy.init_from starts from its weights.',
         )
 
 

@@ -31,8 +31,8 @@ class C51Policy(DQNPolicy):
 
     config = dict(
         model=dict(
-            v_min=Field(-10.0, unit='discounted return', doc='smallest return that can be told'),
-            v_max=Field(10.0, unit='discounted return', doc='largest return that can be told'),
+            v_min=Field(-10.0, unit='discounted return', doc='lowest atom of the return distribution'),
+            v_max=Field(10.0, unit='discounted return', doc='highest atom of the return distribution'),
             n_atom=Field(51, range='[2, inf)', unit='atoms', doc='returns that are told apart'),
         ),
     )

@@ -47,8 +47,11 @@ class DQNPolicy(TDPolicy):
             encoder_hidden_size_list=HIDDEN_SIZES.having([128, 128, 64]),
             activation=ACTIVATION,
             **IMAGE_OPTIONS,
-            dueling=Field(True, doc='whether value and advantage have heads of their own'),
-            noisy=Field(False, doc='whether the heads explore by noise in their weights; eps is then best 0'),
+            dueling=Field(True, doc='whether value and advantage have separate heads'),
+            noisy=Field(
+                False,
+                doc='whether the heads are noisy layers, which explore by noise in their weights; eps is then best 0',
+            ),
         ),
         learn=dict(
             update_per_collect=UPDATE_PER_COLLECT,
@@ -83,7 +86,7 @@ class DQNPolicy(TDPolicy):
                 dict(type='exp', start=0.95, end=0.1, decay=10000),
                 type=(float, dict),
                 range='[0, 1]',
-                doc='share of random actions; a schedule over env steps',
+                doc='probability of a random action; a schedule over env steps',
                 check=check_schedule,
                 may_change=True,
             ),

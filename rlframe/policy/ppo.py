@@ -77,7 +77,7 @@ class PPOPolicy(ActorPolicy):
                 0.2,
                 type=(float, dict),
                 range='(0, inf)',
-                doc='how far a probability ratio may move from 1; a schedule over env steps',
+                doc='clip range of the probability ratio around 1; a schedule over env steps',
                 check=check_positive_schedule,
                 may_change=True,
             ),
@@ -86,7 +86,7 @@ class PPOPolicy(ActorPolicy):
                 type=float,
                 range='(0, inf)',
                 unit='in units of the critic',
-                doc='how far a value may move from what it was when the data came; None: any distance',
+                doc='clip range of a value around its estimate at collection; None: values are not clipped',
                 may_change=True,
             ),
             target_kl=Field(
@@ -94,13 +94,13 @@ class PPOPolicy(ActorPolicy):
                 type=float,
                 range='(0, inf)',
                 unit='nats',
-                doc='no further epoch begins in a round once the mean divergence of one exceeds it; None: all epochs',
+                doc='mean KL divergence of an epoch after which the round ends early; None: never',
                 may_change=True,
             ),
             advantage_norm=Field(
                 'batch',
                 type=(str, type(None)),
-                doc='over what advantages get mean 0 and standard deviation 1; None: as they are',
+                doc='over which advantages are normalised; None: they are not normalised',
                 choices=('batch', 'round', None),
                 may_change=True,
             ),
@@ -122,7 +122,7 @@ class PPOPolicy(ActorPolicy):
         collect=dict(
             n_sample=1024,
             discount_factor=DISCOUNT_FACTOR,
-            gae_lambda=Field(0.95, range='[0, 1]', doc='how far advantages look ahead'),
+            gae_lambda=Field(0.95, range='[0, 1]', doc='lambda of generalised advantage estimation'),
         ),
     )
 

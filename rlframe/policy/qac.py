@@ -45,7 +45,7 @@ class QACPolicy(TDPolicy):
                 check=check_widths,
             ),
             activation=ACTIVATION,
-            twin_critic=Field(True, doc='whether there are two critics, the smaller of which is believed'),
+            twin_critic=Field(True, doc='whether to use two critics and the smaller of their values'),
             **IMAGE_OPTIONS,
         ),
         learn=dict(

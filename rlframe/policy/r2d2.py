@@ -61,7 +61,7 @@ class R2D2Policy(DQNPolicy):
                 0,
                 range='[0, inf)',
                 unit='env steps',
-                doc='before a sequence that only bring its recurrent state up to date',
+                doc='before each sequence that only update its recurrent state (burn-in)',
             ),
         ),
     )

@@ -51,7 +51,7 @@ class SACPolicy(QACPolicy):
                 doc="weight of the entropy; 'auto': learned so that the entropy is target_entropy",
                 check=check_alpha,
             ),
-            init_alpha=Field(1.0, range='(0, inf)', doc='weight of the entropy that learning it begins with'),
+            init_alpha=Field(1.0, range='(0, inf)', doc='initial weight of the entropy if it is learned'),
             target_entropy=Field(
                 None,
                 type=float,

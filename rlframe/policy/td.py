@@ -34,7 +34,7 @@ class TDPolicy(Policy):
     """
 
     config = dict(
-        priority=Field(False, doc='whether TD errors are given back to the replay buffer as priorities'),
+        priority=Field(False, doc='whether TD errors become the priorities of the replay buffer'),
         priority_IS_weight=Field(False, doc='whether losses are weighted by importance sampling'),
         discount_factor=DISCOUNT_FACTOR,
         nstep=Field(1, range='[1, inf)', unit='env steps', doc='rewards summed before bootstrapping'),

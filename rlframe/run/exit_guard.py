@@ -29,7 +29,7 @@ def guarded() -> Iterator[None]:
     Child processes still exit. In threads other than the main one the process ends, with a nonzero exit code and a line
     on stderr, as nobody would see the exception there.
     """
-    if os._exit is not hard_exit:  # an outer block guards
+    if os._exit is not hard_exit:  # an outer block is guarding
         yield
         return
     owner = os.getpid()

@@ -76,7 +76,7 @@ def lock(folder: Path) -> Callable[[], None]:
             ) from error
         if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
             break
-        file.close()  # its last holder deleted it meanwhile
+        file.close()  # its last holder has deleted it
     file.truncate(0)
     since = datetime.now().astimezone().isoformat(timespec='seconds')
     file.write(json.dumps({'pid': os.getpid(), 'host': socket.gethostname(), 'since': since}))
@@ -114,7 +114,7 @@ def _opened(path: Path, flags: int) -> IO[str]:
     descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise OSError(errno.EINVAL, 'this is no regular file', str(path))
+        raise OSError(errno.EINVAL, 'this is not a regular file', str(path))
     return os.fdopen(descriptor, 'r' if flags == os.O_RDONLY else 'a+', encoding='utf-8', errors='replace')
 
 
@@ -154,7 +154,7 @@ def named_folder(name: str) -> Path:
         raise ExperimentExistsError(
             'the run folder exists already',
             where=str(folder),
-            remedy='Go on with it by --resume, choose another --exp-name, or leave that out (a free name is found).',
+            remedy='Resume it with --resume, choose another --exp-name, or leave that out for a free name.',
         ) from error
     return folder
 
@@ -189,7 +189,7 @@ def _make(folder: Path) -> None:
     except FileExistsError:
         raise
     except OSError as error:
-        raise _unusable('cannot make the run folder', folder, error) from error
+        raise _unusable('cannot create the run folder', folder, error) from error
 
 
 def _unusable(what: str, folder: Path, error: OSError) -> ExperimentDirError:

@@ -66,7 +66,7 @@ class StallDetector:
         raise StallError(
             f'no progress for {self._seconds:g} seconds',
             where='stall_timeout',
-            remedy='The traceback says where it stood. If an env may take so long, raise stall_timeout.',
+            remedy='The traceback shows where it waited. If an env may take so long, raise stall_timeout.',
         )
 
     def close(self) -> None:

@@ -123,7 +123,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for i, name in enumerate(names) if name in names[:i])
-        raise JSONRefusedError(f'the key {twice!r} is there twice')
+        raise JSONRefusedError(f'the key {twice!r} is duplicated')
     return found
 
 

@@ -101,7 +101,7 @@ def _made_key() -> bytes | None:
                 opened.flush()
                 os.fsync(descriptor)
             with suppress(FileExistsError):
-                os.link(draft, file)  # whole or not at all, and never in the place of another key
+                os.link(draft, file)  # atomic, and never replaces another key
         finally:
             draft.unlink(missing_ok=True)
     except (OSError, RuntimeError) as error:

@@ -83,7 +83,7 @@ def write_report(results: Any) -> Report:
     folder = Path(results.experiment_path)
     if not (folder / SEARCH).is_file():
         raise ConfigError(
-            'these are no results of make_tuner',
+            'these are not results of make_tuner',
             where=str(folder / SEARCH),
             got='no such file',
             expected='it',

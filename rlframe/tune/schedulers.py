@@ -190,7 +190,7 @@ def _perturbable(cfg: ResolvedConfig, space: Mapping[str, Any], name: str) -> di
     for key, domain in searched.items():
         if not changeable(cfg).get(key):
             raise ConfigError(
-                f'{name} changes options while training goes on, and {key} cannot change then',
+                f'{name} changes options while training continues, and {key} cannot change then',
                 where=f'param_space[{key!r}]',
                 remedy='Search it with asha, hyperband, median or none; for example policy.learn.learning_rate may change.',
             )

@@ -141,7 +141,7 @@ class RLTrainable(Trainable):  # type: ignore[misc]  # Ray is untyped
                 self._exp.close()
             self._exp = None
         except Exception:
-            logger.exception('a trial could not be closed in order')
+            logger.exception('closing a trial failed')
 
     def _keep_files(self) -> None:
         """Copies the run folder to the results; Tune does so only at checkpoints, before a crash report."""

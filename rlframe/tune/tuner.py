@@ -233,7 +233,7 @@ def restore_tuner(
             ', '.join(sorted(entry.name for entry in folder.iterdir())[:8]) if folder.is_dir() else 'nothing'
         )
         raise CheckpointNotFoundError(
-            f'no search to go on with: there is no tuner.pkl, but {seen or "nothing"}', where=str(folder)
+            f'no search to resume: there is no tuner.pkl, but {seen or "nothing"}', where=str(folder)
         )
     connect(ray_init_config)
     return Tuner.restore(str(folder), trainable=RLTrainable, restart_errored=restart_errored)
@@ -305,7 +305,7 @@ def _make_search(
         )
     if grids := [key for key, domain in space.items() if isinstance(domain, Mapping) and is_searched(domain)]:
         raise ConfigError(
-            'Optuna draws from domains and goes through no grid',
+            'Optuna draws from domains and does not support grids',
             where=f'param_space[{grids[0]!r}]',
             remedy='Use a choice.',
         )
@@ -336,9 +336,9 @@ def _wanted_folder(storage: str | Path, name: str | None, cfg: ResolvedConfig) -
         raise ExperimentExistsError(
             'the results folder exists already'
             if Path(name).name == name != ''
-            else 'this is no name of a folder',
+            else 'this is not the name of a folder',
             where=str(home / name),
-            remedy='Go on with it by --resume, choose another --name, or leave that out (a free name is found).',
+            remedy='Resume it with --resume, choose another --name, or leave that out for a free name.',
         )
     return home / name
 

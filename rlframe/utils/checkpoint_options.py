@@ -22,8 +22,8 @@ CHECKPOINT_FIELDS: Options = dict(
     replay_buffer=Field(
         'every',
         choices=('every', 'latest', 'incremental', 'none'),
-        doc='in which checkpoints the replay buffer is: in all, in the latest, in all with the rows that did not change'
-        ' written once, or in none, after which a resume is not exact',
+        doc='which checkpoints contain the replay buffer: every one, only the latest, every one with unchanged rows written'
+        ' once (incremental), or none, so that a resume is not exact',
         may_change=True,
     ),
 )

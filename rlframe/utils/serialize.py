@@ -47,7 +47,7 @@ def to_bytes(value: Any, name: str, remedy: str = FACTORY) -> bytes:
         else:
             break
     raise SerializationError(
-        f'{path} is a {type(part).__name__}, which cannot be handed to another process'
+        f'{path} is a {type(part).__name__}, which cannot be sent to another process'
         f' ({type(problem).__name__}: {problem})',
         where=path,
         remedy=remedy,

@@ -43,5 +43,5 @@ def test_address_where_nobody_answers_is_an_error_that_leaves_nothing_behind(tmp
         address = f'127.0.0.1:{probe.getsockname()[1]}'
         config = f"evaluator.ray_init_config={{'address': '{address}'}}"
         _, err = finish(train(tmp_path, *DQN, 'evaluator.backend=ray', config), 2)
-    assert f'policy.eval.evaluator.ray_init_config.address: nobody answers at {address}' in err
+    assert f'policy.eval.evaluator.ray_init_config.address: nothing answers at {address}' in err
     assert not list(tmp_path.iterdir())

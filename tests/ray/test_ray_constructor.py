@@ -137,7 +137,7 @@ def test_actors_come_and_go_while_frames_are_conserved() -> None:
                 take()
             assert [actor.rank for actor in collector.remote_collectors()] == [1]
             assert collector.remote_collectors()[0].pid in seen
-            with pytest.raises(ConfigError, match='one actor has to remain'):
+            with pytest.raises(ConfigError, match='at least one actor must remain'):
                 collector.remove_collectors([1])
 
 

@@ -176,7 +176,7 @@ def test_address_that_nobody_answers_at_is_an_error(
 ) -> None:
     address = f'127.0.0.1:{free_port()}'
     monkeypatch.setenv('RAY_ADDRESS', address if from_environment else '127.0.0.1:1')
-    with pytest.raises(ResourceError, match=rf'nobody answers at {address}.*ray start --head'):
+    with pytest.raises(ResourceError, match=rf'nothing answers at {address}.*ray start --head'):
         connect(None if from_environment else {'address': address})
 
 
@@ -202,7 +202,9 @@ def test_address_where_somebody_else_listens_is_an_error(
     with socketserver.ThreadingTCPServer(('127.0.0.1', 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         address = f'127.0.0.1:{server.server_address[1]}'
-        with pytest.raises(ResourceError, match=rf'{address} is not the head of a Ray.*ray start --head'):
+        with pytest.raises(
+            ResourceError, match=rf'{address} is not the head node of a Ray.*ray start --head'
+        ):
             connect({'address': address})
         server.shutdown()
 
@@ -216,7 +218,7 @@ try:
 except ResourceError as error:
     print(error)
 """)
-    assert f'{address} is not the head of a Ray' in out
+    assert f'{address} is not the head node of a Ray' in out
 
 
 @pytest.mark.usefixtures('no_ray')

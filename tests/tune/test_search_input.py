@@ -214,8 +214,8 @@ REFUSED: dict[str, tuple[Space, dict[str, Any], str]] = {
     'override': (RATE, {'overrides': ['policy.learn.lr=1']}, r'policy\.learn\.lr.*learning_rate'),
     'URI': (RATE, {'storage_path': 's3://bucket/x'}, 'storage_path.*folder'),
     'storage_path that is not there': (RATE, {'storage_path': 'nowhere'}, 'storage_path.*no such folder'),
-    'name with a path': (RATE, {'name': '../x'}, 'no name of a folder'),
-    'empty name': (RATE, {'name': ''}, 'no name of a folder'),
+    'name with a path': (RATE, {'name': '../x'}, 'not the name of a folder'),
+    'empty name': (RATE, {'name': ''}, 'not the name of a folder'),
 }
 
 
@@ -276,7 +276,7 @@ def test_score_on_data_is_compared_by_its_own_name() -> None:
 
 @pytest.mark.parametrize('path', ['nowhere', '.'])
 def test_there_must_be_a_search_to_go_on_with(path: str) -> None:
-    with pytest.raises(ConfigError, match=r'no search to go on with: there is no tuner\.pkl, but nothing'):
+    with pytest.raises(ConfigError, match=r'no search to resume: there is no tuner\.pkl, but nothing'):
         restore_tuner(path)
 
 
@@ -298,7 +298,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], str]] = {
     'storage that is not there': (('-c', CONFIG, '-n', '2', '--storage', 'nowhere'), 'no such folder'),
     'no samples': (('-c', CONFIG, '-n', '0'), '--num-samples'),
     'resume with a config': (('-c', CONFIG, '--resume', 'x'), '--resume'),
-    'resume of nothing': (('--resume', 'nowhere'), 'no search to go on with'),
+    'resume of nothing': (('--resume', 'nowhere'), 'no search to resume'),
     'bad time budget': (('-c', CONFIG, '-n', '2', '--time-budget', '-1'), 'time_budget_s'),
     'bad max failures': (('-c', CONFIG, '-n', '2', '--max-failures', '-2'), 'max_failures'),
 }

@@ -171,8 +171,8 @@ def test_signal_ends_a_search_in_order_and_it_can_be_resumed(
     process.send_signal(number)
     out, err = finish(process, code)
     assert 'interrupted and saved' in out and 'Traceback' not in err
-    resume = next(line for line in out.splitlines() if line.startswith('go on: '))
-    assert resume == 'go on: python -m rlframe.entry tune --resume mine'
+    resume = next(line for line in out.splitlines() if line.startswith('resume: '))
+    assert resume == 'resume: python -m rlframe.entry tune --resume mine'
     assert (cwd / 'mine' / 'trials.csv').is_file() and [path.name for path in cwd.iterdir()] == ['mine']
     assert any(rows(trial)[-1]['envstep'] < BUDGET for trial in trials(cwd / 'mine'))
     if number == signal.SIGINT:

@@ -125,7 +125,7 @@ def test_auto_leaves_alone_what_is_not_of_this_config(run: Run, tmp_path: Path, 
     (tmp_path / NAME).mkdir()
     (tmp_path / NAME / name).write_text('{}')
     code, _, err = run(*WORDS, '--resume', 'auto')
-    assert code == 0 and 'a new one begins' in err
+    assert code == 0 and 'starting a new one' in err
     assert [path.name for path in (tmp_path / NAME).iterdir()] == [name]
 
 

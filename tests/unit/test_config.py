@@ -245,7 +245,7 @@ BAD_VALUES = [
     ('seed', 2**40, ['[0, 4294967296)']),
     ('seed', 'abc', ["'abc'", 'int']),
     ('exp_name', '../../x', ['A-Z a-z 0-9 . _ -']),
-    ('exp_name', '.hidden', ['starts with no dot']),
+    ('exp_name', '.hidden', ['not start with a dot']),
     ('exp_name', 'a\n', ['allowed characters']),
     ('env.n_evaluator_episode', 0, ['[1, inf)']),
     ('env.stop_value', 'high', ["'high'", 'float']),
@@ -466,7 +466,7 @@ def test_loop_in_a_config_is_refused_by_name() -> None:
     loop: dict[str, Any] = {'a': 1}
     loop['b'] = {'c': [loop]}
     (error,) = errors_of({'env': {'kwargs': loop}})
-    assert error.where.startswith('env.kwargs.b') and '32 sections inside each other' in str(error)
+    assert error.where.startswith('env.kwargs.b') and '32 nested sections' in str(error)
 
 
 @pytest.mark.parametrize(

@@ -215,7 +215,7 @@ def test_json() -> None:
         assert f'main_config.a[1].b is {number}' in error_of(write('n.json', text))
     assert 'too large' in error_of(write('big.json', '{"main_config": {"a": 1e999}, "create_config": {}}'))
     assert 'not JSON' in error_of(write('digits.json', f'{{"main_config": {{"a": {"9" * 5000}}}}}'))
-    assert 'there twice' in error_of(
+    assert 'is duplicated' in error_of(
         write('d.json', '{"main_config": {"a": 1, "a": 2}, "create_config": {}}')
     )
     text = error_of(write('e.json', '{\n "main_config": {,}\n}'))
@@ -267,7 +267,7 @@ def test_yaml() -> None:
     main, create = read_config('c.yaml')
     assert main.a == main.b == [1, 2] and create.policy.type == 'dqn'
     text = error_of(write('d.yml', 'main_config:\n  a: 1\n  a: 2\ncreate_config: {}\n'))
-    assert 'd.yml:3' in text and "'a' is there twice" in text
+    assert 'd.yml:3' in text and "'a' is duplicated" in text
     assert 'e.yml:2' in error_of(write('e.yml', 'main_config:\n\ta: 1\n'))
     assert 'bad key 1' in error_of(write('f.yml', 'main_config: {1: 2}\ncreate_config: {}\n'))
     assert 'main_config' in error_of(write('g.yml', '- 1\n'))
@@ -331,7 +331,7 @@ def test_secrets_are_in_neither_file(folder: Path) -> None:
 def test_what_no_source_gives_is_written_as_text_and_said(folder: Path) -> None:
     write_total_config(folder, {'env': {'env_id': lambda: None}}, {})
     source = Path('total_config.py').read_text()
-    assert '# Written as text, because no source gives it: main_config.env.env_id' in source
+    assert '# Written as text, because it cannot be written as code: main_config.env.env_id' in source
     assert '<lambda>' in read_config('total_config.py')[0].env.env_id
 
 

@@ -130,6 +130,6 @@ def test_an_env_without_pictures_is_named_with_the_remedy(
     assert film(folder) == 2
     error = capsys.readouterr().err
     name = 'SyncVectorEnv' if manager == 'gym_vector' else env_id.rpartition(':')[2]
-    for word in (f'env.env_id: {name} draws no picture', told, 'uint8 [H, W, 3]', 'Leave --video out'):
+    for word in (f'env.env_id: {name} cannot be rendered', told, 'uint8 [H, W, 3]', 'Leave --video out'):
         assert word in error
     assert not (cwd / 'films').exists()

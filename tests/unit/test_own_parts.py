@@ -125,7 +125,7 @@ def test_printed_command_scores_a_run_with_modules_of_its_own_where_it_is_printe
         check=True,
         env=environment,
     ).stdout
-    line = re.search(r'score it: (.*)', out)
+    line = re.search(r'evaluate: (.*)', out)
     assert line is not None and line[1].startswith(
         f'PYTHONPATH={ROOT / "docs/examples"}:$PYTHONPATH python -m'
     )

@@ -310,7 +310,7 @@ def test_a_checkpoint_of_another_policy_or_env_is_refused(in_tmp: Path) -> None:
         pipeline.save_checkpoint(in_tmp / 'saved')
         pipeline.step()
         best = pipeline.folder / 'ckpt' / 'best'
-        with pytest.raises(CheckpointMismatchError, match='policy only'):
+        with pytest.raises(CheckpointMismatchError, match='only a policy'):
             pipeline.load_checkpoint(best)
     with (
         start(policy='ppo') as other,

@@ -70,7 +70,7 @@ def stopped(run: Run, cwd: Path) -> Path:
 
 def test_resumed_run_equals_one_with_the_longer_budget(run: Run, stopped: Path, cwd: Path) -> None:
     code, out, err = run('--resume', str(stopped), '--train-iter', '80')
-    assert code == 0 and 'goes on from cartpole_dqn_seed0/ckpt/iteration_40' in out
+    assert code == 0 and 'resumes from cartpole_dqn_seed0/ckpt/iteration_40' in out
     assert 'changed: max_train_iter: 40 when the run began, 80 now' in err
     assert run(*DQN, SAVES, '--train-iter', '80')[0] == 0
     one, other = end_state(cwd / 'cartpole_dqn_seed0_1'), end_state(stopped)
@@ -135,7 +135,7 @@ def test_older_checkpoint_goes_on_in_a_new_folder(run: Run, stopped: Path, cwd: 
 def test_auto_begins_then_goes_on_then_says_that_nothing_is_left(run: Run, cwd: Path) -> None:
     words = (*DQN, SAVES, '--train-iter', '40', '--resume', 'auto')
     code, _, err = run(*words)
-    assert code == 0 and 'a new one begins' in err
+    assert code == 0 and 'starting a new one' in err
     code, out, _ = run(*words)
     assert code == 0 and 'nothing is left to do' in out
     assert [path.name for path in cwd.iterdir()] == ['cartpole_dqn_seed0']
@@ -284,7 +284,7 @@ def test_run_folder_whose_name_is_a_file_is_refused(run: Run, cwd: Path) -> None
     assert code == 2 and str(cwd / 'taken') in err and '--resume' in err
 
 
-@pytest.mark.parametrize('make', ['empty', 'missing', 'file', 'policy only'])
+@pytest.mark.parametrize('make', ['empty', 'missing', 'file', 'only a policy'])
 def test_resume_without_a_checkpoint_names_what_is_there(
     run: Run, cwd: Path, stopped: Path, make: str
 ) -> None:
@@ -294,13 +294,16 @@ def test_resume_without_a_checkpoint_names_what_is_there(
         (target / 'notes.md').write_text('')
     elif make == 'file':
         target.write_text('weights')
-    elif make == 'policy only':
+    elif make == 'only a policy':
         target = stopped / 'ckpt' / 'best'
     code, _, err = run('--resume', str(target))
     assert code == 2 and 'Traceback' not in err
-    word = {'empty': 'notes.md', 'missing': 'no such file', 'file': 'target', 'policy only': 'policy only'}[
-        make
-    ]
+    word = {
+        'empty': 'notes.md',
+        'missing': 'no such file',
+        'file': 'target',
+        'only a policy': 'only a policy',
+    }[make]
     assert word in err
 
 

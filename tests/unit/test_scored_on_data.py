@@ -166,8 +166,8 @@ BAD = {
     'nowhere.npz': ('no such file', 'Record the data first'),
     'no_action.npz': ('no column action', "got ['obs']"),
     'uneven.npz': ('one shared length',),
-    'empty.npz': ('not a single row',),
-    'text.npz': ('no archive of plain arrays', 'numpy.savez'),
+    'empty.npz': ('the data contain no rows',),
+    'text.npz': ('not an archive of plain arrays', 'numpy.savez'),
     'other_env.npz': ('not of IdentityEnv', 'column obs', 'got [3], expected [4]'),
     'other_action.npz': ('not of IdentityEnv', 'column action', 'got [2], expected []'),
     'no_module:name': ("cannot import 'no_module:name'",),
@@ -217,4 +217,4 @@ def test_data_that_can_be_gone_through_once_only_are_named_when_they_are_gone(
 ) -> None:
     assert main(['-c', as_file(tmp_path, 'accuracy'), 'evaluator.data=test_scored_on_data:once']) == 2
     error = capsys.readouterr().err
-    assert 'policy.eval.evaluator.data: there is not a single row' in error and 'a generator' in error
+    assert 'policy.eval.evaluator.data: the data contain no rows' in error and 'a generator' in error

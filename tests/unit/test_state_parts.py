@@ -215,7 +215,7 @@ def test_numbers_that_json_does_not_know_equal_keys_and_depth_are_refused(saved:
             text.replace('"warm":true', '"warm":NaN').replace('"warm": true', '"warm": NaN'),
             r'round\.warm is NaN',
         ),
-        (text[:-1] + ', "round": {}}', "the key 'round' is there twice"),
+        (text[:-1] + ', "round": {}}', "the key 'round' is duplicated"),
         (text[:-1] + ', "x": 1e999}', 'too large for a float'),
         (text[:-1] + f', "x": {"[" * 100_000}{"]" * 100_000}}}', 'nested too deeply'),
         (text[:-1] + f', "x": {"[" * 200}{"]" * 200}}}', 'nested too deeply'),

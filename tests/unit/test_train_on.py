@@ -105,7 +105,7 @@ def test_where_nothing_was_evaluated_no_score_is_promised(
     )
     monkeypatch.setattr('rlframe.pipeline.SerialPipeline._end', lambda *_: None)
     code, out, _ = run(*DQN, '--train-iter', '20')
-    assert code == 0 and 'never evaluated' in out and 'score it' not in out
+    assert code == 0 and 'never evaluated' in out and 'evaluate:' not in out
 
 
 def _pair(folder: Path) -> tuple[dict, dict]:  # type: ignore[type-arg]

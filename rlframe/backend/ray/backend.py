@@ -108,9 +108,9 @@ class RayBackend(Backend):
         for error in errors:
             error.where = f'{COLLECTOR}.{error.where}'
         if known.get(f'{COLLECTOR}.past_selves.snapshot_freq') is not None:
-            errors.append(_stays_here(COLLECTOR, 'past selves are snapshots of the policy here'))
+            errors.append(_stays_here(COLLECTOR, 'past selves are snapshots of the policy in this process'))
         if known.get(f'{COLLECTOR}.type') == 'dataset':
-            errors.append(_stays_here(COLLECTOR, 'recorded data are read here'))
+            errors.append(_stays_here(COLLECTOR, 'recorded data are read in this process'))
         if known.get('policy.on_policy') and given.get('sync') is False:
             errors.append(
                 ConfigError(
@@ -127,7 +127,7 @@ class RayBackend(Backend):
     def evaluator_errors(cls, known: Known) -> list[ConfigError]:
         """Returns the mistakes in combinations of options."""
         is_data = known.get(f'{EVALUATOR}.type') == 'metric'
-        return [_stays_here(EVALUATOR, 'recorded data are read here')] if is_data else []
+        return [_stays_here(EVALUATOR, 'recorded data are read in this process')] if is_data else []
 
     @classmethod
     def collector_num(cls, section: Mapping[str, Any]) -> int:

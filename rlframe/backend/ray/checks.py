@@ -20,7 +20,7 @@ def check_steps_envs(kind: Any) -> None:
     """
     if not issubclass(kind, SerialCollector):
         raise ConfigError(
-            f'{kind.__name__} has no envs to step in actors',
+            f'{kind.__name__} steps no envs, so it cannot run in actors',
             where='policy.collect.collector.backend',
             got='ray',
             expected="'local'",

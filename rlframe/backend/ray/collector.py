@@ -320,7 +320,7 @@ class RayCollector(ActorFacts, RaySerialCollector):
         """
         self._pool.check_open()
         if policy is not None and policy is not self._given_policy:
-            raise ConfigError('all actors act with the policy that is trained here', where='policy')
+            raise ConfigError('all actors act with the policy trained in this process', where='policy')
         count = number_of_actors(create_env_fn, num_collectors)
         if self._sync and self._frames is not None:
             here = self._env_num if num_envs is None else num_envs
@@ -344,7 +344,7 @@ class RayCollector(ActorFacts, RaySerialCollector):
         for rank in ranks:
             self._known(rank)
         if len(set(ranks)) == len(self._pool.ranks):
-            raise ConfigError('one actor has to remain', where='ranks', got=list(ranks))
+            raise ConfigError('at least one actor must remain', where='ranks', got=list(ranks))
         while not self._pool.load.keys().isdisjoint(ranks):
             self._take(self._wait())
         for rank in set(ranks):

@@ -218,7 +218,7 @@ class RaySerialEvaluator(ISerialEvaluator):
             ConfigError: If an env is given.
         """
         if _env is not None:
-            raise ConfigError('the envs of a Ray actor are made in the actor', where='reset_env')
+            raise ConfigError('a Ray evaluator creates its envs in the actor', where='reset_env')
 
     def eval(  # the name is DI-engine's; no code is evaluated
         self,
@@ -261,7 +261,7 @@ class RaySerialEvaluator(ISerialEvaluator):
         return isinstance(score, int | float) and super().reached(score)
 
     def status(self) -> str:
-        return f'evaluating beside training: {len(self._pending)}' if self._pending else ''
+        return f'evaluations running: {len(self._pending)}' if self._pending else ''
 
     def wait(self) -> None:
         while self._pending:

@@ -101,7 +101,7 @@ class RaySerialCollector(Metered, ISerialCollector):
             ConfigError: If an env is given: envs are created in the actors.
         """
         if _env is not None:
-            raise ConfigError('the envs of Ray actors are made in its actors', where='reset_env')
+            raise ConfigError('a Ray collector creates its envs in the actors', where='reset_env')
         self._drain()
         self._levels.is_given = False
         self._pool.ask_all('reset_env', {rank: () for rank in self._pool.ranks})

@@ -47,7 +47,7 @@ class Staleness:
 
     def _warn(self, rank: int, share: float, oldest: int) -> None:
         logger.warning(
-            'Ray actor %d: %.0f %% of its last %d batches were thrown away, because they were more than %s=%s versions behind'
+            'Ray actor %d: %.0f %% of its last %d batches were discarded, because they were more than %s=%s versions behind'
             ' (up to %d). Set %s to %d or to None, update the policy less often, or use fewer actors, fewer requests in flight'
             ' (max_in_flight) or smaller requests.',
             rank,

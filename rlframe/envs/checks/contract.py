@@ -74,7 +74,7 @@ def check_spaces(envs: Sequence[gymnasium.Env[Any, Any] | EnvSpec], spec: EnvSpe
     """Checks that all envs share spaces that rlframe can store.
 
     Raises:
-        IncompatibleError: If a space is not supported, bounds of actions leave no choice, or one env differs from the
+        IncompatibleError: If a space is not supported, bounds of actions contain no value, or one env differs from the
             first.
     """
     space = spec.observation_space
@@ -207,7 +207,7 @@ def check_columns(reward: Array, terminated: Array, truncated: Array, spec: EnvS
     """Checks the rewards and flags of a vector env, [N] each.
 
     Raises:
-        EnvContractError: If it is of another shape, or the flags are not of type bool.
+        EnvContractError: If it has a different shape, or the flags are not of type bool.
     """
     shape = (env_num,)
     if reward.shape == terminated.shape == truncated.shape == shape and (
@@ -228,7 +228,7 @@ def check_values(step: TimeStep, spec: EnvSpec, place: Place) -> None:
 
     Raises:
         NonFiniteError: With the env, its episode and step, and the value.
-        ActionMaskError: If a mask allows no action and the episode goes on.
+        ActionMaskError: If a mask allows no action although the episode continues.
     """
     for name, values in (('reward', step.reward), ('obs', step.obs)):
         if not is_finite(values):

@@ -84,7 +84,7 @@ def differs_after_same_seed(env: gymnasium.Env[Any, Any], first: Any, seed: int)
     again = _arrays_in(env.reset(seed=seed)[0])
     kinds = [[(part.shape, part.dtype) for part in parts] for parts in (copies, again)]
     if kinds[0] != kinds[1] or not all(map(is_finite, copies + again)):
-        return False  # which the checks of what counts tell of
+        return False  # reported by the contract checks
     return [part.tobytes() for part in copies] != [part.tobytes() for part in again]
 
 

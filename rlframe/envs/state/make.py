@@ -133,7 +133,7 @@ def _new_value(reader: Reader, node: Mapping[str, Any]) -> Any:
         return value
     base = type(value)
     if base not in (int, float, complex, str, bytes):
-        raise ValueError(f'{base.__name__} is no single value')
+        raise ValueError(f'{base.__name__} is not a single value')
     return base.__new__(reader.class_of(node, base), value)
 
 

@@ -25,14 +25,14 @@ from rlframe.utils.field import Field
 class AsyncSubprocessEnvManager(SubprocessEnvManager):
     """Steps N envs in W worker processes and returns as soon as some of them are finished.
 
-    ``step`` sends actions and returns the envs that have answered, whenever they were acted on; the others are busy,
-    and not ``ready``, until a later step returns them. A ``reset`` of named envs does not wait either: they are ready
-    when a later step finds that they have begun. So a slow env, or a slow reset, holds up nobody but the envs of its
-    own worker; by default every env has one of its own. Which envs answer together depends on time: each env's own
-    steps are those of ``subprocess``, but two runs under a policy that learns are not equal bit for bit.
+    ``step`` sends actions and returns the envs that have answered, whenever their actions were sent; the others are
+    busy, and not ``ready``, until a later step returns them. A ``reset`` of named envs does not wait either: they are
+    ready once a later step finds that they have begun. A slow env, or a slow reset, therefore delays only the envs of
+    its own worker; by default, every env has its own. Which envs answer together depends on timing: each env takes the
+    same steps as under ``subprocess``, but two training runs are not equal bit for bit.
 
-    A ``state_dict()`` lets running steps finish and holds their answers: they are part of the state, and come out of
-    the next step. What a run does from there depends on that state alone, but for time.
+    ``state_dict()`` waits for running steps and keeps their answers in the state; the next step returns them. Apart from
+    timing, a run that continues depends on that state alone.
 
     Args:
         env_fn: Factories of the envs, N of them, called in another process.
@@ -85,7 +85,7 @@ class AsyncSubprocessEnvManager(SubprocessEnvManager):
             'terminated': np.zeros(count, np.bool_),
             'truncated': np.zeros(count, np.bool_),
         }
-        self._infos: list[Mapping[str, Any]] = [{}] * count  # what belongs to these answers
+        self._infos: list[Mapping[str, Any]] = [{}] * count  # the rest of these answers
 
     def _make_group(self) -> Group:
         worker_num = min(self._cfg.worker_num or self.env_num, self.env_num)
@@ -141,7 +141,7 @@ class AsyncSubprocessEnvManager(SubprocessEnvManager):
 
     def step(self, action: Array, env_id: IntArray) -> TimeStep:
         if self.closed:
-            raise ValueError('step() of envs that are closed; reset() makes them again')
+            raise ValueError('step() of envs that are closed; reset() creates them again')
         if not np.isin(env_id, self.ready).all():
             raise ValueError(
                 f'step() of env {env_id.tolist()}, of which only {self.ready.tolist()} are ready'

@@ -40,9 +40,7 @@ def main(index: int, worker_num: int, link: int, memory: int, lifeline: int, par
         parent: Process id of the parent.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(
-        signal.SIGTTOU, signal.SIG_IGN
-    )  # an env may print though it is in the background of a terminal
+    signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # an env may print while in the background of a terminal
     for fd in (link, memory, lifeline):
         os.set_inheritable(fd, False)
     die_with_parent(lifeline, parent)
@@ -90,7 +88,7 @@ class EnvWorker:
             kind, body = received
             try:
                 answer = message(REPLY, self._step(body) if kind == STEP else self._call(body))
-            except Exception as error:  # whatever it is, it is the parent's to raise
+            except Exception as error:  # the parent raises it, whatever it is
                 answer = message(ERROR, _portable(error))
             self._watch.env[self._index] = IDLE
             try:
@@ -125,7 +123,7 @@ class EnvWorker:
         self._watch.since[self._index] = time.monotonic()
         self._watch.beside[self._index] = BESIDE.index(what)
 
-    # methods that the parent calls
+    # methods called by the parent
 
     def launch(self, make: bytes, env_id: Sequence[int]) -> list[EnvSpec]:
         """Creates the envs of this worker, and returns the spec of each."""

@@ -42,14 +42,14 @@ class SubprocessEnvManager(BaseEnvManager):
             60.0,
             range='(0, inf)',
             unit='seconds',
-            doc='most that one env may take for a step',
+            doc='longest time that one env may take for a step',
             may_change=True,
         ),
         reset_timeout=Field(
             120.0,
             range='(0, inf)',
             unit='seconds',
-            doc='most that one env may take to be made, reset, saved or loaded',
+            doc='longest time in which one env is created, reset, saved or loaded',
             may_change=True,
         ),
     )

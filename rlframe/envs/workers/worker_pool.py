@@ -60,8 +60,11 @@ class WorkerPool:
         self.asked: dict[int, Question] = {}
         """Workers with a pending request, to the request."""
         self._by_fd: dict[int, WorkerProcess] = {}
-        self._poller, self._ends = select.poll(), select.poll()  # of everything; of the ends of workers alone
-        self._sending: set[int] = set()  # workers that a part of a message could not be sent to yet
+        self._poller, self._ends = (
+            select.poll(),
+            select.poll(),
+        )  # watches everything; watches only the ends of workers
+        self._sending: set[int] = set()  # workers with a message that is not completely sent
         self._end_all = weakref.finalize(self, _end_all, os.getpid(), self.running, self.memory)
 
     @property
@@ -117,7 +120,7 @@ class WorkerPool:
         """
         try:
             return self._gather(max(len(self.asked) - count, 0), patience)
-        except BaseException:  # answers that are no longer wanted may still arrive
+        except BaseException:  # unwanted answers may still arrive
             self.close()
             raise
 
@@ -165,7 +168,7 @@ class WorkerPool:
         return events + [(fd, select.POLLIN) for fd in links if fd not in noticed], not events
 
     def _send(self, worker: WorkerProcess, data: bytes) -> None:
-        with contextlib.suppress(OSError):  # that it is gone is noticed when it is to answer
+        with contextlib.suppress(OSError):  # its end is noticed when its answer is due
             if not worker.send(data):
                 self._sending.add(worker.index)
                 self._poller.modify(worker.link, select.POLLIN | select.POLLOUT)
@@ -182,7 +185,7 @@ class WorkerPool:
             return None
         if received is not None:
             del self.asked[worker.index]
-        elif worker.unread_num > before:  # it is on the way, however late it is read
+        elif worker.unread_num > before:  # it has been sent, however late it is read
             self.asked[worker.index] = self.asked[worker.index]._replace(begun=time.monotonic())
         return received
 

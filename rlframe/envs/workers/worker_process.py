@@ -55,9 +55,9 @@ class WorkerProcess:
     """A child process that holds some of the envs.
 
     Its connection never blocks: the caller decides how long to wait. It is the leader of its own process group,
-    and everything that its envs started ends with it. When this process dies, for any reason, the kernel closes the
-    lifeline that both hold, and ends that group. It stays in this session: Linux shares the cores out by session, and
-    processes that wait for each other must not wait for their session's turn.
+    which ends with it, including processes that its envs started. When this process dies, for any reason, the kernel
+    closes the lifeline that both hold, which ends the group. The worker stays in this session: Linux schedules cores by
+    session, and processes that wait for each other must not wait for another session's turn.
 
     Args:
         index: Index of the worker.
@@ -159,7 +159,7 @@ class WorkerProcess:
             return True
         try:
             return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-        except ChildProcessError:  # others wait for all children of this process
+        except ChildProcessError:  # other code may wait for all children of this process
             return True
 
     def end(self, patience: float = 0.0) -> str:
@@ -178,7 +178,7 @@ class WorkerProcess:
         with contextlib.suppress(ProcessLookupError, PermissionError):  # the group may be empty
             os.killpg(
                 self.pid, signal.SIGKILL
-            )  # before its leader is waited for: until then its number is not reused
+            )  # before waiting for its leader: until then its id is not reused
         wait_for_exits([self], KILL_SECONDS)
         status = self._process.poll()
         self.link.close()

@@ -19,8 +19,8 @@ READ_EVERY = 100
 NAN_POLICY = Field(
     'raise',
     doc=(
-        "what is done about an update whose loss or gradient is not finite: 'raise' ends the run, 'skip' leaves the"
-        " parameters as they are and goes on, 'ignore' does not look"
+        "what to do if the loss or gradient of an update is not finite: 'raise' ends the run, 'skip' keeps the"
+        " parameters and continues, 'ignore' does not check"
     ),
     choices=('raise', 'skip', 'ignore'),
     may_change=True,

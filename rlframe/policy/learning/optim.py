@@ -29,7 +29,7 @@ logger = logging.getLogger('rlframe.policy')
 BETAS = 0.9, 0.999
 RMSPROP_DECAY = 0.99
 
-OPTIMIZER = Field('adam', doc='what turns gradients into steps', choices=('adam', 'rmsprop'))
+OPTIMIZER = Field('adam', doc='optimizer of the networks', choices=('adam', 'rmsprop'))
 """Option ``learn.optimizer``."""
 
 

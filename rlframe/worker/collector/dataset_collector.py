@@ -100,7 +100,7 @@ class DatasetSerialCollector(ISerialCollector):
             self._begin_pass()
             batch = self._next(size)
         if batch is None:
-            raise ValueError('there is not a single row in the data')
+            raise ValueError('the data contain no rows')
         self._read += 1
         self._progress.envstep += len(batch)
         if self.on_step is not None:

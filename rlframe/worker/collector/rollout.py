@@ -87,7 +87,7 @@ class Rollout:
     ) -> None:
         if env.spec.player_num != getattr(policy, 'player_num', 1):
             raise IncompatibleError(
-                f'{env.spec.name} has {env.spec.player_num} players, and here one policy acts for one of them',
+                f'{env.spec.name} has {env.spec.player_num} players, but this policy acts for one player',
                 where='policy',
                 remedy="Envs of several players need collector.type='sample_1v1' or 'episode_1v1' and"
                 " evaluator.type='battle_interaction'.",

@@ -305,7 +305,7 @@ class VectorEvalMonitor:
         ]
         clips = sorted((entry for entry in clips if entry[1]), key=lambda entry: entry[0])
         if not clips:
-            raise ValueError('no pictures were given to update_video')
+            raise ValueError('no frames were given to update_video')
         count = len(clips)
         chosen = range(count) if count <= 4 else (0, (count - 1) // 2, count // 2, count - 1)
         if count > 4 and count % 2:

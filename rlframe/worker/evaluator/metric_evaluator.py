@@ -48,7 +48,7 @@ class RecordedActions:
             yield batch['obs'], batch['action']
         if not count:
             raise ConfigError(
-                'there is not a single row in the data',
+                'the data contain no rows',
                 where=DATA,
                 remedy='What can be gone through only once, such as a generator, is empty at the second evaluation.',
             )

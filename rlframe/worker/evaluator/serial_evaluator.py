@@ -74,7 +74,7 @@ class InteractionSerialEvaluator(ISerialEvaluator):
             100,
             range='[0, inf)',
             unit='episodes',
-            doc="thrown away for info['abnormal'] in one evaluation; more is an error",
+            doc="discarded because of info['abnormal'] in one evaluation; more is an error",
             may_change=True,
         ),
     )

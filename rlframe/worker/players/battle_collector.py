@@ -103,7 +103,7 @@ class BattleSampleSerialCollector(PlayerCollector, SampleSerialCollector):
                 type=int,
                 range='[1, inf)',
                 unit='train iterations',
-                doc='between two snapshots of the policy that it plays against; None: it plays with itself only',
+                doc='between snapshots of the policy, which become its opponents; None: it plays against itself only',
             ),
             keep=Field(
                 10,
@@ -111,9 +111,7 @@ class BattleSampleSerialCollector(PlayerCollector, SampleSerialCollector):
                 unit='snapshots',
                 doc='that are kept, the newest; each is a network in memory',
             ),
-            newest_share=Field(
-                0.5, range='[0, 1]', doc='share of games in which it plays with itself as it is'
-            ),
+            newest_share=Field(0.5, range='[0, 1]', doc='share of games against the current policy'),
         )
     )
 
@@ -159,7 +157,7 @@ class BattleSampleSerialCollector(PlayerCollector, SampleSerialCollector):
         self, target: int, settings: Mapping[str, Any], stamp: Array, levels: Array | None
     ) -> Batch:
         raise ConfigError(
-            'players of a game of turns make different numbers of moves, so that there is no block of equal rows of each env',
+            'in a turn-based game, players make different numbers of moves, so envs have no blocks of equal length',
             where='policy.collect.collector.type',
             got='sample_1v1',
             expected="'episode_1v1' for a policy that learns on-policy",

@@ -122,7 +122,7 @@ class EpisodeReplayBuffer(NaiveReplayBuffer):
         ends = np.flatnonzero(done_of(episode))
         if ends.tolist() != [len(episode) - 1]:
             raise ValueError(
-                f'episode {number} is not whole: of its {len(episode)} steps the last one alone is to be done; done are'
+                f'episode {number} is not whole: only the last of its {len(episode)} steps may be done; done are'
                 f' {ends.tolist()[:5]}'
             )
         if self._max_steps is not None and len(episode) > self._max_steps:

@@ -30,7 +30,7 @@ AnyStorage: TypeAlias = RingStorage | ObjectStorage
 
 
 SIZE = Field(10000, range='[1, inf)', unit='items', doc='Largest number of items')
-DEEPCOPY = Field(False, doc='Copy objects when they come and when they go; columns are always copied')
+DEEPCOPY = Field(False, doc='Copy objects when pushed and when sampled; columns are always copied')
 TRACK_USED_DATA = Field(
     False, doc="Delete the file named by an item's data_id when the item is removed", reaches='file'
 )

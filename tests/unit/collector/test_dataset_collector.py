@@ -73,7 +73,7 @@ def test_nothing_is_collected_from_nothing() -> None:
         create_serial_collector({'type': 'dataset'}, env=COLUMNS).collect()
     with pytest.raises(ValueError, match='needs data'):
         create_serial_collector({'type': 'dataset'}, policy=Policy(batch_size=2).collect_mode).collect()
-    with pytest.raises(ValueError, match='not a single row'):
+    with pytest.raises(ValueError, match='the data contain no rows'):
         create_serial_collector(
             {'type': 'dataset'}, env=[], policy=Policy(batch_size=2).collect_mode
         ).collect()

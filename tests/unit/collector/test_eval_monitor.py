@@ -81,5 +81,5 @@ def test_shorter_clips_end_with_their_last_picture() -> None:
 
 
 def test_no_pictures_are_an_error() -> None:
-    with pytest.raises(ValueError, match='no pictures'):
+    with pytest.raises(ValueError, match='no frames'):
         VectorEvalMonitor(1, 1).get_video()

@@ -185,7 +185,7 @@ def test_actors_join_with_the_arguments_that_torchrl_has(ray: FakeRay) -> None:
         True,
     ]
     assert [c._pool.slots[rank].actor.options['num_cpus'] for rank in (0, 1, 2)] == [1, 2, 1]
-    with pytest.raises(ConfigError, match='all actors act with the policy that is trained here'):
+    with pytest.raises(ConfigError, match='all actors act with the policy trained in this process'):
         c.add_collectors(policy=torch.nn.Linear(4, 2))
     with pytest.raises(ConfigError, match='collector_kwargs has 1 entries for 2 collectors'):
         c.add_collectors([cart, cart], collector_kwargs=[{}])

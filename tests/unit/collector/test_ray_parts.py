@@ -241,9 +241,9 @@ def errors_of(policy: str = 'dqn', **collector: Any) -> str:
 def test_options_that_contradict_each_other_are_refused_with_numbers() -> None:
     text = errors_of(num_collectors=3, remote_configs=[{}, {}])
     assert 'remote_configs has 2 entries, num_collectors is 3' in text
-    assert 'max_restarts is what the backend itself decides' in errors_of(remote_configs={'max_restarts': 1})
+    assert 'max_restarts is set by the backend itself' in errors_of(remote_configs={'max_restarts': 1})
     assert 'expected at least 2' in errors_of(num_collectors=4, max_in_flight=3, sync=False, max_staleness=1)
-    assert "'num_cpu' is not an option of Ray that is passed on. Did you mean 'num_cpus'?" in errors_of(
+    assert "'num_cpu' is not an option that rlframe passes to Ray. Did you mean 'num_cpus'?" in errors_of(
         remote_configs=[{'num_cpu': 1}]
     )
     assert "Did you mean 'num_gpus'?" in errors_of(ray_init_config={'num_gpu': 1})
@@ -261,10 +261,10 @@ def test_fresh_data_in_equal_shares_is_what_an_on_policy_policy_needs_of_actors(
 
 def test_what_needs_the_policy_that_is_trained_stays_in_its_process() -> None:
     text = errors_of(type='sample_1v1', past_selves={'snapshot_freq': 10})
-    assert 'past selves are snapshots of the policy here, not in actors' in text
+    assert 'past selves are snapshots of the policy in this process, not in actors' in text
     main, create = config_pair('dqn')
     main['policy']['eval'] = {'evaluator': {'type': 'metric', 'backend': 'ray'}}
-    with pytest.raises(ConfigError, match=r'recorded data are read here, not in actors'):
+    with pytest.raises(ConfigError, match=r'recorded data are read in this process, not in actors'):
         compile_config(main, create)
 
 
@@ -278,5 +278,5 @@ def test_async_batches_are_no_data_for_an_on_policy_policy_and_come_to_one_place
     given: dict[str, Any] = {'frames_per_batch': 8, 'num_collectors': 2}
     with pytest.raises(ConfigError, match='fresh data only'):
         RayCollector('CartPole-v1', PPOPolicy({}, spec), **given)
-    with pytest.raises(ConfigError, match='come to one place'):
+    with pytest.raises(ConfigError, match='on one device'):
         RayCollector('CartPole-v1', DQNPolicy({}, spec), storing_device=['cpu', 'cuda:0'], **given)

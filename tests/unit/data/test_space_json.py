@@ -51,7 +51,7 @@ def test_bounds_of_an_image_are_one_number() -> None:
 
 def test_other_spaces_are_refused() -> None:
     graph: gymnasium.Space = spaces.Graph(spaces.Discrete(2), None)
-    with pytest.raises(IncompatibleError, match=r'Graph.*cannot be written down'):
+    with pytest.raises(IncompatibleError, match=r'Graph.*cannot be saved'):
         space_to_json(spaces.Dict(a=graph))
     with pytest.raises(ValueError, match="no space of type 'Graph'"):
         space_from_json({'type': 'Graph'})

@@ -137,7 +137,7 @@ def test_players_of_different_spaces_are_refused() -> None:
         IncompatibleError, match=r'second has the action_space Discrete\(4\), first has.*supersuit'
     ):
         player_env(Unequal(), 'Unequal')
-    with pytest.raises(IncompatibleError, match='no game of several players'):
+    with pytest.raises(IncompatibleError, match='not a game of several players'):
         PettingZooEnvFactory({'env_id': 'builtins:dict'}).make()
 
 

@@ -204,7 +204,7 @@ def test_training_on_envpool_and_going_on_with_it(
 
 
 def test_what_cannot_be_made_is_refused_by_name(make: Any) -> None:
-    with pytest.raises(EnvError, match=r"EnvPool knows no task 'CartPol-v1'\. Did you mean 'CartPole-v1'\?"):
+    with pytest.raises(EnvError, match=r"EnvPool has no task 'CartPol-v1'\. Did you mean 'CartPole-v1'\?"):
         make(2, 'CartPol-v1')
     with pytest.raises(ConfigError, match='at most 2') as caught:
         make(2, batch_size=3)

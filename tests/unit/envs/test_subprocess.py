@@ -205,7 +205,7 @@ def test_closed_envs_say_so_and_can_be_launched_again(make: Any) -> None:
     manager.close()
     manager.close()
     assert manager.closed
-    with pytest.raises(ValueError, match=r'closed; reset\(\) makes them again'):
+    with pytest.raises(ValueError, match=r'closed; reset\(\) creates them again'):
         manager.step(np.zeros(4, np.int64), manager.ready)
     assert manager.state_dict()['envs'] == {}
     assert_same(history(manager, 9, [1, 2, 3, 4]), expected)

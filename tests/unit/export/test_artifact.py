@@ -189,7 +189,7 @@ def test_newer_unknown_and_unsealed_formats_are_refused(artifact: Path) -> None:
     manifest = json.loads((artifact / MANIFEST).read_bytes())
     del manifest['sha256']
     (artifact / MANIFEST).write_text(json.dumps(manifest))
-    with pytest.raises(CheckpointCorruptError, match='not sealed'):
+    with pytest.raises(CheckpointCorruptError, match='no seal'):
         rlframe.load(artifact)
 
 
@@ -242,7 +242,7 @@ def test_an_earlier_export_is_replaced_and_nothing_else_is(run: Path, artifact: 
         other = run / 'other'
         shutil.rmtree(other, ignore_errors=True)
         shutil.copytree(path, other / 'artifact')
-        with pytest.raises(CheckpointWriteError, match='something else is there already'):
+        with pytest.raises(CheckpointWriteError, match='the path exists already'):
             export_policy(run, ['artifact', 'state_dict'], other)
         assert [entry.name for entry in other.iterdir()] == ['artifact']
     with pytest.raises(CheckpointWriteError, match='this is a file'):

@@ -65,7 +65,7 @@ def _row(batch: Any, i: int) -> Any:
         ('box', np.zeros(3), ("'float64 of shape (3,)'", 'float32 of shape (2, 3) for one env, (n, 2, 3) for n')),
         ('box', np.zeros((5, 5, 2, 3)), ('shape (5, 5, 2, 3)',)),
         ('box', 'text', ('no array of numbers', '<U4')),
-        ('box', [[1, 2], [3]], ('obs: it is no array of numbers',)),
+        ('box', [[1, 2], [3]], ('obs: it is not an array of numbers',)),
         ('image', np.zeros((4, 4, 3), np.float32), ('another type', "'float32'", 'uint8')),
         ('image', np.full((4, 4, 3), 256), ('another type', "'int64'", 'uint8')),
         ('image', np.full((4, 4, 3), -1), ('another type',)),

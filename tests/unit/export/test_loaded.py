@@ -98,7 +98,7 @@ def test_masks_that_are_missing_doubled_or_unknown_are_refused() -> None:
     obs, mask = np.zeros(4, np.float32), np.ones(4, np.int8)
     with pytest.raises(ObservationError, match=r'there is none: act\(obs, action_mask\).*which of 4'):
         masked.act(obs)
-    with pytest.raises(ObservationError, match='there are two'):
+    with pytest.raises(ObservationError, match='two masks'):
         masked.act({'observation': obs, 'action_mask': mask}, mask)
     with pytest.raises(ObservationError, match=r"obs\['action_mask'\].*shape \(3,\).*\(4,\)"):
         masked.act(obs, mask[:3])

@@ -73,7 +73,7 @@ def assert_named(text: str, case: str) -> None:
     *_, at, values = NO_CHOICE[case]
     more = ', and 1 more' if case == 'two' else ''
     for word in (
-        f'action dimension {at} of NoChoice leave no choice{more};',
+        f'action dimension {at} of NoChoice contain no value{more};',
         values,
         'expected low < high',
         'env.wrappers',

@@ -101,5 +101,5 @@ def test_bombs_are_refused_before_they_unpack(saved: Path) -> None:
 def test_missing_files_and_folders_are_named(tmp_path: Path) -> None:
     with pytest.raises(CheckpointNotFoundError, match='nowhere'):
         filled_buffer().load_data(str(tmp_path / 'nowhere'))
-    with pytest.raises(CheckpointCorruptError, match='no regular file'):
+    with pytest.raises(CheckpointCorruptError, match='not a regular file'):
         filled_buffer().load_data(str(tmp_path))

@@ -136,7 +136,7 @@ def test_the_newest_of_no_checkpoints_and_of_damaged_ones_only(run: Path, tmp_pa
         (run / f'iteration_{number}' / 'state.json').write_text('{}')
     with pytest.raises(CheckpointCorruptError, match=r'iteration_2/state\.json.*iteration_1/state\.json'):
         newest_good(run)
-    with pytest.raises(CheckpointCorruptError, match='no other whole one'):
+    with pytest.raises(CheckpointCorruptError, match='no other intact checkpoint'):
         load_checkpoint(run / 'iteration_2')
     with pytest.raises(CheckpointNotFoundError, match='no checkpoint of a training state'):
         newest_good(tmp_path / 'nowhere')
@@ -213,7 +213,7 @@ BAD: dict[str, tuple[Callable[[Path], Path], type[CheckpointError], list[str]]] 
     'R27 URI': (
         lambda run: Path('s3://bucket/run'),
         CheckpointNotFoundError,
-        ['local file systems only', 's3:/'],
+        ['on a local file system', 's3:/'],
     ),
 }
 
@@ -233,7 +233,7 @@ def test_bad_inputs_get_the_error_that_says_what_is_wrong(name: str, run: Path) 
 @pytest.mark.parametrize('uri', ['s3://bucket/a', 'gs://b/a', 'hdfs:///a', 'file:///tmp/a', 'S3:/a'])
 def test_uris_are_refused_when_saving_too(uri: str) -> None:
     for function in (find_checkpoint, newest_good, lambda path: save_checkpoint(path, {})):
-        with pytest.raises(CheckpointNotFoundError, match='local file systems only'):
+        with pytest.raises(CheckpointNotFoundError, match='on a local file system'):
             function(uri)
 
 

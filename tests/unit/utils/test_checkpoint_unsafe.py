@@ -102,7 +102,7 @@ def test_a_listed_foreign_file_is_refused_by_what_it_holds(run: Path, tmp_path: 
     with pytest.raises(UnsafeCheckpointError, match=r'_dict_checkpoint\.pkl.*posix\.mkdir'):
         load_checkpoint(run / 'iteration_2')
     forge(run / 'iteration_1', 'notes.txt', b'harmless')
-    with pytest.raises(CheckpointCorruptError, match=r"notes\.txt: 'notes\.txt' is no part of a checkpoint"):
+    with pytest.raises(CheckpointCorruptError, match=r"notes\.txt: 'notes\.txt' is not part of a checkpoint"):
         load_checkpoint(run / 'iteration_1')
     assert not (tmp_path / 'marker').exists()
 

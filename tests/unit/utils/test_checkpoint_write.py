@@ -49,7 +49,7 @@ def test_a_checkpoint_replaces_one_of_its_name_and_an_empty_folder_but_nothing_e
     (tmp_path / 'file').touch()
     (tmp_path / 'link').symlink_to('new')
     for name in ('photos', 'file', 'link'):
-        with pytest.raises(CheckpointWriteError, match='something else is there'):
+        with pytest.raises(CheckpointWriteError, match='the path exists'):
             save_checkpoint(tmp_path / name, state())
     assert (tmp_path / 'photos' / 'one.jpg').exists() and (tmp_path / 'link').is_symlink()
 

@@ -64,9 +64,9 @@ def probe(address: str, where: str) -> None:
     try:
         with socket.create_connection((host.strip('[]'), int(port)), PROBE_SECONDS) as connection:
             if os.environ.get('RAY_USE_TLS', '0') == '0' and not _is_greeted(connection):
-                problem = f'who listens at {address} is not the head of a Ray'
+                problem = f'the server at {address} is not the head node of a Ray cluster'
     except (OSError, OverflowError) as error:
-        problem, cause = f'nobody answers at {address}: {error}', error
+        problem, cause = f'nothing answers at {address}: {error}', error
     if problem:
         raise wrong_address(problem, address, where) from cause
 
@@ -91,5 +91,5 @@ def wrong_address(problem: str, address: str, where: str) -> ResourceError:
         where=where,
         got=address,
         expected="the address of a running Ray, or 'local'",
-        remedy='It may come from RAY_ADDRESS. `ray start --head` starts a cluster and says its address.',
+        remedy='It may come from RAY_ADDRESS. `ray start --head` starts a cluster and prints its address.',
     )

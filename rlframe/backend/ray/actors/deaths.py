@@ -50,10 +50,10 @@ def end_leftovers(actors: Iterable[Facts | None]) -> None:
 def _how_it_ended(text: str) -> str:
     """Returns how a process ended, from Ray's message and the process's own log."""
     if found := re.search(r'exits with an exit code (-?\d+)', text):
-        return f'its process ended by exit code {found[1]}'
+        return f'its process exited with code {found[1]}'
     facts = dict(re.findall(r'^\s*(pid|ip): (\S+)$', text, re.MULTILINE))
     if 'pid' not in facts or facts.get('ip') != ray.util.get_node_ip_address():  # type: ignore[no-untyped-call]  # of Ray
-        return f'its process ended; its log on node {facts.get("ip")} may say how'
+        return f'its process ended; its log on node {facts.get("ip")} may say why'
     log = _log_of(int(facts['pid']))
     if log is not None and (noted := last_words(log)):
         return f'its process ended by {noted}'

@@ -77,7 +77,7 @@ def unknown_key(config: Mapping[Any, Any], known: tuple[str, ...]) -> str:
         if name not in known and not str(name).startswith(
             '_'
         ):  # those of Python alone; no config has such keys
-            return f'{name!r} is not an option of Ray that is passed on.{nearest(str(name), known)}'
+            return f'{name!r} is not an option that rlframe passes to Ray.{nearest(str(name), known)}'
     return ''
 
 

@@ -73,7 +73,7 @@ class Losses:
             raise ActorLostError(
                 f'Ray actor {rank} did not start within {self._cfg["start_timeout"]:g} s, {late_starts} times in a row',
                 where=f'{self._prefix}start_timeout',
-                remedy='Do the envs take longer? Else no node has room for it, or is what remote_configs asks for.',
+                remedy='Raise it if the envs start slowly. Otherwise no node has the resources that remote_configs requests.',
             )
 
     def _too_many(self) -> ActorLostError:

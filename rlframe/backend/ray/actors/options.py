@@ -84,7 +84,7 @@ def _bad_remote_config(config: Any, where: str) -> list[ConfigError]:
     ours = [name for name in config if name in ONLY_OURS]
     errors = [
         ConfigError(
-            f'{name} is what the backend itself decides',
+            f'{name} is set by the backend itself',
             where=where,
             remedy='Leave it out; give resources only.',
         )
@@ -131,14 +131,14 @@ RAY_OPTIONS: Options = dict(
         type=int,
         range='[0, inf)',
         unit='versions of the weights',
-        doc='by which a batch may be behind; an older one is thrown away and counted; None: no limit',
+        doc='that a batch may be behind; older batches are discarded and counted; None: no limit',
         may_change=True,
     ),
     collect_timeout=Field(
         600.0,
         range='(0, inf)',
         unit='seconds',
-        doc='that an actor has for what it is asked; then another one takes its place',
+        doc='that an actor has to answer a request; then it is replaced',
         may_change=True,
     ),
     start_timeout=Field(
@@ -160,7 +160,7 @@ RAY_OPTIONS: Options = dict(
     ),
     ray_init_config=Field(
         {},
-        doc='arguments of ray.init, such as address; used where Ray is not running',
+        doc='arguments of ray.init, such as address; used if Ray is not running',
         check=check_init,
         may_change=True,
         reaches='process',
@@ -189,7 +189,7 @@ EVALUATOR_OPTIONS: Options = dict(
         1800.0,
         range='(0, inf)',
         unit='seconds',
-        doc='that an actor has for an evaluation; then another one takes its place and repeats it',
+        doc='that an actor has for an evaluation; then it is replaced and the evaluation repeated',
         may_change=True,
     ),
     **{

@@ -36,7 +36,7 @@ logger = logging.getLogger('rlframe.ray')
 
 TICK = 0.5
 """Seconds between two looks at the deadlines."""
-TO_A_MODULE = 'Put the class that is registered into a module of its own, and name that in import_names.'
+TO_A_MODULE = 'Move the registered class to a module of its own, and list that module in import_names.'
 """Remedy for a class of the main program that cannot be sent to actors."""
 CLOSE_SECONDS = 5.0
 """Time for actors to close their envs before they are killed."""
@@ -283,7 +283,7 @@ class ActorPool:
     def check_open(self) -> None:
         """Raises ``ValueError`` after ``close``: any later use of Ray would start a new one."""
         if self._closed:
-            raise ValueError('the Ray actors of this collector or evaluator were ended')
+            raise ValueError('the Ray actors of this collector or evaluator have been shut down')
 
     def close(self) -> None:
         """Ends all actors, and Ray if it was started here; may be called twice."""

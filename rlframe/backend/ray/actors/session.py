@@ -181,7 +181,7 @@ def connect(ray_init_config: Mapping[str, Any] | None = None, where: str = 'ray_
     if ray.is_initialized():
         own = _is_ours()
         if given and not own:
-            logger.warning('%s is not used: this process is connected to Ray already', where)
+            logger.warning('%s is not used: this process is already connected to Ray', where)
         return _hold('the Ray of this run') if own else RaySession(False, 'the Ray of this process')
     address = given.pop('address', None) or os.environ.get('RAY_ADDRESS') or 'local'
     if address == 'local':
@@ -272,14 +272,14 @@ def _init(where: str, **arguments: Any) -> None:
             ray.init(**arguments)
     except (RuntimeError, ValueError, TypeError) as error:
         raise ConfigError(
-            f'ray.init does not take this: {error}',
+            f'ray.init does not accept this: {error}',
             where=where,
             got=arguments,
             expected='arguments of ray.init',
         ) from error
     except ConnectionError as error:
         raise ResourceError(
-            f'no connection with the Ray at {arguments["address"]}: {error}',
+            f'cannot connect to the Ray at {arguments["address"]}: {error}',
             where=f'{where}.address',
             remedy='A cluster with tokens needs RAY_AUTH_MODE=token and its token in ~/.ray/auth_token.',
         ) from error
@@ -321,7 +321,9 @@ def _show_token_if_asked(address: str, where: str) -> None:
             os.environ['RAY_AUTH_MODE'] = 'token'
             raylet.Config.initialize('')  # Ray has read the environment already
     except ray.exceptions.RpcError as error:  # for example another of Ray's servers
-        raise wrong_address(f'who listens at {address} is not the head of a Ray', address, where) from error
+        raise wrong_address(
+            f'the server at {address} is not the head node of a Ray cluster', address, where
+        ) from error
 
 
 def _total(demands: Sequence[Resources]) -> Counter[str]:
@@ -381,7 +383,7 @@ def _too_little(
     return ResourceError(
         f'actors need {needed}; free: {have} on {len(nodes)} node(s)',
         where=where,
-        remedy=remedy or 'Ask for fewer actors, or for less for each, or add nodes to the cluster.',
+        remedy=remedy or 'Use fewer actors, request fewer resources for each, or add nodes to the cluster.',
     )
 
 

@@ -41,7 +41,7 @@ def check_data_is_usable(policy: Any, sync: bool, storing: Sequence[Any]) -> Non
         )
     if len({str(device) for device in storing}) > 1:
         raise ConfigError(
-            'the batches of all collectors come to one place',
+            'all collectors store their batches on one device',
             where='storing_device',
             got=list(storing),
             expected='one device',
@@ -95,7 +95,7 @@ def check_devices(devices: Sequence[Any], remote_configs: Sequence[Mapping[str, 
     for rank, (device, resources) in enumerate(zip(devices, remote_configs, strict=True)):
         if device is not None and str(device) != 'cpu' and not resources.get('num_gpus'):
             raise ConfigError(
-                f'actor {rank} is to use {device} and holds no GPU',
+                f'actor {rank} should use {device}, but has no GPU',
                 where=name,
                 got=str(device),
                 expected="'cpu', or remote_configs with num_gpus",
