@@ -206,7 +206,7 @@ class DQNPolicy(TDPolicy):
             # A number below eps, divided by eps, is again uniform in [0, 1), so it also picks the random action. Few
             # numbers are below eps, and after a network's forward each NumPy call costs several times as much as an
             # iteration of this loop: with two vectorised draws, one that tests and one that picks, a forward takes
-            # 5-7 us (8 envs: 10-15 %) longer, and a round of collection in 8 CartPoles 3-6 %, in 64 about 2.5 %. Median
+            # 5-7 us longer for 8 envs, and a round of collection in 8 CartPoles 3-8 %, in 64 CartPoles 0-3 %. Median
             # CPU time of 40 interleaved blocks per form, one thread, with eps 0.1 and 0.95.
             scale = self._action_num / eps
             for i, draw in enumerate(self._rng.random(len(action)).tolist()):
