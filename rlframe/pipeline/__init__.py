@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING
 from rlframe.utils.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from rlframe.pipeline.serial import SerialPipeline, serial_pipeline
+    from rlframe.pipeline.serial import SerialPipeline
+    from rlframe.pipeline.training import serial_pipeline
 
 __all__ = ['SerialPipeline', 'serial_pipeline']
-__getattr__ = lazy_exports(__name__, dict.fromkeys(__all__, 'rlframe.pipeline.serial'))
+__getattr__ = lazy_exports(
+    __name__,
+    {'SerialPipeline': 'rlframe.pipeline.serial', 'serial_pipeline': 'rlframe.pipeline.training'},
+)

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import logging
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from rlframe import checkpoint, config
+from rlframe import checkpoint
 from rlframe.data.batch import Batch
-from rlframe.errors import BufferUnderflowError, RunWarning
+from rlframe.errors import BufferUnderflowError
 from rlframe.pipeline import build
 from rlframe.pipeline.checkpoints import Checkpoints, check_fits
-from rlframe.pipeline.ending import nothing_left, spent_budgets, unused
-from rlframe.pipeline.resume import resume
+from rlframe.pipeline.ending import spent_budgets, unused
 from rlframe.pipeline.run_output import RunOutput, write_counts
 from rlframe.run.exit_guard import ended_from_inside, guarded
 from rlframe.run.progress import Progress
@@ -358,42 +356,3 @@ class SerialPipeline:
 
     def __exit__(self, *exception: object) -> None:
         self.cleanup()
-
-
-def serial_pipeline(
-    input_cfg: str | Path | tuple[Mapping[str, Any], Mapping[str, Any]] | None,
-    seed: int = 0,
-    model: Any = None,
-    max_train_iter: int | None = None,
-    max_env_step: int | None = None,
-    overrides: Iterable[str] = (),
-    resume_from: str | Path | None = None,
-) -> Any:
-    """Trains from a config, without a display.
-
-    Args:
-        input_cfg: Path of a config file, or a pair of main and create config; None: the config of the resumed run.
-        seed: Seed of the experiment; a resumed run keeps its own.
-        model: A network that replaces the one named in the config.
-        max_train_iter: Budget in train iterations.
-        max_env_step: Budget in env steps.
-        overrides: Options such as ``policy.learn.batch_size=128``.
-        resume_from: A run folder or checkpoint to resume from.
-
-    Returns:
-        The trained policy.
-    """
-    given: Any = dict(max_train_iter=max_train_iter, max_env_step=max_env_step, overrides=list(overrides))
-    if resume_from is None:
-        pair = config.config_pair(input_cfg)
-        cfg, folder, start = config.compile_config(*pair, seed=seed, **given), None, None
-    else:
-        found = resume(resume_from, None if input_cfg is None else config.config_pair(input_cfg), **given)
-        cfg, folder, start = found.cfg, found.folder, found.checkpoint
-    config.warn_of_own_parts(cfg, model)
-    with SerialPipeline(cfg, folder, model, start) as pipeline:
-        if pipeline.complete:
-            warnings.warn(nothing_left(pipeline), RunWarning, stacklevel=2)
-        else:
-            pipeline.run()
-        return pipeline.policy
