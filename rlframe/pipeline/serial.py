@@ -9,7 +9,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from rlframe import checkpoint
+from rlframe.checkpoint import OpenCheckpoint
 from rlframe.data.batch import Batch
 from rlframe.errors import BufferUnderflowError
 from rlframe.pipeline import build
@@ -44,7 +44,7 @@ class SerialPipeline:
         cfg: A compiled config.
         folder: Existing run folder; None: a new one is created last, so a config that fails leaves nothing behind.
         model: A network that replaces the one named in the config.
-        resume: A checkpoint to resume from; metrics of later rounds in the folder are removed.
+        resume: A checkpoint to resume from, which may be open already; metrics of later rounds in the folder are removed.
         clone_key: If the run that saved the checkpoint continues too: a number from which this run derives different
             random generators.
     """
@@ -54,7 +54,7 @@ class SerialPipeline:
         cfg: ResolvedConfig,
         folder: Path | Callable[[], Path] | None = None,
         model: Any = None,
-        resume: Path | None = None,
+        resume: Path | OpenCheckpoint | None = None,
         clone_key: int | None = None,
     ) -> None:
         self._model = model
@@ -70,7 +70,7 @@ class SerialPipeline:
         self,
         cfg: ResolvedConfig,
         folder: Path | Callable[[], Path] | None = None,
-        resume: Path | None = None,
+        resume: Path | OpenCheckpoint | None = None,
         clone_key: int | None = None,
     ) -> None:
         """Creates all workers. Config errors are raised before the run folder is created."""
@@ -78,7 +78,8 @@ class SerialPipeline:
         self.secrets = Secrets(cfg)
         """Secrets in the config, which the run's files must not contain."""
         self._output = RunOutput(cfg, folder, resume, self.secrets)
-        saved = checkpoint.load_checkpoint(resume, secrets=self.secrets) if resume is not None else None
+        opened = self._output.saved
+        saved = None if opened is None else (opened.state(secrets=self.secrets), opened.manifest)
         self.progress = Progress()
         """Counters of the experiment."""
         set_seed(cfg.seed)
@@ -87,7 +88,7 @@ class SerialPipeline:
         self.collection = build.collector_backend(cfg, self.factory)
         """Backend of the collector."""
         self._closers.append(self.collection.close)
-        check_fits(saved, cfg, self.factory.spec, resume, self._model)
+        check_fits(saved, cfg, self.factory.spec, None if opened is None else opened.path, self._model)
         self.policy = build.make_policy(cfg, self.factory.spec, self._model)
         """The policy that is being trained."""
         self.evaluation = build.evaluator_backend(cfg, self.factory)
@@ -119,8 +120,8 @@ class SerialPipeline:
         self._evaluated_at = -1  # train iterations at the last evaluation
         self._idle_rounds = 0
         self.checkpoints.note_inexact(self.collector.why_inexact)
-        if saved is not None and resume is not None:
-            self.checkpoints.restore(*saved, resume, clone_key)
+        if saved is not None and opened is not None:
+            self.checkpoints.restore(*saved, opened.path, clone_key)
         if not self.complete:
             self._output.update_config()
 

@@ -43,7 +43,7 @@ def serial_pipeline(
         cfg, folder, start = config.compile_config(*pair, seed=seed, **given), None, None
     else:
         found = resume(resume_from, None if input_cfg is None else config.config_pair(input_cfg), **given)
-        cfg, folder, start = found.cfg, found.folder, found.checkpoint
+        cfg, folder, start = found.cfg, found.folder, found.saved
     config.warn_of_own_parts(cfg, model)
     with SerialPipeline(cfg, folder, model, start) as pipeline:
         if pipeline.complete:
