@@ -30,7 +30,7 @@ from rlframe.utils.field import defaults_of
 logger = logging.getLogger(__name__)
 
 BEST = 'best_'
-"""Prefixes of the names of checkpoints that hold a policy for evaluation."""
+"""Prefix of the names of checkpoints that contain a policy for evaluation."""
 
 
 def publish_checkpoint(

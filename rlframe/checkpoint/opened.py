@@ -97,7 +97,7 @@ class OpenCheckpoint:
             secrets: Values of the secrets that the state only names; by default ``'***'``.
 
         Raises:
-            CheckpointCorruptError: If a file is missing or does not match the manifest; the last good one next to it is
+            CheckpointCorruptError: If a file is missing or does not match the manifest; the last intact one next to it is
                 named.
             UnsafeCheckpointError: If a file holds a pickle.
         """
@@ -186,7 +186,7 @@ class OpenCheckpoint:
         try:
             arrays: dict[str, Array] = safetensors_numpy.load(data)
         except (safetensors.SafetensorError, *BAD_TREE) as error:
-            raise refusal(self.path / name, f'this is no file of tensors: {error}') from error
+            raise refusal(self.path / name, f'this is not a file of tensors: {error}') from error
         return arrays
 
     def _bytes(self, name: str) -> bytes:
@@ -207,7 +207,7 @@ def open_checkpoint(path: str | Path | OpenCheckpoint) -> OpenCheckpoint:
 
     Raises:
         CheckpointNotFoundError: If there is none.
-        CheckpointCorruptError: If the manifest is damaged; the last good one next to it is named.
+        CheckpointCorruptError: If the manifest is damaged; the last intact one next to it is named.
         CheckpointVersionError: If a newer rlframe wrote it.
     """
     if isinstance(path, OpenCheckpoint):
@@ -233,7 +233,7 @@ def load_checkpoint(
 
     Raises:
         CheckpointNotFoundError: If there is none.
-        CheckpointCorruptError: If a file is missing or does not match the manifest; the last good one next to it is
+        CheckpointCorruptError: If a file is missing or does not match the manifest; the last intact one next to it is
             named.
         CheckpointVersionError: If a newer rlframe wrote it.
         UnsafeCheckpointError: If a file holds a pickle.
@@ -275,7 +275,7 @@ def open_newest(folder: str | Path) -> tuple[OpenCheckpoint, Damaged]:
             damaged.append((path, error))
     if damaged:
         raise CheckpointCorruptError(
-            'no checkpoint is whole: ' + '; '.join(str(error) for _, error in damaged), where=str(folder)
+            'all checkpoints are damaged: ' + '; '.join(str(error) for _, error in damaged), where=str(folder)
         )
     raise not_found(folder, f'no checkpoint of a training state here (no {RESUMABLE}*)')
 
@@ -319,5 +319,5 @@ def _alternative(path: Path) -> str:
     manifests = {other: manifest for other, manifest in found if other != path}
     for other in newest_first(list(manifests.items())):
         if _is_intact(other, manifests[other]):
-            return f'The last good one beside it is {other}.'
-    return 'There is no other whole one beside it.'
+            return f'The last intact one next to it is {other}.'
+    return 'There is no other whole one next to it.'

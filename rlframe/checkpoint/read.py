@@ -16,7 +16,7 @@ SUFFIX = '.pth.tar'
 STANDING = ('best', 'ckpt_best', 'latest')
 """Names of a run's checkpoints: the best in evaluation, the best saved by a hook, the newest."""
 RESUMABLE = 'iteration_'
-"""Prefixes of the names of checkpoints that a run can resume from."""
+"""Prefix of the names of checkpoints that a run can resume from."""
 
 Found = list[tuple[Path, Manifest]]
 """Checkpoints with their manifests."""

@@ -138,7 +138,9 @@ def _newest_of(path: Path) -> Start:
             saved, damaged = checkpoint.open_newest(path)
         except CheckpointNotFoundError as error:
             if (folder / CONFIG).is_file():
-                error.remedy = 'If it never had one, -c CONFIG --resume auto starts it again in its folder.'
+                error.remedy = (
+                    'If the run never saved one, -c CONFIG --resume auto starts it again in its folder.'
+                )
             raise
     notes = [f'skipped a damaged checkpoint: {error}' for _, error in damaged]
     if note:
