@@ -14,7 +14,15 @@ from rlframe.checkpoint.keep import (
     publish_checkpoint,
 )
 from rlframe.checkpoint.manifest import FORMAT_VERSION, read_manifest
-from rlframe.checkpoint.read import find_checkpoint, load_checkpoint, newest_good, verify_checkpoint
+from rlframe.checkpoint.opened import (
+    OpenCheckpoint,
+    load_checkpoint,
+    newest_good,
+    open_checkpoint,
+    open_newest,
+    verify_checkpoint,
+)
+from rlframe.checkpoint.read import find_checkpoint
 from rlframe.checkpoint.rows import Rows
 from rlframe.checkpoint.write import save_checkpoint, strip_buffer
 from rlframe.utils.checkpoint_options import CHECKPOINT_FIELDS
@@ -24,6 +32,7 @@ __all__ = [
     'CHECKPOINT_FIELDS',
     'FORMAT_VERSION',
     'NETWORK',
+    'OpenCheckpoint',
     'Rows',
     'clean_leftovers',
     'compare_configs',
@@ -34,6 +43,8 @@ __all__ = [
     'link_checkpoint',
     'load_checkpoint',
     'newest_good',
+    'open_checkpoint',
+    'open_newest',
     'part_of',
     'publish_checkpoint',
     'read_manifest',

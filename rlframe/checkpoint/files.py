@@ -88,7 +88,7 @@ def publish_folder(staging: Path, path: Path) -> None:
     mode = 0
     for entry in os.scandir(staging):
         mode |= stat.S_IMODE(entry.stat(follow_symlinks=False).st_mode)
-    staging.chmod(mode | 0o100 | (mode & 0o444) >> 2)  # who may read the files may enter, by the umask
+    staging.chmod(mode | 0o100 | (mode & 0o444) >> 2)  # everyone who can read the files can enter
     sync_folder(staging)
     old = None
     if path.exists():

@@ -30,7 +30,7 @@ from rlframe.utils.field import defaults_of
 logger = logging.getLogger(__name__)
 
 BEST = 'best_'
-"""Prefixes of the names of checkpoints that hold a policy for evaluation."""
+"""Prefix of the names of checkpoints that contain a policy for evaluation."""
 
 
 def publish_checkpoint(
@@ -153,8 +153,9 @@ def clean_leftovers(folder: Path) -> list[Path]:
             shutil.rmtree(path)
         else:
             path.unlink()
-    for path, _ in manifests_in(folder)[0]:
-        for entry in path.glob(f'{TEMPORARY}*'):
+    for path in folder.iterdir() if folder.is_dir() else ():
+        is_checkpoint = path.is_dir() and not path.is_symlink() and (path / MANIFEST).is_file()
+        for entry in path.glob(f'{TEMPORARY}*') if is_checkpoint else ():
             entry.unlink()
     return leftovers
 

@@ -104,7 +104,7 @@ def read_manifest(path: Path) -> Manifest:
         raise CheckpointMismatchError(
             'this is an exported policy, not a checkpoint',
             where=str(path),
-            remedy=f'rlframe.load({str(path)!r}) acts with it.',
+            remedy=f'Load it with rlframe.load({str(path)!r}).',
         )
     version = manifest['format_version']
     if is_sealed != (version > 1):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rlframe import config
-from rlframe.checkpoint import find_checkpoint, load_checkpoint
+from rlframe.checkpoint import OpenCheckpoint, open_checkpoint
 from rlframe.errors import ConfigError, ConfigWarning, MissingDependencyError
 from rlframe.pipeline import build
 from rlframe.registry import SERIAL_EVALUATOR_REGISTRY
@@ -43,8 +43,11 @@ def evaluate(args: argparse.Namespace) -> int:
         raise ConfigError('bad value', where='--seed', got=args.seed, expected='an int in [0, 4294967296)')
     if args.video is not None and Path(args.video).exists() and not Path(args.video).is_dir():
         raise ConfigError('bad value', where='--video', got=args.video, expected='a folder, not a file')
-    path = find_checkpoint(args.checkpoint)
-    info = _play(path, args.episodes, args.seed, args.overrides, args.video, args.trust, on_step=_Progress())
+    opened = open_checkpoint(args.checkpoint)
+    path = opened.path
+    info = _play(
+        opened, args.episodes, args.seed, args.overrides, args.video, args.trust, on_step=_Progress()
+    )
     returns, lengths = info['eval_episode_return'], info['eval_episode_len']
     result = {
         'checkpoint': str(path),
@@ -99,7 +102,7 @@ def score(  # noqa: PLR0913  # what the command line has, and what it cannot hav
         Returns and lengths of the episodes.
     """
     parts = _OwnParts(model, env)
-    info = _play(path, episodes, seed, overrides, video, trust or allow_import, parts)
+    info = _play(open_checkpoint(path), episodes, seed, overrides, video, trust or allow_import, parts)
     return info['eval_episode_return'], info['eval_episode_len']
 
 
@@ -129,7 +132,7 @@ class _Progress:
 
 
 def _play(
-    path: Path,
+    opened: OpenCheckpoint,
     episodes: int,
     seed: int,
     overrides: list[str] | None,
@@ -139,7 +142,8 @@ def _play(
     on_step: _Progress | None = None,
 ) -> dict[str, Any]:
     """Plays episodes as ``score`` says and returns the evaluator's results."""
-    state, manifest = load_checkpoint(path, buffer=False)
+    path, manifest = opened.path, opened.manifest
+    state = opened.state(buffer=False)  # verified before its config is used
     data = config.as_played(config.config_of(manifest, str(path)))
     if own.env is not None:
         data = config.with_env(data, own.env)

@@ -27,7 +27,7 @@ STDLIB = str(Path(os.__file__).parent)
 """First entry of ``sys.path`` that every process has; entries before it belong to this process or shell."""
 
 if TYPE_CHECKING:
-    from rlframe.pipeline.resume import Pair, Resumption
+    from rlframe.pipeline.resume import Pair, Resumption, Start
     from rlframe.pipeline.serial import SerialPipeline
 
 AUTO = 'auto'
@@ -54,7 +54,7 @@ def train(args: argparse.Namespace) -> int:
 
 
 def _resume(
-    path: str | Path, pair: Pair | None, args: argparse.Namespace, given: Mapping[str, Any]
+    path: str | Start, pair: Pair | None, args: argparse.Namespace, given: Mapping[str, Any]
 ) -> Resumption:
     from rlframe.pipeline.resume import resume
 
@@ -67,8 +67,8 @@ def _newest_run(
     """Finds the newest run of this config to resume; None if there is none, so that a new one begins."""
     from rlframe.pipeline.resume import newest_run
 
-    folder = newest_run(cfg, args.exp_name)
-    return None if folder is None else _resume(folder, pair, args, given)
+    start = newest_run(cfg, args.exp_name)
+    return None if start is None else _resume(start, pair, args, given)
 
 
 def _again(cfg: ResolvedConfig, args: argparse.Namespace) -> Path | None:
@@ -114,8 +114,8 @@ def run(
     folder: Path | Callable[[], Path] | None = resumption.folder if resumption else again
     if folder is None and folder_name:
         folder = partial(named_folder, folder_name)
-    checkpoint = resumption.checkpoint if resumption else None
-    with StopSignal() as stop, SerialPipeline(cfg, folder, resume=checkpoint) as pipeline:
+    saved = resumption.saved if resumption else None
+    with StopSignal() as stop, SerialPipeline(cfg, folder, resume=saved) as pipeline:
         say(_launch_line(pipeline))
         if resumption is not None:
             say(_resume_line(pipeline, resumption))

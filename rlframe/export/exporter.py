@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rlframe.checkpoint import OpenCheckpoint
 from rlframe.checkpoint.read import local_path
 from rlframe.errors import CheckpointWriteError
 from rlframe.export.artifact import FOLDER, not_written
@@ -15,7 +16,7 @@ from rlframe.run.run_folder import check_links
 
 
 def export_policy(
-    path: str | Path,
+    path: str | Path | OpenCheckpoint,
     formats: Sequence[str] = ('artifact',),
     out: str | Path | None = None,
     *,
@@ -28,7 +29,7 @@ def export_policy(
     """Writes the policy of a checkpoint for use elsewhere, replacing an earlier export.
 
     Args:
-        path: A run folder, whose best checkpoint is used, or a checkpoint.
+        path: A run folder, whose best checkpoint is used, or a checkpoint, which may be open already.
         formats: Names of ``FORMATS``.
         out: The folder to write to; ``export`` in the run folder by default.
         trust: Whether the config of a foreign run may reach beyond the run.

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlframe import config
-from rlframe.checkpoint import find_checkpoint, load_checkpoint
+from rlframe.checkpoint import OpenCheckpoint, open_checkpoint
 from rlframe.checkpoint.manifest import Manifest
 from rlframe.data.timestep import EnvSpec
 from rlframe.errors import ConfigWarning
@@ -64,7 +64,7 @@ class Source:
 
 
 def open_source(
-    path: str | Path,
+    path: str | Path | OpenCheckpoint,
     trust: bool = False,
     overrides: Sequence[str] | Mapping[str, Any] = (),
     model: Any = None,
@@ -73,7 +73,7 @@ def open_source(
     """Loads the policy of a checkpoint.
 
     Args:
-        path: As accepted by ``find_checkpoint``.
+        path: As accepted by ``open_checkpoint``.
         trust: Whether the config of a foreign run may reach beyond the run.
         overrides: Options that replace those of the run, such as secrets, which checkpoints never contain.
         model: A network to load the weights into, in place of the one named in the config.
@@ -83,8 +83,9 @@ def open_source(
         CheckpointError: If it does not exist, is damaged, or contains no policy or no config.
         EnvError: If its env, whose spaces are read, cannot be created.
     """
-    found = find_checkpoint(path)
-    state, manifest = load_checkpoint(found, buffer=False)
+    opened = open_checkpoint(path)
+    found, manifest = opened.path, opened.manifest
+    state = opened.state(buffer=False)  # verified before its config is used
     data = config.config_of(manifest, str(found))
     if env is not None:
         data = config.with_env(data, env)

@@ -1,2 +1,2 @@
 from rlframe.pipeline.serial import SerialPipeline as SerialPipeline
-from rlframe.pipeline.serial import serial_pipeline as serial_pipeline
+from rlframe.pipeline.training import serial_pipeline as serial_pipeline

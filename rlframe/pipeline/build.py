@@ -290,15 +290,6 @@ def make_collector(cfg: ResolvedConfig, backend: Backend, policy: Policy, **comm
     return backend.make_collector(cfg, policy, **common)
 
 
-def collector_state(cfg: ResolvedConfig, state: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Converts the state of a collector to the backend of this config, whichever backend saved it.
-
-    Raises:
-        CheckpointMismatchError: If several actors saved it and this process is to continue.
-    """
-    return get_backend_cls(cfg.policy.collect.collector).collector_state(state)
-
-
 def collecting_policy(cfg: ResolvedConfig, policy: Policy) -> Any:
     """Returns the policy that acts in the collector's envs, together with its past selves if the config says so."""
     options = cfg.policy.collect.collector.get('past_selves')

@@ -1,73 +1,96 @@
-"""Checkpoints of a pipeline: saves and restores all state that the next round depends on, between two rounds."""
+"""Checkpoints of a run: saves and restores the states of named parts between two rounds."""
 
 from __future__ import annotations
 
 import copy
-import logging
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from rlframe import checkpoint, config
-from rlframe.errors import CheckpointMismatchError
+from rlframe import checkpoint
 from rlframe.pipeline import build
-from rlframe.pipeline.ending import judge_again
+from rlframe.pipeline.facts import RunFacts
+from rlframe.pipeline.parts import ROUND, Inexactness, Stateful
 from rlframe.run.crash_report import write_crash_report
-from rlframe.run.progress import SCHEMA as PROGRESS
+from rlframe.run.metrics import MetricWriter
+from rlframe.run.progress import SCHEMA as PROGRESS_SCHEMA
+from rlframe.safety.secrets import Secrets
 from rlframe.utils import schema
 from rlframe.utils.arithmetic import arithmetic
-from rlframe.utils.seed import RNG_STATE, forked, global_rng_state, set_global_rng_state
+from rlframe.utils.seed import RNG_STATE, forked
 
 if TYPE_CHECKING:
-    from rlframe.data.timestep import EnvSpec
-    from rlframe.pipeline.serial import SerialPipeline
-    from rlframe.utils.resolved_config import ResolvedConfig
     from rlframe.worker import IBuffer
 
-POLICY_ONLY: dict[str, schema.Schema] = {'policy': schema.DICT, 'progress': PROGRESS}
-STATE: schema.Schema = {
+POLICY, PROGRESS, BUFFER = 'policy', 'progress', 'replay_buffer'
+"""Names of the parts that a checkpoint of the policy alone contains, and of the one that is saved in separate files."""
+OPTIONAL = '?'
+"""Last letter of the name of a part, as in a schema, whose state may be empty or missing."""
+POLICY_ONLY: dict[str, schema.Schema] = {POLICY: schema.DICT, PROGRESS: PROGRESS_SCHEMA}
+SCHEMAS: dict[str, schema.Schema] = {
     **POLICY_ONLY,
-    'monitor': schema.DICT,
-    'collector': schema.DICT,
-    'evaluator': schema.DICT,
     'rng': RNG_STATE,
-    'round': {
-        'warm': schema.FLAG,
-        'evaluated_at': schema.INT,
-        'idle_rounds': schema.COUNT,
-        'stopped': schema.FLAG,
-        'past_goal?': schema.FLAG,
-    },
-    'held?': schema.list_of(POLICY_ONLY),
-    'replay_buffer?': schema.maybe(schema.DICT),
-    'commander?': schema.DICT,
+    'round': ROUND,
+    BUFFER: schema.maybe(schema.DICT),
 }
-"""Schema of a pipeline's checkpoint; each worker has the schema of its own part."""
-
-logger = logging.getLogger('rlframe.checkpoint')
+"""Schemas of parts that do not check their own states; those of all others are a dict."""
 
 
 class Checkpoints:
-    """Saves and restores a pipeline, and retains as many checkpoints as its config says.
+    """Saves and restores the parts of a run, and retains as many checkpoints as its config says.
 
     A checkpoint requested during a round is saved at its end, when another process can take over.
 
     Args:
-        pipeline: Pipeline whose state is saved; its workers are looked up when a checkpoint is saved or loaded.
+        parts: The parts by their names in the state, in the order in which they are restored; None: the run has no such
+            part. ``'policy'`` and ``'progress'`` are required: they are what a checkpoint of the best policy contains.
+            A name that ends in ``?`` is saved only if its state is not empty, and restored only if it was saved.
+            ``'replay_buffer?'`` is an ``IBuffer``, locked while its rows are saved in separate files.
+        facts: Facts for the manifests.
+        folder: The run folder.
+        writer: The metrics of the run; their sizes are saved, so that a resumed run continues them.
+        options: The section ``checkpoint`` of the config.
+        secrets: Values that are not written.
+        inexact: Reasons why the run is not exact, shared with the parts.
+        settle: Called with the name of a complete checkpoint before it is saved: brings the parts to a state that a run
+            can resume from.
     """
 
-    def __init__(self, pipeline: SerialPipeline) -> None:
-        self._pipeline = pipeline
+    def __init__(
+        self,
+        parts: Mapping[str, Stateful | None],
+        facts: RunFacts,
+        *,
+        folder: Path,
+        writer: MetricWriter,
+        options: Mapping[str, Any],
+        secrets: Secrets,
+        inexact: Inexactness,
+        settle: Callable[[str], object],
+    ) -> None:
+        self._parts = {name: part for name, part in parts.items() if part is not None}
+        self._buffer = cast('IBuffer | None', parts.get(BUFFER + OPTIONAL))
+        self._schema = {name: SCHEMAS.get(name.removesuffix(OPTIONAL), schema.DICT) for name in self._parts}
+        self._schema['held?'] = schema.list_of(POLICY_ONLY)
+        self._facts, self._folder, self._writer = facts, folder, writer
+        self._options, self._secrets = options, secrets
+        self._inexact, self._settle = inexact, settle
         self._requested: list[str] = []
-        self.inexact: list[str] = []
-        """Why the run may differ from one with the same seed that was never interrupted; empty if it cannot."""
+        self._newest = ''  # name of the last complete checkpoint
         self._held: list[dict[str, Any]] = []  # candidates for the best: policies whose evaluation is running
 
     @property
     def folder(self) -> Path:
         """The folder of the checkpoints."""
-        return self._pipeline.folder / 'ckpt'
+        return self._folder / 'ckpt'
+
+    @property
+    def inexact(self) -> list[str]:
+        """Why the run may differ from one with the same seed that was never interrupted; empty if it cannot."""
+        return self._inexact.reasons
+
+    # saving
 
     def request(self, name: str) -> None:
         """Asks for a checkpoint of this name at the end of the round."""
@@ -76,24 +99,24 @@ class Checkpoints:
     def finish_round(self) -> None:
         """Saves the checkpoints requested during the round, as ``latest``."""
         for name in dict.fromkeys(self._requested):
-            with self._buffer_held():
+            with self._buffer_locked():
                 state, facts = self._settled(name)
                 self._publish(name, 'latest', state, facts, self._buffer_state())
         self._requested = []
 
     def save_latest(self) -> None:
         """Saves everything now, unless that has just been done; between two rounds only."""
-        name = f'iteration_{self._pipeline.progress.train_iter}'
-        if self._pipeline.learner.ckpt_name != name:
+        name = f'iteration_{self._progress()["train_iter"]}'
+        if self._newest != name:
             self.request(name)
         self.finish_round()
 
     def save_best(self, name: str) -> None:
         """Saves the policy alone, as ``best``."""
-        self._save_policy(self._policy_state(), self._pipeline.evaluator.score)
+        self._save_policy(self._policy_state(), self._facts.score())
 
     def hold_policy(self) -> None:
-        """Keeps the policy as it is now until its evaluation is there."""
+        """Keeps a copy of the current policy until its evaluation is available."""
         self._held.append(copy.deepcopy(self._policy_state()))
 
     def let_go(self, score: float, is_best: bool) -> None:
@@ -102,38 +125,27 @@ class Checkpoints:
         if is_best:
             self._save_policy(state, score)
 
-    def _policy_state(self) -> dict[str, Any]:
-        pipeline = self._pipeline
-        return {
-            'policy': pipeline.policy.learn_mode.state_dict(),
-            'progress': pipeline.progress.state_dict(),
-        }
-
-    def _save_policy(self, state: dict[str, Any], score: float) -> None:
-        facts = self._facts() | {'progress': state['progress'], 'score': _number(score)}
-        self._publish(f'best_iteration_{state["progress"]["train_iter"]}', 'best', state, facts)
-
     def save_policy(self, path: Path) -> Path:
-        """Writes the policy alone, as it is now."""
-        return self._write(path, self._policy_state(), self._facts())
+        """Writes the current policy alone."""
+        return self._write(path, self._policy_state(), self._manifest())
 
     def save_emergency(self) -> Path:
         """Saves the current state, possibly in the middle of a round; it is never resumed from automatically."""
-        name = f'emergency_iteration_{self._pipeline.progress.train_iter}'
-        with self._buffer_held():
-            return self._write(self.folder / name, self._state(), self._facts(), self._buffer_state())
+        name = f'emergency_iteration_{self._progress()["train_iter"]}'
+        with self._buffer_locked():
+            return self._write(self.folder / name, self._state(), self._manifest(), self._buffer_state())
 
     def leave_crash_report(self, error: BaseException) -> None:
         """Saves a report about an error and the current state; failures meanwhile are added to the error as notes."""
-        pipeline = self._pipeline
+        progress = self._progress()
         facts = {
-            'counters': pipeline.progress.state_dict(),
-            'last metrics': pipeline.writer.last_record(),
-            'config': config.config_data(*config.split_config(pipeline.cfg)),
+            'counters': progress,
+            'last metrics': self._writer.last_record(),
+            'config': self._facts.config(),
         }
-        name = f'crash_iteration_{pipeline.progress.train_iter}'
+        name = f'crash_iteration_{progress["train_iter"]}'
         try:
-            report = write_crash_report(pipeline.folder, name, error, facts, pipeline.secrets)
+            report = write_crash_report(self._folder, name, error, facts, self._secrets)
             error.add_note(f'crash report: {report}')
             error.add_note(f'emergency checkpoint: {self.save_emergency()}')
         except Exception as second:
@@ -145,33 +157,58 @@ class Checkpoints:
         Envs whose state cannot be saved start a new episode, both here and in the resumed run, so that the two stay
         identical.
         """
-        with self._buffer_held():
+        with self._buffer_locked():
             state, facts = self._settled(path.name)
             return self._write(path, state, facts, self._buffer_state())
 
-    def _write(
-        self, path: Path, state: dict[str, Any], facts: dict[str, Any], buffer: dict[str, Any] | None = None
-    ) -> Path:
-        secrets = self._pipeline.secrets
-        return checkpoint.save_checkpoint(path, state, facts, buffer=buffer, secrets=secrets)
-
     def _settled(self, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
         """Brings all parts to a state that a run can resume from, and returns the state and its facts."""
-        pipeline = self._pipeline
-        pipeline.learner.ckpt_name = name
-        pipeline.collector.settle()
+        self._settle(name)
+        self._newest = name
         state = self._state()
-        unsaved = unsaved_envs(state['collector'])
-        return state, self._facts() | {'unsaved': unsaved, 'logs': pipeline.writer.state_dict()}
+        unsaved = unsaved_envs(state.get('collector', {}))
+        return state, self._manifest() | {'unsaved': unsaved, 'logs': self._writer.state_dict()}
 
-    def _buffer_held(self) -> AbstractContextManager[Any]:
-        """Locks the replay buffer while its rows are being saved."""
-        buffer = self._pipeline.replay_buffer
-        return nullcontext() if buffer is None else buffer.locked()
+    def _state(self) -> dict[str, Any]:
+        """Returns the states of all parts except the replay buffer."""
+        states: dict[str, Any] = {
+            name: part.state_dict() for name, part in self._parts.items() if part is not self._buffer
+        }
+        states['held?'] = self._held
+        return {
+            name.removesuffix(OPTIONAL): state
+            for name, state in states.items()
+            if state or not name.endswith(OPTIONAL)
+        }
 
-    def _buffer_state(self) -> dict[str, Any] | None:
-        buffer = self._pipeline.replay_buffer
-        return None if buffer is None else buffer.checkpoint_state()
+    def _policy_state(self) -> dict[str, Any]:
+        return {name: self._parts[name].state_dict() for name in POLICY_ONLY}
+
+    def _progress(self) -> Mapping[str, Any]:
+        return self._parts[PROGRESS].state_dict()
+
+    def _buffer_locked(self) -> AbstractContextManager[Any]:
+        return nullcontext() if self._buffer is None else self._buffer.locked()
+
+    def _buffer_state(self) -> Mapping[str, Any] | None:
+        """Returns the state of the replay buffer, whose rows can be saved incrementally."""
+        return None if self._buffer is None else self._buffer.checkpoint_state()
+
+    def _manifest(self) -> dict[str, Any]:
+        return {
+            'policy': self._facts.policy,
+            'env': self._facts.env,
+            'progress': self._progress(),
+            'score': _number(self._facts.score()),
+            'exact': not self.inexact,
+            'inexact': list(self.inexact),
+            'arithmetic': arithmetic(),
+            'config': self._facts.config(),
+        }
+
+    def _save_policy(self, state: dict[str, Any], score: float) -> None:
+        facts = self._manifest() | {'progress': state[PROGRESS], 'score': _number(score)}
+        self._publish(f'best_iteration_{state[PROGRESS]["train_iter"]}', 'best', state, facts)
 
     def _publish(
         self,
@@ -181,44 +218,19 @@ class Checkpoints:
         facts: Mapping[str, Any],
         buffer: Mapping[str, Any] | None = None,
     ) -> None:
-        given = {'options': self._pipeline.cfg.checkpoint, 'secrets': self._pipeline.secrets}
-        checkpoint.publish_checkpoint(self.folder / name, state, facts, name=link, buffer=buffer, **given)
+        how: dict[str, Any] = {'options': self._options, 'secrets': self._secrets}
+        checkpoint.publish_checkpoint(self.folder / name, state, facts, name=link, buffer=buffer, **how)
 
-    def _facts(self) -> dict[str, Any]:
-        pipeline = self._pipeline
-        return {
-            'policy': pipeline.cfg.policy.type,
-            'env': pipeline.factory.spec.name,
-            'progress': pipeline.progress.state_dict(),
-            'score': _number(pipeline.evaluator.score),
-            'exact': pipeline.exact,
-            'inexact': list(self.inexact),
-            'arithmetic': arithmetic(),
-            'config': config.config_data(*config.split_config(pipeline.cfg)),
-        }
+    def _write(
+        self,
+        path: Path,
+        state: Mapping[str, Any],
+        facts: Mapping[str, Any],
+        buffer: Mapping[str, Any] | None = None,
+    ) -> Path:
+        return checkpoint.save_checkpoint(path, state, facts, buffer=buffer, secrets=self._secrets)
 
-    def _state(self) -> dict[str, Any]:
-        pipeline = self._pipeline
-        commander = pipeline.commander.state_dict()
-        return {
-            'progress': pipeline.progress.state_dict(),
-            'policy': pipeline.policy.learn_mode.state_dict(),
-            'monitor': pipeline.learner.monitor.state_dict(),
-            'collector': pipeline.collector.state_dict(),
-            'evaluator': pipeline.evaluator.state_dict(),
-            'rng': global_rng_state(),
-            'round': pipeline.round_state(),
-            **({'held': self._held} if self._held else {}),
-            **({'commander': commander} if commander else {}),
-        }
-
-    def load(self, path: Path) -> None:
-        """Reads a checkpoint and restores it.
-
-        Raises:
-            CheckpointError: If it is missing or damaged, or was made by another policy or for another env.
-        """
-        self.restore(*checkpoint.load_checkpoint(Path(path), secrets=self._pipeline.secrets), path)
+    # restoring
 
     def restore(
         self,
@@ -227,7 +239,7 @@ class Checkpoints:
         path: Path,
         clone_key: int | None = None,
     ) -> None:
-        """Restores the pipeline from a checkpoint of ``save``.
+        """Restores all parts from a checkpoint of ``save``.
 
         Args:
             state: State of the checkpoint.
@@ -238,66 +250,42 @@ class Checkpoints:
 
         Raises:
             CheckpointMismatchError: If it was made by another policy or for another env, or contains only a policy.
+            CheckpointStateError: If the state of a part is missing or invalid.
         """
-        pipeline = self._pipeline
-        check_same(manifest, pipeline.cfg, pipeline.factory.spec, path)
+        self._facts.check_same(manifest, path)
         with schema.loading(path):
-            schema.check_state(state, STATE)
+            schema.check_state(state, self._schema)
             if clone_key is not None:
                 with schema.part(''):
                     state = forked(state, clone_key)
-            with build.named_mismatch(manifest, pipeline.cfg, str(path)):
-                self._load('policy', pipeline.policy.learn_mode.load_state_dict, state)
-            self._load('progress', pipeline.progress.load_state_dict, state)
-            self._load('monitor', pipeline.learner.monitor.load_state_dict, state)
-            self._load('collector', self._load_collector, state)
-            self._add_reasons(manifest, clone_key is not None)
-            if pipeline.replay_buffer is not None:
-                self._load_buffer(pipeline.replay_buffer, state, path)
-            self._load('evaluator', pipeline.evaluator.load_state_dict, state)
-            self._load('rng', set_global_rng_state, state)
-            self._load('round', pipeline.load_round_state, state)
-            if 'commander' in state:
-                self._load('commander', pipeline.commander.load_state_dict, state)
-        pipeline.learner.ckpt_name = path.name
+            with build.named_mismatch(manifest, self._facts.cfg, str(path)):
+                self._load(POLICY, state)
+            for name in self._parts:
+                if name != POLICY:
+                    self._load(name, state)
+        self._note_reasons(state, manifest, clone_key is not None)
+        self._newest = path.name
         self._held = list(state.get('held', ()))
-        if 'config' in manifest:
-            judge_again(pipeline, manifest['config']['main_config'])
 
-    def _load(self, name: str, load: Callable[[Any], object], state: Mapping[str, Any]) -> None:
-        with schema.part(name):
-            load(state[name])
+    def _load(self, name: str, state: Mapping[str, Any]) -> None:
+        key = name.removesuffix(OPTIONAL)
+        if key == name or state.get(key) is not None:
+            with schema.part(key):
+                self._parts[name].load_state_dict(state[key])
 
-    def _load_collector(self, state: Mapping[str, Any]) -> None:
-        self._pipeline.collector.load_state_dict(build.collector_state(self._pipeline.cfg, state))
-
-    def _load_buffer(self, buffer: IBuffer, state: Mapping[str, Any], path: Path) -> None:
-        if state.get('replay_buffer') is None:
-            self.note_inexact(
-                'the checkpoint was saved without the replay buffer, so it begins with an empty one'
-            )
-        else:
-            self._load('replay_buffer', buffer.load_state_dict, state)
-
-    def _add_reasons(self, manifest: Mapping[str, Any], is_clone: bool) -> None:
+    def _note_reasons(self, state: Mapping[str, Any], manifest: Mapping[str, Any], is_clone: bool) -> None:
         """Records why a resumed run may differ from an uninterrupted one."""
-        unsaved = getattr(self._pipeline.collector, 'unsaved', None) or {}
-        for env, why in unsaved.items():
-            self.note_inexact(f'the state of env {env} could not be restored: {why}')
+        note = self._inexact.note
         before = manifest.get('inexact') or ['an earlier resume was not exact']
         for reason in before if not manifest.get('exact', True) else ():
-            self.note_inexact(reason)
-        if is_clone:
+            note(reason)
+        if is_clone:  # without a warning, as the user asked for it
             self.inexact.append('it is a clone of another run, with its own random generators')
         here, there = arithmetic(), manifest.get('arithmetic')
         if there is not None and there != here:
-            self.note_inexact(f'{there} saved the checkpoint and this is {here}, which may round differently')
-
-    def note_inexact(self, reason: str) -> None:
-        """Warns once why the run may differ from an uninterrupted one with the same seed; '' is no reason."""
-        if reason and reason not in self.inexact:
-            self.inexact.append(reason)
-            logger.warning('this run cannot be repeated or resumed bit for bit: %s', reason)
+            note(f'{there} saved the checkpoint and this is {here}, which may round differently')
+        if self._buffer is not None and state.get(BUFFER) is None:
+            note('the checkpoint was saved without the replay buffer, so the run begins with an empty one')
 
 
 def unsaved_envs(state: Mapping[str, Any]) -> dict[str, str]:
@@ -310,48 +298,3 @@ def unsaved_envs(state: Mapping[str, Any]) -> dict[str, str]:
 
 def _number(score: float) -> float | None:
     return score if score == score else None
-
-
-def check_same(manifest: Mapping[str, Any], cfg: ResolvedConfig, spec: EnvSpec, path: Path) -> None:
-    """Checks that this policy and env can resume from a checkpoint.
-
-    Raises:
-        CheckpointMismatchError: If it was made by another policy or for another env, or contains only a policy.
-    """
-    here = {'policy': cfg.policy.type, 'env': spec.name}
-    if differing := [
-        f'{k}: {manifest.get(k)!r} there, {v!r} here' for k, v in here.items() if manifest.get(k) != v
-    ]:
-        raise CheckpointMismatchError('; '.join(differing), where=str(path))
-    if 'logs' not in manifest:
-        raise CheckpointMismatchError(
-            'this checkpoint contains only a policy',
-            where=str(path),
-            remedy='policy.init_from starts from its weights.',
-        )
-
-
-def check_fits(
-    saved: tuple[Mapping[str, Any], Mapping[str, Any]] | None,
-    cfg: ResolvedConfig,
-    spec: EnvSpec,
-    path: Path | None,
-    model: Any,
-) -> None:
-    """Checks, before anything is built, that a run can continue from a checkpoint, if there is one.
-
-    Args:
-        saved: Its state and its manifest.
-        cfg: The config to continue with.
-        spec: Spaces of the env.
-        path: Path of the checkpoint.
-        model: A custom network; None: the one named in the config, whose sizes are compared first.
-
-    Raises:
-        CheckpointMismatchError: If it was made with another policy, env or network.
-    """
-    if saved is None or path is None:
-        return
-    check_same(saved[1], cfg, spec, path)
-    if model is None:
-        build.check_network(cfg, spec, *saved, str(path))

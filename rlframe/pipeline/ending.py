@@ -39,14 +39,14 @@ def judge_again(pipeline: SerialPipeline, saved: Mapping[str, Any]) -> None:
     now = config.config_data(*config.split_config(pipeline.cfg))['main_config']
     if _goal(now) != _goal(saved):
         best = pipeline.evaluator.best
-        pipeline.stopped = pipeline.progress.train_iter > 0 and pipeline.evaluator.reached(best)
-        pipeline.past_goal = False
+        pipeline.loop.stopped = pipeline.progress.train_iter > 0 and pipeline.evaluator.reached(best)
+        pipeline.loop.past_goal = False
     elif pipeline.solved:
         budgets = [key for key in BUDGETS if now[key] < NO_BUDGET]
         if pipeline.stopped:
             budgets = [key for key in budgets if now[key] != saved[key] and _has_room(pipeline, key)]
-        pipeline.past_goal = bool(budgets)
-        pipeline.stopped = not pipeline.past_goal
+        pipeline.loop.past_goal = bool(budgets)
+        pipeline.loop.stopped = not budgets
 
 
 def _has_room(pipeline: SerialPipeline, key: str) -> bool:

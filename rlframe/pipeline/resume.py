@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rlframe import checkpoint, config
+from rlframe.checkpoint import OpenCheckpoint
 from rlframe.checkpoint.files import MANIFEST, delete_folder
 from rlframe.checkpoint.read import RESUMABLE
 from rlframe.config.reader import read_written
@@ -34,17 +35,39 @@ class Resumption:
     """The inputs for resuming a run."""
 
     cfg: ResolvedConfig
-    """The config to go on with."""
-    checkpoint: Path
-    """The checkpoint to resume from."""
+    """The config to continue with."""
+    saved: OpenCheckpoint
+    """The verified checkpoint to resume from, whose files are in memory until the pipeline decodes them."""
     folder: Path | None
-    """The run folder to go on writing to; None: a new one, as the checkpoint is not the newest of its run."""
+    """The run folder to continue in; None: a new one, as the checkpoint is not the newest of its run."""
     notes: tuple[str, ...]
     """Notes for the user: options that differ, checkpoints that were skipped."""
 
+    @property
+    def checkpoint(self) -> Path:
+        """Path of the checkpoint."""
+        return self.saved.path
+
+
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """The checkpoint to resume from, verified before anything in it is used."""
+
+    saved: OpenCheckpoint
+    """The checkpoint."""
+    is_newest: bool
+    """Whether its run has no newer one, so that the resumed run can continue in the same folder."""
+    notes: tuple[str, ...] = ()
+    """Notes for the user: checkpoints that were skipped, a process that died."""
+
+    @property
+    def folder(self) -> Path:
+        """The run folder that it belongs to."""
+        return self.saved.path.parent.parent
+
 
 def resume(
-    path: str | Path,
+    path: str | Path | Start,
     pair: Pair | None = None,
     *,
     overrides: Sequence[str] = (),
@@ -55,7 +78,7 @@ def resume(
     """Prepares to resume a run.
 
     Args:
-        path: A run folder, whose newest complete checkpoint is used, or a checkpoint.
+        path: A run folder, whose newest complete checkpoint is used, a checkpoint, or the result of ``find_start``.
         pair: Main and create config to continue with; None: the run's own.
         overrides: Options such as ``max_env_step=2e5``.
         trust: Whether the config of a foreign run may reach beyond the run; your own runs do not need it.
@@ -68,50 +91,63 @@ def resume(
         ExperimentLockedError: If another process is writing to the run folder.
         ConfigError: If the config changes what a resumed run cannot change.
     """
-    path = Path(path).expanduser()
-    if not _is_run(path):
-        return _resume(checkpoint.find_checkpoint(path), [], pair, overrides, trust or allow_import, given)
-    folder = path.parent if path.name == CKPT else path
-    note = run_folder.last_holder(folder)
-    with run_folder.held(folder):  # else the found one may be gone, or no longer the newest
-        try:
-            found, damaged = checkpoint.newest_good(path)
-        except CheckpointNotFoundError as error:
-            if (folder / CONFIG).is_file():
-                error.remedy = 'If it never had one, -c CONFIG --resume auto starts it again in its folder.'
-            raise
-        notes = [f'skipped a damaged checkpoint: {error}' for _, error in damaged]
-        if note:
-            notes.append(
-                f'the last process that wrote to this run folder ended without cleaning up (killed?): {note}'
-            )
-        return _resume(found, notes, pair, overrides, trust or allow_import, given)
-
-
-def _resume(
-    found: Path,
-    notes: list[str],
-    pair: Pair | None,
-    overrides: Sequence[str],
-    trust: bool,
-    given: dict[str, Any],
-) -> Resumption:
-    """Prepares to resume from a checkpoint."""
-    manifest = checkpoint.verify_checkpoint(found)
+    # The order matters: all files are verified first, then links and config of a foreign run are checked, and only then
+    # is anything imported or written. From here on, the manifest and the bytes in memory are used, not the files.
+    start = path if isinstance(path, Start) else find_start(path)
+    found, manifest = start.saved.path, start.saved.manifest
     saved = config.config_of(manifest, str(found))
-    folder = found.parent.parent
-    goes_on = (folder / METRICS).is_file() and _is_newest(found)
+    folder = start.folder
+    goes_on = start.is_newest and (folder / METRICS).is_file()
     if goes_on or not manifest.is_own:
         check_links(folder, manifest.is_own)
     if pair is None and not manifest.is_own:
-        config.check_trust(saved, str(found), trust, overrides)
+        config.check_trust(saved, str(found), trust or allow_import, overrides)
     if pair is None:
         pair = saved['main_config'], saved['create_config']
     elif given.get('seed') is None:
         given['seed'] = saved['main_config'].get('seed')
     cfg = config.compile_config(*pair, overrides=overrides, **given)
-    notes = [f'changed: {line}' for line in config.check_changes(saved, cfg, str(found))] + notes
-    return Resumption(cfg, found, folder if goes_on else None, tuple(notes))
+    notes = [f'changed: {line}' for line in config.check_changes(saved, cfg, str(found))]
+    return Resumption(cfg, start.saved, folder if goes_on else None, (*notes, *start.notes))
+
+
+def find_start(path: str | Path) -> Start:
+    """Finds the checkpoint to resume from and verifies it; nothing in it is acted on.
+
+    Args:
+        path: A run folder, whose newest complete checkpoint is used, or a checkpoint.
+
+    Raises:
+        CheckpointError: If there is no complete checkpoint.
+        ExperimentLockedError: If another process is writing to the run folder.
+    """
+    path = Path(path).expanduser()
+    if _is_run(path):
+        return _newest_of(path)
+    saved = checkpoint.OpenCheckpoint(checkpoint.find_checkpoint(path))
+    saved.verify()
+    return Start(saved, saved.is_newest())
+
+
+def _newest_of(path: Path) -> Start:
+    """Finds the newest complete checkpoint of a run folder, or of its folder of checkpoints."""
+    folder = path.parent if path.name == CKPT else path
+    note = run_folder.last_holder(folder)
+    with run_folder.held(folder):  # else a checkpoint may be deleted while it is read
+        try:
+            saved, damaged = checkpoint.open_newest(path)
+        except CheckpointNotFoundError as error:
+            if (folder / CONFIG).is_file():
+                error.remedy = (
+                    'If the run never saved one, -c CONFIG --resume auto starts it again in its folder.'
+                )
+            raise
+    notes = [f'skipped a damaged checkpoint: {error}' for _, error in damaged]
+    if note:
+        notes.append(
+            f'the last process that wrote to this run folder ended without cleaning up (killed?): {note}'
+        )
+    return Start(saved, True, tuple(notes))
 
 
 def _is_run(path: Path) -> bool:
@@ -121,30 +157,24 @@ def _is_run(path: Path) -> bool:
     return path.name == CKPT or (path / CKPT).is_dir() or (path / METRICS).is_file()
 
 
-def _is_newest(found: Path) -> bool:
-    try:
-        return checkpoint.newest_good(found.parent)[0] == found
-    except CheckpointError:
-        return False
-
-
-def newest_run(cfg: ResolvedConfig, folder_name: str | None = None) -> Path | None:
-    """Returns the newest run folder of this config in the working directory, None if there is none to resume.
+def newest_run(cfg: ResolvedConfig, folder_name: str | None = None) -> Start | None:
+    """Finds the newest run of this config in the working directory that can be resumed.
 
     Args:
         cfg: The config; a run counts as its own if it differs only in what a resumed run may change.
         folder_name: Name of the only folder that counts, if the user set one.
 
+    Returns:
+        Its newest complete checkpoint; None if there is no such run.
+
     Raises:
         ExperimentLockedError: If another process is writing to that folder.
     """
     for folder in _runs_of(cfg, folder_name):
-        with run_folder.held(folder):
-            try:
-                checkpoint.newest_good(folder)
-                return folder
-            except CheckpointError as error:
-                logger.info('%s is not resumed: %s', folder, error)
+        try:
+            return _newest_of(folder)
+        except CheckpointError as error:
+            logger.info('%s is not resumed: %s', folder, error)
     return None
 
 

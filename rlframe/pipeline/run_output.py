@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlframe import checkpoint, config
+from rlframe.checkpoint import OpenCheckpoint
 from rlframe.pipeline.resume import begin_again
 from rlframe.run import run_folder
 from rlframe.run.metrics import MetricWriter, copy_records, write_record
@@ -25,12 +26,13 @@ class RunOutput:
     Args:
         cfg: The config of the run.
         folder: Existing run folder, or a function that creates one; by default, a new one in the working directory.
-        resume: The checkpoint that the run resumes from.
+        resume: The checkpoint that the run resumes from, which may be open already.
         secrets: Values that the run's files must not contain.
 
     Raises:
         ExperimentLockedError: If another process is writing to the folder.
         ExperimentDirError: If nothing can be written.
+        CheckpointError: If the checkpoint does not exist, or the run was changed after it had been opened.
     """
 
     folder: Path
@@ -42,16 +44,30 @@ class RunOutput:
         self,
         cfg: ResolvedConfig,
         folder: Path | Callable[[], Path] | None,
-        resume: Path | None,
+        resume: Path | OpenCheckpoint | None,
         secrets: Secrets | None = None,
     ) -> None:
-        self._cfg, self._given, self._resume = cfg, folder, resume
+        self._cfg, self._given = cfg, folder
         self._secrets = secrets or Secrets()
         self._closers: list[Callable[[], None]] = []
         if isinstance(folder, Path):
             self._closers = [run_folder.lock(folder)]
         else:
             run_folder.check_writable(Path.cwd())
+        self.saved = None if resume is None else self._opened(resume)
+        """The open checkpoint that the run resumes from."""
+
+    def _opened(self, resume: Path | OpenCheckpoint) -> OpenCheckpoint:
+        try:
+            saved = checkpoint.open_checkpoint(resume)
+            if isinstance(self._given, Path) and _is_of(saved, self._given):
+                # Whoever verified an open checkpoint has unlocked the folder since. Its verified bytes are used in any
+                # case; whether they are still the newest state of the run is checked here.
+                saved.check_current()
+        except BaseException:
+            self.close()
+            raise
+        return saved
 
     def open(self, sizes: Mapping[str, int] | None) -> None:
         """Creates the folder if it does not exist, cleans it up, and opens the logs.
@@ -61,8 +77,8 @@ class RunOutput:
         """
         self.folder = self._take()
         checkpoint.clean_leftovers(self.folder / 'ckpt')
-        if self._resume is not None and not self._goes_on:
-            copy_records(self._resume.parent.parent, self.folder)
+        if self.saved is not None and not self._goes_on:
+            copy_records(self.saved.path.parent.parent, self.folder)
         handler = run_folder.log_to_file(self.folder, self._secrets)
         self.writer = MetricWriter(self.folder, self._cfg.tag_style, sizes, self._secrets)
         self._closers += [
@@ -81,11 +97,11 @@ class RunOutput:
     @property
     def _goes_on(self) -> bool:
         """Whether the folder is that of the resumed run."""
-        return self._resume is not None and self._resume.parent.parent == self.folder
+        return self.saved is not None and _is_of(self.saved, self.folder)
 
     def _take(self) -> Path:
         if isinstance(self._given, Path):
-            if self._resume is None:
+            if self.saved is None:
                 begin_again(self._given)
             return self._given
         make, cfg = self._given, self._cfg
@@ -101,6 +117,11 @@ class RunOutput:
         closers, self._closers = self._closers, []
         for close in reversed(closers):
             close()
+
+
+def _is_of(saved: OpenCheckpoint, folder: Path) -> bool:
+    """Whether a checkpoint belongs to a run folder."""
+    return saved.path.parent.parent.resolve() == folder.resolve()
 
 
 def write_counts(

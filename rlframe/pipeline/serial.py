@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import logging
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from rlframe import checkpoint, config
+from rlframe.checkpoint import OpenCheckpoint, open_checkpoint
 from rlframe.data.batch import Batch
-from rlframe.errors import BufferUnderflowError, RunWarning
+from rlframe.errors import BufferUnderflowError
 from rlframe.pipeline import build
-from rlframe.pipeline.checkpoints import Checkpoints, check_fits
-from rlframe.pipeline.ending import nothing_left, spent_budgets, unused
-from rlframe.pipeline.resume import resume
+from rlframe.pipeline.checkpoints import Checkpoints
+from rlframe.pipeline.ending import judge_again, spent_budgets, unused
+from rlframe.pipeline.facts import RunFacts
+from rlframe.pipeline.parts import CollectorPart, GlobalRng, Inexactness, LoopState, MonitorPart
 from rlframe.pipeline.run_output import RunOutput, write_counts
 from rlframe.run.exit_guard import ended_from_inside, guarded
 from rlframe.run.progress import Progress
@@ -46,7 +46,7 @@ class SerialPipeline:
         cfg: A compiled config.
         folder: Existing run folder; None: a new one is created last, so a config that fails leaves nothing behind.
         model: A network that replaces the one named in the config.
-        resume: A checkpoint to resume from; metrics of later rounds in the folder are removed.
+        resume: A checkpoint to resume from, which may be open already; metrics of later rounds in the folder are removed.
         clone_key: If the run that saved the checkpoint continues too: a number from which this run derives different
             random generators.
     """
@@ -56,7 +56,7 @@ class SerialPipeline:
         cfg: ResolvedConfig,
         folder: Path | Callable[[], Path] | None = None,
         model: Any = None,
-        resume: Path | None = None,
+        resume: Path | OpenCheckpoint | None = None,
         clone_key: int | None = None,
     ) -> None:
         self._model = model
@@ -72,64 +72,102 @@ class SerialPipeline:
         self,
         cfg: ResolvedConfig,
         folder: Path | Callable[[], Path] | None = None,
-        resume: Path | None = None,
+        resume: Path | OpenCheckpoint | None = None,
         clone_key: int | None = None,
     ) -> None:
         """Creates all workers. Config errors are raised before the run folder is created."""
         self.cfg = cfg
         self.secrets = Secrets(cfg)
         """Secrets in the config, which the run's files must not contain."""
-        self._output = RunOutput(cfg, folder, resume, self.secrets)
-        saved = checkpoint.load_checkpoint(resume, secrets=self.secrets) if resume is not None else None
         self.progress = Progress()
         """Counters of the experiment."""
+        self.loop = LoopState()
+        """State of the loop itself."""
+        self.evaluations = 0
+        """Number of evaluations completed since this object was set up."""
+        self._begun = False
+        output = self._output = RunOutput(cfg, folder, resume, self.secrets)
+        saved = output.saved
+        state = None if saved is None else saved.state(secrets=self.secrets)
         set_seed(cfg.seed)
         build.set_threads(cfg)
         self.factory = build.make_factory(cfg)
         self.collection = build.collector_backend(cfg, self.factory)
         """Backend of the collector."""
         self._closers.append(self.collection.close)
-        check_fits(saved, cfg, self.factory.spec, resume, self._model)
+        self._facts = RunFacts(cfg, self.factory.spec.name, lambda: self.evaluator.score)
+        if saved is not None and state is not None:  # before memory is allocated for another network
+            self._facts.check_same(saved.manifest, saved.path)
+            if self._model is None:
+                build.check_network(cfg, self.factory.spec, state, saved.manifest, str(saved.path))
         self.policy = build.make_policy(cfg, self.factory.spec, self._model)
         """The policy that is being trained."""
         self.evaluation = build.evaluator_backend(cfg, self.factory)
         """Backend of the evaluator."""
         self._closers.append(self.evaluation.close)
         build.check_memory(cfg, self.factory.spec)
-        self._output.open(saved[1].get('logs') if saved is not None else None)
-        self.folder, self.writer = self._output.folder, self._output.writer
+        output.open(None if saved is None else saved.manifest.get('logs'))
+        self.folder, self.writer = output.folder, output.writer
         """The run folder and the writer of metrics."""
-        common = {'tb_logger': self.writer, 'exp_name': str(self.folder)}
+        self._make_workers()
+        if saved is not None and state is not None:
+            self._restore(state, saved, clone_key)
+        if not self.complete:
+            output.update_config()
+
+    def _make_workers(self) -> None:
+        cfg, common = self.cfg, {'tb_logger': self.writer, 'exp_name': str(self.folder)}
         self.replay_buffer = build.make_buffer(cfg, **common)
         """Past transitions; None for an on-policy policy."""
         self.learner = build.make_learner(cfg, self.policy, progress=self.progress, **common)
-        self.checkpoints = Checkpoints(self)
-        """Saves and restores all of these."""
-        self.learner.checkpoint_fn = self.checkpoints.request
         self.collector: Any = build.make_collector(
             cfg, self.collection, self.policy, progress=self.progress, **common
         )
         self.evaluator = build.make_evaluator(cfg, self.evaluation, self.policy, self.factory.spec, **common)
         self.commander = build.make_commander(cfg, self)
-        self.stopped = False
-        """Whether training ended because an evaluation reached the stop value."""
-        self.past_goal = False
-        """Whether a solved run continues until a budget is spent."""
-        self.evaluations = 0
-        """Number of evaluations completed since this object was set up."""
-        self._begun = self._warm = False
-        self._evaluated_at = -1  # train iterations at the last evaluation
-        self._idle_rounds = 0
-        self.checkpoints.note_inexact(self.collector.why_inexact)
-        if saved is not None and resume is not None:
-            self.checkpoints.restore(*saved, resume, clone_key)
-        if not self.complete:
-            self._output.update_config()
+        self._inexact = Inexactness()
+        self._inexact.note(self.collector.why_inexact)
+        self.checkpoints = self._make_checkpoints()
+        """Saves and restores all of these."""
+        self.learner.checkpoint_fn = self.checkpoints.request
+
+    def _make_checkpoints(self) -> Checkpoints:
+        convert = build.get_backend_cls(self.cfg.policy.collect.collector).collector_state
+        return Checkpoints(
+            {  # in the order in which they are restored
+                'policy': self.policy.learn_mode,
+                'progress': self.progress,
+                'monitor': MonitorPart(self.learner),
+                'collector': CollectorPart(self.collector, convert, self._inexact.note),
+                'replay_buffer?': self.replay_buffer,
+                'evaluator': self.evaluator,
+                'rng': GlobalRng(),
+                'round': self.loop,
+                'commander?': self.commander,
+            },
+            self._facts,
+            folder=self.folder,
+            writer=self.writer,
+            options=self.cfg.checkpoint,
+            secrets=self.secrets,
+            inexact=self._inexact,
+            settle=self._settle,
+        )
 
     @property
     def exact(self) -> bool:
         """Whether the run equals, bit for bit, an uninterrupted run with the same seed."""
-        return not self.checkpoints.inexact
+        return not self._inexact.reasons
+
+    @property
+    def stopped(self) -> bool:
+        """Whether training ended because an evaluation reached the stop value."""
+        return self.loop.stopped
+
+    @property
+    def past_goal(self) -> bool:
+        """Whether a solved run continues until a budget is spent."""
+        return self.loop.past_goal
 
     @property
     def finished(self) -> bool:
@@ -144,7 +182,7 @@ class SerialPipeline:
     @property
     def complete(self) -> bool:
         """Whether a finished run has all its evaluations, i.e. was not interrupted during the last ones."""
-        evaluated = self.stopped or self._evaluated_at == self.progress.train_iter
+        evaluated = self.stopped or self.loop.evaluated_at == self.progress.train_iter
         return self.finished and evaluated and not self.evaluator.pending
 
     def step(self) -> dict[str, Any]:
@@ -154,8 +192,8 @@ class SerialPipeline:
             Counters and the latest scores, always under the same keys.
         """
         start = perf_counter()
-        if not self._warm:
-            self._warm = True
+        if not self.loop.warm:
+            self.loop.warm = True
             build.fill_at_random(self)
         self._given_up = False
         self._evaluate()
@@ -186,15 +224,15 @@ class SerialPipeline:
         self.replay_buffer.push(data, self.progress.envstep)
         learn = self.cfg.policy.learn
         if self.replay_buffer.count() >= learn.batch_size:
-            self._idle_rounds = 0
+            self.loop.idle_rounds = 0
             count = asked(self.commander.update_per_collect, least=0)
             return self.replay_buffer.batches(
                 learn.update_per_collect if count is None else count,
                 learn.batch_size,
                 self.progress.train_iter,
             )
-        self._idle_rounds += 1
-        if self._idle_rounds > MAX_IDLE_ROUNDS:
+        self.loop.idle_rounds += 1
+        if self.loop.idle_rounds > MAX_IDLE_ROUNDS:
             raise BufferUnderflowError(
                 f'after {MAX_IDLE_ROUNDS} rounds the replay buffer still holds {self.replay_buffer.count()} of the'
                 f' {learn.batch_size} transitions that an update needs',
@@ -203,15 +241,15 @@ class SerialPipeline:
         return ()
 
     def _evaluate(self, at_the_end: bool = False) -> None:
-        progress, before = self.progress, (self.evaluator.last_eval_iter, self._evaluated_at)
+        progress, before = self.progress, (self.evaluator.last_eval_iter, self.loop.evaluated_at)
         if self.evaluator.should_eval(progress.train_iter) or (
-            at_the_end and self._evaluated_at != progress.train_iter
+            at_the_end and self.loop.evaluated_at != progress.train_iter
         ):
-            self._evaluated_at = progress.train_iter
+            self.loop.evaluated_at = progress.train_iter
             try:
                 self._submit()
             except _EvaluationGivenUp:  # a resumed run repeats it
-                self.evaluator.last_eval_iter, self._evaluated_at = before
+                self.evaluator.last_eval_iter, self.loop.evaluated_at = before
                 self._given_up = True
                 return
             write_counts(self.writer, self.progress, self.replay_buffer, self.commander.step())
@@ -229,7 +267,7 @@ class SerialPipeline:
     def _take_evaluations(self) -> None:
         for result in self.evaluator.poll():
             self.evaluations += 1
-            self.stopped = self.stopped or (result.stop and not self.past_goal)
+            self.loop.stopped = self.stopped or (result.stop and not self.past_goal)
             if self.evaluator.answers_later:
                 self.checkpoints.let_go(result.score, result.is_best)
 
@@ -319,23 +357,19 @@ class SerialPipeline:
         Raises:
             CheckpointError: If it is missing or damaged, or was made by another policy or for another env.
         """
-        self.checkpoints.load(Path(path))
+        saved = open_checkpoint(path)
+        self._restore(saved.state(secrets=self.secrets), saved)
 
-    def round_state(self) -> dict[str, Any]:
-        """Returns the state of the loop itself between rounds."""
-        return {
-            'warm': self._warm,
-            'evaluated_at': self._evaluated_at,
-            'idle_rounds': self._idle_rounds,
-            'stopped': self.stopped,
-            **({'past_goal': True} if self.past_goal else {}),
-        }
+    def _restore(self, state: Mapping[str, Any], saved: OpenCheckpoint, clone_key: int | None = None) -> None:
+        self.checkpoints.restore(state, saved.manifest, saved.path, clone_key)
+        self.learner.ckpt_name = saved.path.name
+        if 'config' in saved.manifest:
+            judge_again(self, saved.manifest['config']['main_config'])
 
-    def load_round_state(self, state: Mapping[str, Any]) -> None:
-        """Restores the state from ``round_state()``."""
-        self._warm, self._evaluated_at = state['warm'], state['evaluated_at']
-        self._idle_rounds, self.stopped = state['idle_rounds'], state['stopped']
-        self.past_goal = state.get('past_goal', False)
+    def _settle(self, name: str) -> None:
+        """Brings the workers to a state that a run can resume from; ``name`` is that of the checkpoint."""
+        self.learner.ckpt_name = name
+        self.collector.settle()
 
     def reset_config(self, cfg: ResolvedConfig) -> bool:
         """Restarts with another config, in a separate run folder."""
@@ -358,42 +392,3 @@ class SerialPipeline:
 
     def __exit__(self, *exception: object) -> None:
         self.cleanup()
-
-
-def serial_pipeline(
-    input_cfg: str | Path | tuple[Mapping[str, Any], Mapping[str, Any]] | None,
-    seed: int = 0,
-    model: Any = None,
-    max_train_iter: int | None = None,
-    max_env_step: int | None = None,
-    overrides: Iterable[str] = (),
-    resume_from: str | Path | None = None,
-) -> Any:
-    """Trains from a config, without a display.
-
-    Args:
-        input_cfg: Path of a config file, or a pair of main and create config; None: the config of the resumed run.
-        seed: Seed of the experiment; a resumed run keeps its own.
-        model: A network that replaces the one named in the config.
-        max_train_iter: Budget in train iterations.
-        max_env_step: Budget in env steps.
-        overrides: Options such as ``policy.learn.batch_size=128``.
-        resume_from: A run folder or checkpoint to resume from.
-
-    Returns:
-        The trained policy.
-    """
-    given: Any = dict(max_train_iter=max_train_iter, max_env_step=max_env_step, overrides=list(overrides))
-    if resume_from is None:
-        pair = config.config_pair(input_cfg)
-        cfg, folder, start = config.compile_config(*pair, seed=seed, **given), None, None
-    else:
-        found = resume(resume_from, None if input_cfg is None else config.config_pair(input_cfg), **given)
-        cfg, folder, start = found.cfg, found.folder, found.checkpoint
-    config.warn_of_own_parts(cfg, model)
-    with SerialPipeline(cfg, folder, model, start) as pipeline:
-        if pipeline.complete:
-            warnings.warn(nothing_left(pipeline), RunWarning, stacklevel=2)
-        else:
-            pipeline.run()
-        return pipeline.policy

@@ -11,7 +11,8 @@ import pytest
 from runs import DQN, ROOT, Run, assert_same_end, records
 
 from rlframe import config
-from rlframe.errors import ExperimentLockedError
+from rlframe.checkpoint import opened
+from rlframe.errors import CheckpointNotFoundError, ExperimentLockedError
 from rlframe.pipeline import SerialPipeline
 from rlframe.pipeline.resume import newest_run, resume
 from rlframe.run import run_folder
@@ -62,17 +63,29 @@ def test_checkpoint_is_read_while_the_lock_is_held(
 ) -> None:
     assert run(*WORDS)[0] == 0
     folder, seen = tmp_path / NAME, []
-    load = SerialPipeline.setup.__globals__['checkpoint'].load_checkpoint
+    read = opened.read_checked
 
-    def watched(path: Path, **given: Any) -> object:
+    def watched(path: Path, expected: Any) -> bytes:
         with pytest.raises(ExperimentLockedError):
             run_folder.lock(folder)
-        seen.append(path)
-        return load(path, **given)
+        seen.append(path.name)
+        return read(path, expected)
 
-    monkeypatch.setattr('rlframe.checkpoint.load_checkpoint', watched)
+    monkeypatch.setattr(opened, 'read_checked', watched)
     assert run('--resume', str(folder), '--train-iter', '42')[0] == 0
-    assert len(seen) == 1 and not (folder / '.lock').exists()
+    assert 'state.json' in seen and len(seen) == len(set(seen)) and not (folder / '.lock').exists()
+
+
+def test_run_that_another_process_continued_since_its_checkpoint_was_read_is_not_resumed(
+    run: Run, tmp_path: Path
+) -> None:
+    assert run(*WORDS)[0] == 0
+    found = resume(tmp_path / NAME, max_train_iter=42)
+    assert run('--resume', str(tmp_path / NAME), '--train-iter', '41')[0] == 0
+    lines = records(tmp_path / NAME)
+    with pytest.raises(CheckpointNotFoundError, match=r'another process changed the run .*Resume it again'):
+        SerialPipeline(found.cfg, found.folder, resume=found.saved)
+    assert records(tmp_path / NAME) == lines and not (tmp_path / NAME / '.lock').exists()
 
 
 def test_run_of_another_config_that_is_being_written_is_passed_over(run: Run, killed: Path) -> None:
@@ -140,7 +153,8 @@ def test_auto_prefers_a_run_with_a_checkpoint_and_keeps_what_an_error_left(run: 
     younger.mkdir()
     (younger / 'config.json').write_bytes((killed / 'config.json').read_bytes())
     assert 'nothing is left to do' in run(*WORDS, '--resume', 'auto')[1]
-    assert newest_run(_compiled()) == killed
+    start = newest_run(_compiled())
+    assert start is not None and start.folder == killed
 
 
 def test_resume_of_a_run_without_a_checkpoint_says_how_it_begins_again(run: Run, killed: Path) -> None:

@@ -1,0 +1,188 @@
+"""``Checkpoints`` saves and restores whatever parts it is given; none of them needs a pipeline."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from runs import ROOT
+
+from rlframe import config
+from rlframe.checkpoint import load_checkpoint, open_checkpoint
+from rlframe.errors import CheckpointMismatchError, CheckpointStateError
+from rlframe.pipeline.checkpoints import Checkpoints
+from rlframe.pipeline.facts import RunFacts
+from rlframe.pipeline.parts import CollectorPart, Inexactness, LoopState, Stateful
+from rlframe.run.metrics import MetricWriter
+from rlframe.run.progress import Progress
+from rlframe.safety.secrets import Secrets
+
+Make = Callable[..., Checkpoints]
+
+
+class Part:
+    """Holds any state, and tells when it is restored."""
+
+    def __init__(self, name: str = '', calls: list[str] | None = None, **state: Any) -> None:
+        self.name, self.calls, self.state = name, calls if calls is not None else [], state
+
+    def state_dict(self) -> dict[str, Any]:
+        return dict(self.state)
+
+    def load_state_dict(self, state: Mapping[str, Any], /) -> None:
+        self.calls.append(self.name)
+        self.state = dict(state)
+
+
+class Buffer(Part):
+    """A replay buffer that tells whether it is locked."""
+
+    is_locked = False
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        self.is_locked = True
+        yield
+        self.is_locked = False
+
+    def checkpoint_state(self) -> dict[str, Any]:
+        assert self.is_locked
+        return self.state_dict()
+
+
+class Collector(Part):
+    """A collector that cannot restore an env."""
+
+    @property
+    def unsaved(self) -> dict[int, str]:
+        return {3: 'it is a robot'} if self.calls else {}
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Make]:
+    """Returns a function that makes the checkpoints of a run from parts."""
+    writer = MetricWriter(tmp_path)
+    pair = config.read_config(str(ROOT / 'configs' / 'cartpole_dqn.py'))
+
+    def checkpoints(
+        settle: Callable[[str], object] = str, inexact: Inexactness | None = None, **parts: Stateful | None
+    ) -> Checkpoints:
+        cfg = config.compile_config(*pair)
+        return Checkpoints(
+            {name.replace('_if_any', '?'): part for name, part in parts.items()},
+            RunFacts(cfg, 'a simulator farm', lambda: 7.5),
+            folder=tmp_path,
+            writer=writer,
+            options=cfg.checkpoint,
+            secrets=Secrets(cfg),
+            inexact=inexact or Inexactness(),
+            settle=settle,
+        )
+
+    yield checkpoints
+    writer.close()
+
+
+def restore(checkpoints: Checkpoints, path: Path) -> None:
+    saved = open_checkpoint(path)
+    checkpoints.restore(saved.state(), saved.manifest, saved.path)
+
+
+def test_parts_are_restored_by_name_in_the_order_in_which_they_are_given(make: Make, tmp_path: Path) -> None:
+    weights = np.arange(3.0)
+    saving = {name: Part(x=i) for i, name in enumerate(('league', 'learner_0', 'learner_1'))}
+    path = make(policy=Part(weights=weights), progress=Progress(train_iter=5), **saving).save(
+        tmp_path / 'saved'
+    )
+    calls: list[str] = []
+    policy, progress = Part('policy', calls), Progress()
+    others = {name: Part(name, calls) for name in ('learner_1', 'learner_0', 'league')}
+    restore(make(progress=progress, policy=policy, **others), path)
+    assert calls == ['policy', 'learner_1', 'learner_0', 'league'], (
+        'the policy first: its errors say the most'
+    )
+    assert progress.train_iter == 5 and (policy.state['weights'] == weights).all()
+    assert [part.state for part in others.values()] == [{'x': 2}, {'x': 1}, {'x': 0}]
+
+
+def test_missing_part_is_named(make: Make, tmp_path: Path) -> None:
+    path = make(policy=Part(), progress=Progress()).save(tmp_path / 'saved')
+    with pytest.raises(CheckpointStateError, match='saved: league: this part of the state is missing'):
+        restore(make(policy=Part(), progress=Progress(), league=Part()), path)
+
+
+def test_optional_part_is_saved_if_it_has_a_state_and_restored_if_it_was_saved(
+    make: Make, tmp_path: Path
+) -> None:
+    both = {'policy': Part(), 'progress': Progress()}
+    without = make(**both, commander_if_any=Part(), league=None).save(tmp_path / 'without')
+    saved = make(**both, commander_if_any=Part(n_sample=8)).save(tmp_path / 'saved')
+    assert load_checkpoint(without)[0].keys() == {'policy', 'progress'}
+    assert load_checkpoint(saved)[0]['commander'] == {'n_sample': 8}
+    commander = Part()
+    restore(make(**both, commander_if_any=commander), without)
+    assert commander.calls == []
+    restore(make(**both, commander_if_any=commander), saved)
+    assert commander.state == {'n_sample': 8}
+
+
+def test_replay_buffer_is_locked_while_it_is_saved_in_files_of_its_own(make: Make, tmp_path: Path) -> None:
+    both, inexact = {'policy': Part(), 'progress': Progress()}, Inexactness()
+    saved = make(**both, replay_buffer_if_any=Buffer(rows=np.arange(4))).save(tmp_path / 'saved')
+    assert load_checkpoint(saved)[1]['replay_buffer'] == 'saved'
+    buffer = Buffer()
+    restore(make(**both, replay_buffer_if_any=buffer, inexact=inexact), saved)
+    assert buffer.state['rows'].tolist() == [0, 1, 2, 3] and inexact.reasons == []
+    bare = make(**both).save(tmp_path / 'bare')
+    restore(make(**both, replay_buffer_if_any=buffer, inexact=inexact), bare)
+    assert 'begins with an empty one' in inexact.reasons[0]
+
+
+def test_best_contains_the_policy_and_the_progress_only(make: Make, tmp_path: Path) -> None:
+    checkpoints = make(policy=Part(weights=1), progress=Progress(train_iter=3), league=Part(x=1))
+    checkpoints.save_best('best')
+    state, manifest = load_checkpoint(tmp_path / 'ckpt' / 'best')
+    assert state.keys() == {'policy', 'progress'} and manifest['score'] == 7.5
+    with pytest.raises(CheckpointMismatchError, match='this checkpoint contains only a policy'):
+        restore(checkpoints, tmp_path / 'ckpt' / 'best')
+
+
+def test_requested_checkpoint_is_saved_at_the_end_of_the_round_when_its_parts_are_settled(
+    make: Make, tmp_path: Path
+) -> None:
+    settled: list[str] = []
+    checkpoints = make(settled.append, policy=Part(), progress=Progress(train_iter=2))
+    checkpoints.request('iteration_2')
+    assert settled == [] and not (tmp_path / 'ckpt').exists()
+    checkpoints.finish_round()
+    checkpoints.save_latest()
+    assert settled == ['iteration_2'], 'not again, as it has just been saved'
+    assert (tmp_path / 'ckpt' / 'latest').resolve().name == 'iteration_2'
+    make(settled.append, policy=Part(), progress=Progress(train_iter=3)).save_emergency()
+    assert settled == ['iteration_2'], 'an emergency waits for nothing'
+
+
+def test_collector_converts_its_state_and_reports_envs_that_were_not_restored(
+    make: Make, tmp_path: Path
+) -> None:
+    both, inexact = {'policy': Part(), 'progress': Progress()}, Inexactness()
+    path = make(**both, collector=Part(envs=2)).save(tmp_path / 'saved')
+    collector: Any = Collector()
+    part = CollectorPart(collector, lambda state: {**state, 'actors': 1}, inexact.note)
+    restore(make(**both, collector=part, inexact=inexact), path)
+    assert collector.state == {'envs': 2, 'actors': 1}
+    assert inexact.reasons == ['the state of env 3 could not be restored: it is a robot']
+    again = make(**both, inexact=inexact).save(tmp_path / 'again')
+    assert load_checkpoint(again)[1]['exact'] is False
+
+
+def test_state_of_the_loop_is_restored_with_the_fields_that_older_runs_did_not_save() -> None:
+    loop = LoopState(warm=True, evaluated_at=4, idle_rounds=1, stopped=True)
+    assert 'past_goal' not in loop.state_dict()
+    other = LoopState(past_goal=True)
+    other.load_state_dict(loop.state_dict())
+    assert other == loop
