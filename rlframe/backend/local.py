@@ -26,7 +26,7 @@ class LocalBackend(Backend):
     def open_collector(self, cfg: ResolvedConfig) -> None:
         """Creates the envs, or opens the recorded data of a collector that steps none."""
         section = cfg.policy.collect.collector
-        kind: Any = SERIAL_COLLECTOR_REGISTRY.get_cls(section)
+        kind = SERIAL_COLLECTOR_REGISTRY.get_cls(section)
         data = kind.open_data(section) if hasattr(kind, 'open_data') else None
         if data is None:
             self.source = build.make_env(cfg, self.factory, cfg.env.collector_env_num)
@@ -37,7 +37,7 @@ class LocalBackend(Backend):
     def open_evaluator(self, cfg: ResolvedConfig) -> None:
         """Creates the envs, or opens the recorded data of an evaluator that plays no episodes."""
         section = cfg.policy.eval.evaluator
-        kind: Any = SERIAL_EVALUATOR_REGISTRY.get_cls(section)
+        kind = SERIAL_EVALUATOR_REGISTRY.get_cls(section)
         if hasattr(kind, 'open_data'):
             self.source = kind.open_data(section, self.factory.spec)
         else:
@@ -48,19 +48,15 @@ class LocalBackend(Backend):
         """Creates the collector that the config names."""
         section = cfg.policy.collect.collector
         given = {'policy': build.collecting_policy(cfg, policy), 'seed': cfg.seed, **common}
-        made: ISerialCollector = SERIAL_COLLECTOR_REGISTRY.build(
-            section, cfg=section, env=self.source, **given
-        )
-        return made
+        return SERIAL_COLLECTOR_REGISTRY.build(section, cfg=section, env=self.source, **given)
 
     def make_evaluator(self, cfg: ResolvedConfig, policy: Policy, **common: Any) -> ISerialEvaluator:
         """Creates the evaluator that the config names."""
         section, seed = cfg.policy.eval.evaluator, common.get('seed', cfg.seed)
         acting = build.with_opponents(cfg, policy.eval_mode, self.factory.spec, seed)
-        made: ISerialEvaluator = SERIAL_EVALUATOR_REGISTRY.build(
+        return SERIAL_EVALUATOR_REGISTRY.build(
             section, cfg=section, env=self.source, policy=acting, **{'seed': seed, **common}
         )
-        return made
 
     def close(self) -> None:
         """Closes the envs or the data."""

@@ -179,7 +179,7 @@ def _play(
 def _with_episodes(data: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns a config pair whose evaluator plays episodes, even if that of the run scored its policy on data."""
     main, create = (copy.deepcopy(data[name]) for name in ('main_config', 'create_config'))
-    kind: Any = SERIAL_EVALUATOR_REGISTRY.get_cls(
+    kind = SERIAL_EVALUATOR_REGISTRY.get_cls(
         {'type': 'interaction', **config.section_at(create, ('evaluator',))}
     )
     if not kind.scores_returns:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -50,7 +50,7 @@ def make_env(
     cfg: ResolvedConfig, factory: EnvFactory, env_num: int, render_mode: str | None = None
 ) -> IEnvManager:
     """Creates ``env_num`` envs under the config's manager."""
-    kind: Any = ENV_MANAGER_REGISTRY.get_cls(cfg.env.manager)
+    kind = ENV_MANAGER_REGISTRY.get_cls(cfg.env.manager)
     return kind.from_factory(factory, env_num, cfg.env.manager, render_mode)
 
 
@@ -65,7 +65,7 @@ def evaluator_backend(cfg: ResolvedConfig, factory: EnvFactory) -> Backend:
 
 
 def _opened(section: ResolvedConfig, factory: EnvFactory, open_: Callable[[Backend], None]) -> Backend:
-    backend: Backend = get_backend_cls(section)(factory)
+    backend = get_backend_cls(section)(factory)
     try:
         open_(backend)
     except BaseException:
@@ -76,10 +76,9 @@ def _opened(section: ResolvedConfig, factory: EnvFactory, open_: Callable[[Backe
 
 def get_backend_cls(section: Mapping[str, Any]) -> type[Backend]:
     """Returns the backend that a collector's or evaluator's section names."""
-    kind: Any = BACKEND_REGISTRY.get_cls(
+    return BACKEND_REGISTRY.get_cls(
         {'type': section.get('backend', 'local'), 'import_names': section.get('import_names')}
     )
-    return cast('type[Backend]', kind)
 
 
 def make_eval_env(
@@ -155,7 +154,7 @@ def check_policy(cfg: ResolvedConfig, spec: EnvSpec) -> None:
     """
     from rlframe.policy.acting.compatibility import check_fit
 
-    kind: Any = POLICY_REGISTRY.get(cfg.policy.type)
+    kind = POLICY_REGISTRY.get(cfg.policy.type)
     if hasattr(kind, 'supported_actions'):
         check_fit(kind, spec)
 
@@ -243,8 +242,7 @@ def buffer_nbytes(cfg: ResolvedConfig, spec: EnvSpec) -> int:
 
 
 def _buffer_row_nbytes(cfg: ResolvedConfig, spec: EnvSpec) -> int:
-    kind: Any = POLICY_REGISTRY.get(cfg.policy.type)
-    return row_nbytes(spec) + int(kind.state_nbytes(cfg.policy))
+    return row_nbytes(spec) + POLICY_REGISTRY.get(cfg.policy.type).state_nbytes(cfg.policy)
 
 
 def check_memory(cfg: ResolvedConfig, spec: EnvSpec) -> None:

@@ -106,7 +106,7 @@ class SerialPipeline:
         self.checkpoints = Checkpoints(self)
         """Saves and restores all of these."""
         self.learner.checkpoint_fn = self.checkpoints.request
-        self.collector: Any = build.make_collector(
+        self.collector = build.make_collector(
             cfg, self.collection, self.policy, progress=self.progress, **common
         )
         self.evaluator = build.make_evaluator(cfg, self.evaluation, self.policy, self.factory.spec, **common)

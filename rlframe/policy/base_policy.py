@@ -316,7 +316,7 @@ class Policy(Configurable, ActingState):
     def _create_model(self) -> nn.Module:
         cfg = self._cfg.model
         name, given = cfg.type or self.default_model(), self.model_kwargs()
-        kind: Any = MODEL_REGISTRY.get_cls({'type': name, 'import_names': cfg.import_names})
+        kind = MODEL_REGISTRY.get_cls({'type': name, 'import_names': cfg.import_names})
         try:
             inspect.signature(kind).bind(**given)
         except TypeError as error:

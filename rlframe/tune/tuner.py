@@ -276,7 +276,7 @@ def _check_numbers(**given: tuple[Any, float]) -> None:
 
 
 def _check_key(key: str, what: str, cfg: ResolvedConfig) -> None:
-    evaluator: Any = SERIAL_EVALUATOR_REGISTRY.get_cls(cfg.policy.eval.evaluator)
+    evaluator = SERIAL_EVALUATOR_REGISTRY.get_cls(cfg.policy.eval.evaluator)
     known = [known for known in RESULT_KEYS if evaluator.scores_returns or not known.startswith('eval/')]
     names_a_score = not evaluator.scores_returns and key.startswith('eval/') and key not in RESULT_KEYS
     if key not in known and not names_a_score:

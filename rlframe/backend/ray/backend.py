@@ -75,7 +75,7 @@ class RayBackend(Backend):
 
         self._actors.make.model = on_cpu(policy.get_attribute('given_model'))
         section = cfg.policy.collect.collector
-        kind: Any = SERIAL_COLLECTOR_REGISTRY.get_cls(section)
+        kind = SERIAL_COLLECTOR_REGISTRY.get_cls(section)
         given = {name: common[name] for name in ('tb_logger', 'instance_name', 'progress') if name in common}
         return RaySerialCollector(kind, section, self._actors, policy.collect_mode, **given)
 

@@ -154,7 +154,7 @@ class RayCollector(ActorFacts, RaySerialCollector):
         }
         given = {'type': collector_class, 'sync': sync, 'mark_episodes': split_trajs}
         collectors = [{**given, **each} for each in collector_options]
-        kind: Any = SERIAL_COLLECTOR_REGISTRY.get(collector_class)
+        kind = SERIAL_COLLECTOR_REGISTRY.get(collector_class)
         for section in collectors:
             with_ray_options(kind, section)
         cfg = with_ray_options(kind, {**collectors[0], **backend})

@@ -194,7 +194,7 @@ class RaySerialEvaluator(ISerialEvaluator):
         seed: int = 0,
         purpose: str = EVALUATE,
     ) -> None:
-        kind: Any = SERIAL_EVALUATOR_REGISTRY.get(cfg.get('type', 'interaction'))
+        kind = SERIAL_EVALUATOR_REGISTRY.get(cfg.get('type', 'interaction'))
         self.worst = kind.worst
         self._pool = pool
         self._pending: deque[Pending] = deque()

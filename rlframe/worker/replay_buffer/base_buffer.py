@@ -9,7 +9,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
@@ -212,7 +212,7 @@ def get_buffer_cls(cfg: Mapping[str, Any]) -> type[IBuffer]:
 
 def create_buffer(cfg: Mapping[str, Any], *args: Any, **kwargs: Any) -> IBuffer:
     """Builds the buffer named by ``cfg.type``; further arguments go to its constructor."""
-    return cast(IBuffer, BUFFER_REGISTRY.build(_with_type(cfg), cfg, *args, **kwargs))
+    return BUFFER_REGISTRY.build(_with_type(cfg), cfg, *args, **kwargs)
 
 
 def _with_type(cfg: Mapping[str, Any]) -> Mapping[str, Any]:
