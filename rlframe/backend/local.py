@@ -9,9 +9,9 @@ from rlframe.backend.base import Backend
 from rlframe.data.dataset import COLLECTOR_DATA, check_source
 from rlframe.pipeline import build
 from rlframe.registry import BACKEND_REGISTRY, SERIAL_COLLECTOR_REGISTRY, SERIAL_EVALUATOR_REGISTRY
-from rlframe.utils.resolved_config import ResolvedConfig
 
 if TYPE_CHECKING:
+    from rlframe.config.sections import ExperimentConfig
     from rlframe.policy import Policy
     from rlframe.worker import ISerialCollector, ISerialEvaluator
 
@@ -23,7 +23,7 @@ class LocalBackend(Backend):
     source: Any = None
     """The source of steps: an env manager, or recorded data."""
 
-    def open_collector(self, cfg: ResolvedConfig) -> None:
+    def open_collector(self, cfg: ExperimentConfig) -> None:
         """Creates the envs, or opens the recorded data of a collector that steps none."""
         section = cfg.policy.collect.collector
         kind = SERIAL_COLLECTOR_REGISTRY.get_cls(section)
@@ -34,7 +34,7 @@ class LocalBackend(Backend):
             self.source = data
             check_source(data, self.factory.spec, COLLECTOR_DATA)
 
-    def open_evaluator(self, cfg: ResolvedConfig) -> None:
+    def open_evaluator(self, cfg: ExperimentConfig) -> None:
         """Creates the envs, or opens the recorded data of an evaluator that plays no episodes."""
         section = cfg.policy.eval.evaluator
         kind = SERIAL_EVALUATOR_REGISTRY.get_cls(section)
@@ -44,13 +44,13 @@ class LocalBackend(Backend):
             render_mode = 'rgb_array' if build.films(cfg) else None
             self.source = build.make_eval_env(cfg, self.factory, cfg.env.evaluator_env_num, render_mode)
 
-    def make_collector(self, cfg: ResolvedConfig, policy: Policy, **common: Any) -> ISerialCollector:
+    def make_collector(self, cfg: ExperimentConfig, policy: Policy, **common: Any) -> ISerialCollector:
         """Creates the collector that the config names."""
         section = cfg.policy.collect.collector
         given = {'policy': build.collecting_policy(cfg, policy), 'seed': cfg.seed, **common}
         return SERIAL_COLLECTOR_REGISTRY.build(section, cfg=section, env=self.source, **given)
 
-    def make_evaluator(self, cfg: ResolvedConfig, policy: Policy, **common: Any) -> ISerialEvaluator:
+    def make_evaluator(self, cfg: ExperimentConfig, policy: Policy, **common: Any) -> ISerialEvaluator:
         """Creates the evaluator that the config names."""
         section, seed = cfg.policy.eval.evaluator, common.get('seed', cfg.seed)
         acting = build.with_opponents(cfg, policy.eval_mode, self.factory.spec, seed)
@@ -63,7 +63,7 @@ class LocalBackend(Backend):
         if self.source is not None:
             self.source.close()
 
-    def summary(self, cfg: ResolvedConfig) -> str:
+    def summary(self, cfg: ExperimentConfig) -> str:
         """Says in a few words where training samples come from."""
         if cfg.policy.collect.collector.get('data') is not None:
             return f'recorded data of {self.factory.spec.name}'

@@ -13,6 +13,7 @@ from rlframe.envs.faults import not_made
 from rlframe.errors import EnvError, RLFrameError
 from rlframe.utils.attributes import attributes_of
 from rlframe.utils.field import Configurable, Field
+from rlframe.utils.resolved_config import ResolvedConfig
 
 if TYPE_CHECKING:
     import gymnasium
@@ -36,6 +37,13 @@ def ignore(what: str) -> None:
     """Ignores what it is told."""
 
 
+class EnvConfig(ResolvedConfig):
+    """Options of every env."""
+
+    frame_stack: int
+    action_mask: bool | None
+
+
 class EnvFactory(Configurable, ABC):
     """Makes the envs that a config's ``env`` section describes.
 
@@ -43,6 +51,7 @@ class EnvFactory(Configurable, ABC):
         cfg: The section; missing options take their defaults.
     """
 
+    cfg: EnvConfig
     config = dict(
         collector_env_num=Field(8, range='[1, inf)', unit='envs', doc='envs that training data comes from'),
         evaluator_env_num=Field(

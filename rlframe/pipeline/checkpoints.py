@@ -20,9 +20,9 @@ from rlframe.utils.arithmetic import arithmetic
 from rlframe.utils.seed import RNG_STATE, forked, global_rng_state, set_global_rng_state
 
 if TYPE_CHECKING:
+    from rlframe.config.sections import ExperimentConfig
     from rlframe.data.timestep import EnvSpec
     from rlframe.pipeline.serial import SerialPipeline
-    from rlframe.utils.resolved_config import ResolvedConfig
     from rlframe.worker import IBuffer
 
 POLICY_ONLY: dict[str, schema.Schema] = {'policy': schema.DICT, 'progress': PROGRESS}
@@ -181,7 +181,7 @@ class Checkpoints:
         facts: Mapping[str, Any],
         buffer: Mapping[str, Any] | None = None,
     ) -> None:
-        given = {'options': self._pipeline.cfg.checkpoint, 'secrets': self._pipeline.secrets}
+        given: Any = {'options': self._pipeline.cfg.checkpoint, 'secrets': self._pipeline.secrets}
         checkpoint.publish_checkpoint(self.folder / name, state, facts, name=link, buffer=buffer, **given)
 
     def _facts(self) -> dict[str, Any]:
@@ -312,7 +312,7 @@ def _number(score: float) -> float | None:
     return score if score == score else None
 
 
-def check_same(manifest: Mapping[str, Any], cfg: ResolvedConfig, spec: EnvSpec, path: Path) -> None:
+def check_same(manifest: Mapping[str, Any], cfg: ExperimentConfig, spec: EnvSpec, path: Path) -> None:
     """Checks that this policy and env can resume from a checkpoint.
 
     Raises:
@@ -333,7 +333,7 @@ def check_same(manifest: Mapping[str, Any], cfg: ResolvedConfig, spec: EnvSpec, 
 
 def check_fits(
     saved: tuple[Mapping[str, Any], Mapping[str, Any]] | None,
-    cfg: ResolvedConfig,
+    cfg: ExperimentConfig,
     spec: EnvSpec,
     path: Path | None,
     model: Any,

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlframe import checkpoint, config
+from rlframe.config.sections import ExperimentConfig
 from rlframe.pipeline.resume import begin_again
 from rlframe.run import run_folder
 from rlframe.run.metrics import MetricWriter, copy_records, write_record
 from rlframe.run.progress import Progress
 from rlframe.safety.secrets import Secrets
-from rlframe.utils.resolved_config import ResolvedConfig
 
 if TYPE_CHECKING:
     from rlframe.worker import IBuffer
@@ -40,7 +40,7 @@ class RunOutput:
 
     def __init__(
         self,
-        cfg: ResolvedConfig,
+        cfg: ExperimentConfig,
         folder: Path | Callable[[], Path] | None,
         resume: Path | None,
         secrets: Secrets | None = None,

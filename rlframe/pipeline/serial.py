@@ -11,6 +11,7 @@ from time import perf_counter
 from typing import Any
 
 from rlframe import checkpoint, config
+from rlframe.config.sections import ExperimentConfig
 from rlframe.data.batch import Batch
 from rlframe.errors import BufferUnderflowError, RunWarning
 from rlframe.pipeline import build
@@ -22,7 +23,6 @@ from rlframe.run.exit_guard import ended_from_inside, guarded
 from rlframe.run.progress import Progress
 from rlframe.run.stall import StallDetector
 from rlframe.safety.secrets import Secrets
-from rlframe.utils.field import ResolvedConfig
 from rlframe.utils.seed import set_seed
 from rlframe.worker.coordinator.base_serial_commander import asked
 
@@ -53,7 +53,7 @@ class SerialPipeline:
 
     def __init__(
         self,
-        cfg: ResolvedConfig,
+        cfg: ExperimentConfig,
         folder: Path | Callable[[], Path] | None = None,
         model: Any = None,
         resume: Path | None = None,
@@ -70,7 +70,7 @@ class SerialPipeline:
 
     def setup(
         self,
-        cfg: ResolvedConfig,
+        cfg: ExperimentConfig,
         folder: Path | Callable[[], Path] | None = None,
         resume: Path | None = None,
         clone_key: int | None = None,
@@ -337,7 +337,7 @@ class SerialPipeline:
         self._idle_rounds, self.stopped = state['idle_rounds'], state['stopped']
         self.past_goal = state.get('past_goal', False)
 
-    def reset_config(self, cfg: ResolvedConfig) -> bool:
+    def reset_config(self, cfg: ExperimentConfig) -> bool:
         """Restarts with another config, in a separate run folder."""
         self.cleanup()
         self.setup(cfg)

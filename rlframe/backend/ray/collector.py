@@ -157,7 +157,7 @@ class RayCollector(ActorFacts, RaySerialCollector):
         kind = SERIAL_COLLECTOR_REGISTRY.get(collector_class)
         for section in collectors:
             with_ray_options(kind, section)
-        cfg = with_ray_options(kind, {**collectors[0], **backend})
+        cfg: Any = with_ray_options(kind, {**collectors[0], **backend})
         if update_after_each_batch and (unreachable := staleness_error(cfg, 1)) is not None:
             raise unreachable
         self._devices = device, storing, env_device, policy_devices

@@ -13,6 +13,7 @@ from rlframe.data.trajectory import TrajectoryRecorder
 from rlframe.run.metrics import ScalarWriter
 from rlframe.run.progress import Progress
 from rlframe.utils.field import Field
+from rlframe.utils.resolved_config import ResolvedConfig
 from rlframe.utils.schema import COUNT, DICT, INT, check_state, part
 from rlframe.utils.seed import COLLECT, env_seed
 from rlframe.worker.collector.collection_meter import CollectionMeter, Metered
@@ -30,6 +31,14 @@ STATE = {
 }
 
 
+class SerialCollectorConfig(ResolvedConfig):
+    """Options of every collector that steps envs."""
+
+    max_episode_len: int
+    collect_print_freq: int | None
+    mark_episodes: bool
+
+
 class SerialCollector(Metered, ISerialCollector):
     """Base class of serial collectors, which steps envs, counts, records and logs.
 
@@ -45,6 +54,7 @@ class SerialCollector(Metered, ISerialCollector):
         progress: Counters shared with the other workers; new ones if not given.
     """
 
+    _cfg: SerialCollectorConfig
     config = dict(
         deepcopy_obs=Field(False, ignored='rows are always copied', may_change=True),
         transform_obs=Field(False, ignored='policies convert observations themselves', may_change=True),

@@ -11,6 +11,7 @@ from easydict import EasyDict
 from rlframe.run.metrics import ScalarWriter
 from rlframe.run.progress import Progress
 from rlframe.utils.field import Configurable
+from rlframe.utils.resolved_config import ResolvedConfig
 from rlframe.worker.collector.resettable import Resettable
 
 
@@ -32,6 +33,7 @@ class ISerialCollector(Configurable, Resettable):
         progress: Counters shared with the other workers; new ones if not given.
     """
 
+    _cfg: ResolvedConfig
     config: dict[str, Any] = {}
     _env: Any = None
     _progress: Progress

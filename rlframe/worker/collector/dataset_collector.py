@@ -17,10 +17,17 @@ from rlframe.run.progress import Progress
 from rlframe.utils.bit_state import checked_bits
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule
+from rlframe.utils.resolved_config import ResolvedConfig
 from rlframe.utils.seed import component_rng, preserved_rng
 from rlframe.worker.collector.collector_interface import ISerialCollector
 
 torch = LazyModule('torch')
+
+
+class DatasetCollectorConfig(ResolvedConfig):
+    """Options of ``DatasetSerialCollector``."""
+
+    data: Any
 
 
 @SERIAL_COLLECTOR_REGISTRY.register('dataset')
@@ -43,6 +50,7 @@ class DatasetSerialCollector(ISerialCollector):
         progress: Counters shared with the other workers; new ones if not given.
     """
 
+    _cfg: DatasetCollectorConfig
     config = dict(data=Field(None, type=object, doc=DATA_FORMS, may_change=True, reaches='code'))
 
     def __init__(  # noqa: PLR0913  # those of every collector

@@ -13,9 +13,16 @@ from rlframe.data.trajectory import TrajectoryRecorder
 from rlframe.errors import ConfigError
 from rlframe.registry import SERIAL_COLLECTOR_REGISTRY
 from rlframe.utils.field import Field
-from rlframe.worker.collector.base_serial_collector import SerialCollector
+from rlframe.worker.collector.base_serial_collector import SerialCollector, SerialCollectorConfig
 from rlframe.worker.collector.episode_log import episode_quota
 from rlframe.worker.collector.rollout import Step, rows_of
+
+
+class EpisodeCollectorConfig(SerialCollectorConfig):
+    """Options of ``EpisodeSerialCollector``."""
+
+    get_train_sample: bool
+    reward_shaping: bool
 
 
 @SERIAL_COLLECTOR_REGISTRY.register('episode')
@@ -29,6 +36,7 @@ class EpisodeSerialCollector(SerialCollector):
     count in ``envstep`` and in ``discarded``.
     """
 
+    _cfg: EpisodeCollectorConfig
     config = dict(
         get_train_sample=Field(
             False, doc='return training samples, made of each episode, instead of episodes'

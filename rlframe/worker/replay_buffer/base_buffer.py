@@ -18,6 +18,7 @@ from rlframe.errors import BufferUnderflowError
 from rlframe.registry import BUFFER_REGISTRY
 from rlframe.run.metrics import ScalarWriter
 from rlframe.utils.field import Configurable
+from rlframe.utils.resolved_config import ResolvedConfig
 
 logger = logging.getLogger(__name__)
 M = TypeVar('M', bound=Callable[..., Any])
@@ -60,6 +61,8 @@ class IBuffer(Configurable, ABC):
         instance_name: Name of this buffer; it appears in messages.
         seed: Seed of its random generator.
     """
+
+    _cfg: ResolvedConfig
 
     _lock: threading.RLock
     _raises = False  # whether a sample that lacks data is an error, as in ``batches``
