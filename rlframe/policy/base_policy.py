@@ -24,6 +24,7 @@ from rlframe.policy.learning.tensors import to_tensor
 from rlframe.registry import MODEL_REGISTRY, POLICY_REGISTRY
 from rlframe.utils.field import Configurable, Field
 from rlframe.utils.lazy import LazyModule
+from rlframe.utils.resolved_config import ResolvedConfig
 from rlframe.utils.seed import component_rng
 
 if TYPE_CHECKING:
@@ -31,6 +32,30 @@ if TYPE_CHECKING:
     from torch import nn
 else:
     torch = LazyModule('torch')
+
+
+class ModelConfig(ResolvedConfig):
+    """Section ``model`` of every policy."""
+
+    type: str | None
+    import_names: list[str]
+
+
+class CollectConfig(ResolvedConfig):
+    """Section ``collect`` of every policy."""
+
+    n_sample: int | None
+    n_episode: int | None
+    unroll_len: int
+
+
+class PolicyConfig(ResolvedConfig):
+    """Options of every policy."""
+
+    model: ModelConfig
+    learn: ResolvedConfig
+    collect: CollectConfig
+    other: ResolvedConfig
 
 
 class Policy(Configurable, ActingState):
@@ -49,6 +74,7 @@ class Policy(Configurable, ActingState):
         rank: Which of several policies with this seed it is.
     """
 
+    _cfg: PolicyConfig
     config: dict[str, Any] = dict(
         on_policy=Field(False, doc='whether it learns from fresh data only, without a replay buffer'),
         cuda=Field(None, type=bool, doc="True is device='cuda', False is device='cpu'", may_change=True),

@@ -16,7 +16,7 @@ from rlframe.policy.acting.masks import IMPOSSIBLE, mask_of, masked
 from rlframe.policy.base_policy import Policy, smallest_int
 from rlframe.policy.learning.learn_options import learning_rate
 from rlframe.policy.learning.optim import Optimizer
-from rlframe.policy.qac import QACPolicy
+from rlframe.policy.qac import QACConfig, QACLearn, QACPolicy
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule
@@ -34,6 +34,20 @@ def check_alpha(value: Any) -> str:
     return '' if is_fine else "'auto', or a number >= 0"
 
 
+class SACLearn(QACLearn):
+    """Section ``learn`` of SAC."""
+
+    alpha: str | float
+    init_alpha: float
+    target_entropy: float | None
+
+
+class SACConfig(QACConfig):
+    """Options of SAC."""
+
+    learn: SACLearn
+
+
 @POLICY_REGISTRY.register('sac')
 class SACPolicy(QACPolicy):
     """Soft actor-critic with a tanh-Gaussian actor.
@@ -43,6 +57,7 @@ class SACPolicy(QACPolicy):
         temperature is learned by its logarithm, as the authors' code does.
     """
 
+    _cfg: SACConfig
     config = dict(
         learn=dict(
             alpha=Field(
