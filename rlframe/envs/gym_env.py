@@ -199,7 +199,8 @@ def _wrap(env: gym.Env[Any, Any], wrapper: Any) -> gym.Env[Any, Any]:
         raise ConfigError(
             'bad value', where='env.wrappers', got=wrapper, expected="'module:Class' or dict(type=...)"
         )
-    return kind(env, **options)
+    wrapped: gym.Env[Any, Any] = kind(env, **options)
+    return wrapped
 
 
 def _import(module: str) -> Any:

@@ -169,7 +169,8 @@ class GymVectorEnvManager(IEnvManager):
             isinstance(obs, np.ndarray) and obs.shape == self._obs_shape and obs.dtype == self._obs_dtype
         )
         if is_usual and not self._unchecked:
-            return obs
+            usual: Array = obs
+            return usual
         if self._obs_dtype.names and not self._unchecked:
             rows = np.zeros(self._obs_shape, self._obs_dtype)
             with suppress(*BAD_OBS):  # check_rows raises an error that names the row

@@ -237,7 +237,8 @@ class SerialCollector(Metered, ISerialCollector):
     @property
     def unsaved(self) -> Mapping[int, str]:
         """Envs whose state could not be saved or restored, with the reasons."""
-        return self._env.unsaved
+        unsaved: Mapping[int, str] = self._env.unsaved
+        return unsaved
 
     def settle(self) -> None:
         """Starts a new episode in each env whose state cannot be saved; call it before ``state_dict``.

@@ -79,7 +79,7 @@ class EpisodeSerialCollector(SerialCollector):
             self._begin_anew()
             episodes = self._play(quota, stamp, dict(policy_kwargs or {}))
             self._is_fresh = bool(self._env.can_hold)
-            collected = self._shaped(episodes, self._policy)
+            collected: list[Batch] | Batch = self._shaped(episodes, self._policy)
         if random_collect and not record_random_collect:
             self._log.forget_recent()
         else:

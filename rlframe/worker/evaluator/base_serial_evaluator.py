@@ -277,7 +277,8 @@ class VectorEvalMonitor:
         )
 
     def _owes(self, env_id: int, have: list[Any]) -> bool:
-        return len(have) < self._quota[env_id]
+        owes: bool = len(have) < self._quota[env_id]
+        return owes
 
     def update_info(self, env_id: int, info: Mapping[str, Any]) -> None:
         """Records the info of an env about an ended episode."""
