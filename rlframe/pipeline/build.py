@@ -28,11 +28,14 @@ from rlframe.utils.field import ResolvedConfig
 from rlframe.utils.seed import component_rng
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from rlframe.backend import Backend
     from rlframe.envs import EnvFactory, IEnvManager
     from rlframe.pipeline.serial import SerialPipeline
     from rlframe.policy import CollectMode, EvalMode, Policy
     from rlframe.worker import BaseLearner, BaseSerialCommander, IBuffer, ISerialCollector, ISerialEvaluator
+    from rlframe.worker.players.past_selves import PastSelves
 
 
 def set_threads(cfg: ExperimentConfig) -> None:
@@ -105,7 +108,7 @@ def make_eval_env(
 def make_policy(
     cfg: ExperimentConfig,
     spec: EnvSpec,
-    model: Any = None,
+    model: nn.Module | None = None,
     fields: tuple[str, ...] | None = None,
     rank: int = 0,
 ) -> Policy:
@@ -305,7 +308,7 @@ def collector_state(cfg: ExperimentConfig, state: Mapping[str, Any]) -> Mapping[
     return get_backend_cls(cfg.policy.collect.collector).collector_state(state)
 
 
-def collecting_policy(cfg: ExperimentConfig, policy: Policy) -> Any:
+def collecting_policy(cfg: ExperimentConfig, policy: Policy) -> CollectMode | PastSelves:
     """Returns the policy that acts in the collector's envs, together with its past selves if the config says so."""
     options = cfg.policy.collect.collector.get('past_selves')
     if options is None or options.snapshot_freq is None:
@@ -334,7 +337,9 @@ def make_evaluator(
     return evaluator
 
 
-def with_opponents(cfg: ExperimentConfig, mode: EvalMode, spec: EnvSpec, seed: int) -> Any:
+def with_opponents(
+    cfg: ExperimentConfig, mode: EvalMode, spec: EnvSpec, seed: int
+) -> EvalMode | list[EvalMode]:
     """Returns the evaluated policy and its opponents, if any, as the evaluator's section says."""
     if cfg.policy.eval.evaluator.get('opponent') != 'random':
         return mode
