@@ -10,11 +10,27 @@ import difflib
 import importlib
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from rlframe.errors import ConfigError, InterfaceError, RegistryError
 
-T = TypeVar('T', bound=type)
+if TYPE_CHECKING:
+    from torch import nn
+
+    from rlframe.backend import Backend
+    from rlframe.envs import EnvFactory, IEnvManager
+    from rlframe.policy import Policy
+    from rlframe.worker import (
+        BaseLearner,
+        BaseSerialCommander,
+        IBuffer,
+        ISerialCollector,
+        ISerialEvaluator,
+        LearnerHook,
+    )
+
+T = TypeVar('T')
+C = TypeVar('C', bound=type)
 
 
 def nearest(word: str, known: Any) -> str:
@@ -49,8 +65,8 @@ def import_modules(names: Sequence[str]) -> None:
             ) from error
 
 
-class Registry:
-    """Maps the names of one kind of component to classes.
+class Registry(Generic[T]):
+    """Maps the names of one kind of component to classes, whose instances are of type ``T``.
 
     Args:
         kind: What the names stand for, in words, for errors.
@@ -61,17 +77,17 @@ class Registry:
     def __init__(self, kind: str, builtin: Mapping[str, str] | None = None, interface: str = '') -> None:
         self.kind, self.interface = kind, interface
         self._builtin = dict(builtin or {})
-        self._classes: dict[str, type] = {}
+        self._classes: dict[str, type[T]] = {}
 
     @overload
     def register(
         self, name: str | None = None, module: None = None, force_overwrite: bool = False
-    ) -> Callable[[T], T]: ...
+    ) -> Callable[[C], C]: ...
     @overload
-    def register(self, name: str | None, module: T, force_overwrite: bool = False) -> T: ...
+    def register(self, name: str | None, module: C, force_overwrite: bool = False) -> C: ...
     def register(
-        self, name: str | None = None, module: T | None = None, force_overwrite: bool = False
-    ) -> T | Callable[[T], T]:
+        self, name: str | None = None, module: C | None = None, force_overwrite: bool = False
+    ) -> C | Callable[[C], C]:
         """Registers a class under a name; without a class, acts as a decorator.
 
         Args:
@@ -130,7 +146,7 @@ class Registry:
     def __contains__(self, name: object) -> bool:
         return name in self._classes or name in self._builtin
 
-    def __getitem__(self, name: str) -> type:
+    def __getitem__(self, name: str) -> type[T]:
         return self.get(name)
 
     def __iter__(self) -> Iterator[str]:
@@ -139,7 +155,7 @@ class Registry:
     def __len__(self) -> int:
         return len(self.names())
 
-    def registered_in(self, module: str) -> dict[str, type]:
+    def registered_in(self, module: str) -> dict[str, type[T]]:
         """Returns the classes that a module has registered."""
         return {name: cls for name, cls in self._classes.items() if cls.__module__ == module}
 
@@ -147,7 +163,7 @@ class Registry:
         """Whether ``name`` is a built-in component that has not been replaced."""
         return name in self._builtin and not self._is_replaced(name)
 
-    def get(self, name: str) -> type:
+    def get(self, name: str) -> type[T]:
         """Returns the class called ``name``.
 
         Raises:
@@ -186,14 +202,14 @@ class Registry:
                 remedy=f'docs/interfaces.md and help({module}.{interface_name}) say what each has to do.',
             )
 
-    def get_cls(self, cfg: Mapping[str, Any]) -> type:
+    def get_cls(self, cfg: Mapping[str, Any]) -> type[T]:
         """Returns the class named by ``cfg.type``, after importing ``cfg.import_names``."""
         import_modules(cfg.get('import_names') or [])
         if 'type' not in cfg:
             raise RegistryError(f"the config of a {self.kind} needs a 'type'; one of {self.names()}")
         return self.get(cfg['type'])
 
-    def build(self, cfg: str | Mapping[str, Any], /, *args: Any, **kwargs: Any) -> Any:
+    def build(self, cfg: str | Mapping[str, Any], /, *args: Any, **kwargs: Any) -> T:
         """Returns an instance of a class; errors of its constructor pass unchanged.
 
         Args:
@@ -244,9 +260,9 @@ def _in(package: str, **modules: str) -> dict[str, str]:
     return {name: f'rlframe.{package}.{module}' for name, module in modules.items()}
 
 
-ENV_REGISTRY = Registry('env', _in('envs', gym='gym_env', pettingzoo='pettingzoo_env'))
+ENV_REGISTRY: Registry[EnvFactory] = Registry('env', _in('envs', gym='gym_env', pettingzoo='pettingzoo_env'))
 """Factories of envs, by name."""
-ENV_MANAGER_REGISTRY = Registry(
+ENV_MANAGER_REGISTRY: Registry[IEnvManager] = Registry(
     'env manager',
     _in(
         'envs',
@@ -258,7 +274,7 @@ ENV_MANAGER_REGISTRY = Registry(
     ),
 )
 """Env managers, which step N envs together."""
-POLICY_REGISTRY = Registry(
+POLICY_REGISTRY: Registry[Policy] = Registry(
     'policy',
     _in(
         'policy',
@@ -276,7 +292,7 @@ POLICY_REGISTRY = Registry(
     ),
 )
 """Policies."""
-MODEL_REGISTRY = Registry(
+MODEL_REGISTRY: Registry[nn.Module] = Registry(
     'model',
     _in(
         'model',
@@ -288,7 +304,7 @@ MODEL_REGISTRY = Registry(
     ),
 )
 """Networks of policies."""
-SERIAL_COLLECTOR_REGISTRY = Registry(
+SERIAL_COLLECTOR_REGISTRY: Registry[ISerialCollector] = Registry(
     'serial collector',
     _in(
         'worker',
@@ -301,7 +317,7 @@ SERIAL_COLLECTOR_REGISTRY = Registry(
     interface='rlframe.worker.collector.collector_interface:ISerialCollector',
 )
 """Serial collectors, which turn env steps into training samples."""
-SERIAL_EVALUATOR_REGISTRY = Registry(
+SERIAL_EVALUATOR_REGISTRY: Registry[ISerialEvaluator] = Registry(
     'serial evaluator',
     _in(
         'worker',
@@ -312,11 +328,11 @@ SERIAL_EVALUATOR_REGISTRY = Registry(
     interface='rlframe.worker.evaluator.base_serial_evaluator:ISerialEvaluator',
 )
 """Evaluators, which measure a policy."""
-BACKEND_REGISTRY = Registry('backend', _in('backend', local='local', ray='ray.backend'))
+BACKEND_REGISTRY: Registry[Backend] = Registry('backend', _in('backend', local='local', ray='ray.backend'))
 """Backends, in which collectors and evaluators run."""
-LEARNER_REGISTRY = Registry('learner', _in('worker.learner', base='base_learner'))
+LEARNER_REGISTRY: Registry[BaseLearner] = Registry('learner', _in('worker.learner', base='base_learner'))
 """Learners, which update a policy and run the hooks around each update."""
-LEARNER_HOOK_REGISTRY = Registry(
+LEARNER_HOOK_REGISTRY: Registry[LearnerHook] = Registry(
     'learner hook',
     _in(
         'worker.learner',
@@ -328,7 +344,7 @@ LEARNER_HOOK_REGISTRY = Registry(
     interface='rlframe.worker.learner.learner_hook:LearnerHook',
 )
 """Learner hooks, which run before or after training or one iteration of it."""
-BUFFER_REGISTRY = Registry(
+BUFFER_REGISTRY: Registry[IBuffer] = Registry(
     'replay buffer',
     _in(
         'worker.replay_buffer',
@@ -341,14 +357,14 @@ BUFFER_REGISTRY = Registry(
     interface='rlframe.worker.replay_buffer.base_buffer:IBuffer',
 )
 """Replay buffers, which store transitions and sample from them."""
-COMMANDER_REGISTRY = Registry(
+COMMANDER_REGISTRY: Registry[BaseSerialCommander] = Registry(
     'commander',
     _in('worker.coordinator', base='base_serial_commander'),
     interface='rlframe.worker.coordinator.base_serial_commander:BaseSerialCommander',
 )
 """Commanders, which decide what a round of training does."""
 
-REGISTRIES = {
+REGISTRIES: dict[str, Registry[Any]] = {
     'env': ENV_REGISTRY,
     'env_manager': ENV_MANAGER_REGISTRY,
     'policy': POLICY_REGISTRY,

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from rlframe.errors import ConfigError
 from rlframe.utils.field import Configurable, Options
-from rlframe.utils.resolved_config import ResolvedConfig
 
 if TYPE_CHECKING:
+    from rlframe.config.sections import ExperimentConfig
     from rlframe.envs import EnvFactory
     from rlframe.policy import Policy
     from rlframe.worker import ISerialCollector, ISerialEvaluator
@@ -37,7 +37,7 @@ class Backend(Configurable):
     # running
 
     @abstractmethod
-    def open_collector(self, cfg: ResolvedConfig) -> None:
+    def open_collector(self, cfg: ExperimentConfig) -> None:
         """Acquires what the collector needs, such as envs.
 
         Args:
@@ -45,11 +45,11 @@ class Backend(Configurable):
         """
 
     @abstractmethod
-    def open_evaluator(self, cfg: ResolvedConfig) -> None:
+    def open_evaluator(self, cfg: ExperimentConfig) -> None:
         """Acquires what the evaluator needs, such as envs."""
 
     @abstractmethod
-    def make_collector(self, cfg: ResolvedConfig, policy: Policy, **common: Any) -> ISerialCollector:
+    def make_collector(self, cfg: ExperimentConfig, policy: Policy, **common: Any) -> ISerialCollector:
         """Creates the collector.
 
         Args:
@@ -59,7 +59,7 @@ class Backend(Configurable):
         """
 
     @abstractmethod
-    def make_evaluator(self, cfg: ResolvedConfig, policy: Policy, **common: Any) -> ISerialEvaluator:
+    def make_evaluator(self, cfg: ExperimentConfig, policy: Policy, **common: Any) -> ISerialEvaluator:
         """Creates the evaluator.
 
         Args:
@@ -72,7 +72,7 @@ class Backend(Configurable):
     def close(self) -> None:
         """Releases everything that was acquired; may be called twice, and after ``open_...`` failed."""
 
-    def summary(self, cfg: ResolvedConfig) -> str:
+    def summary(self, cfg: ExperimentConfig) -> str:
         """Says in a few words where training samples come from."""
         manager = cfg.env.manager.type
         return f'{cfg.env.collector_env_num} envs of {self.factory.spec.name} ({manager})'

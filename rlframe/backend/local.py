@@ -9,9 +9,9 @@ from rlframe.backend.base import Backend
 from rlframe.data.dataset import COLLECTOR_DATA, check_source
 from rlframe.pipeline import build
 from rlframe.registry import BACKEND_REGISTRY, SERIAL_COLLECTOR_REGISTRY, SERIAL_EVALUATOR_REGISTRY
-from rlframe.utils.resolved_config import ResolvedConfig
 
 if TYPE_CHECKING:
+    from rlframe.config.sections import ExperimentConfig
     from rlframe.policy import Policy
     from rlframe.worker import ISerialCollector, ISerialEvaluator
 
@@ -25,20 +25,20 @@ class LocalBackend(Backend):
     data: Any = None
     """The recorded data of a collector or an evaluator that steps no envs."""
 
-    def open_collector(self, cfg: ResolvedConfig) -> None:
+    def open_collector(self, cfg: ExperimentConfig) -> None:
         """Creates the envs, or opens the recorded data of a collector that steps none."""
         section = cfg.policy.collect.collector
-        kind: Any = SERIAL_COLLECTOR_REGISTRY.get_cls(section)
+        kind = SERIAL_COLLECTOR_REGISTRY.get_cls(section)
         self.data = kind.open_data(section) if hasattr(kind, 'open_data') else None
         if self.data is None:
             self.env = build.make_env(cfg, self.factory, cfg.env.collector_env_num)
         else:
             check_source(self.data, self.factory.spec, COLLECTOR_DATA)
 
-    def open_evaluator(self, cfg: ResolvedConfig) -> None:
+    def open_evaluator(self, cfg: ExperimentConfig) -> None:
         """Creates the envs, or opens the recorded data of an evaluator that plays no episodes."""
         section = cfg.policy.eval.evaluator
-        kind: Any = SERIAL_EVALUATOR_REGISTRY.get_cls(section)
+        kind = SERIAL_EVALUATOR_REGISTRY.get_cls(section)
         if hasattr(kind, 'open_data'):
             self.data = kind.open_data(section, self.factory.spec)
         else:
@@ -50,23 +50,19 @@ class LocalBackend(Backend):
         """The argument of a collector's or evaluator's constructor that holds what was opened."""
         return {'env': self.env} if self.data is None else {'data': self.data}
 
-    def make_collector(self, cfg: ResolvedConfig, policy: Policy, **common: Any) -> ISerialCollector:
+    def make_collector(self, cfg: ExperimentConfig, policy: Policy, **common: Any) -> ISerialCollector:
         """Creates the collector that the config names."""
         section = cfg.policy.collect.collector
         given = {'policy': build.collecting_policy(cfg, policy), 'seed': cfg.seed, **common}
-        made: ISerialCollector = SERIAL_COLLECTOR_REGISTRY.build(
-            section, cfg=section, **self._envs_or_data, **given
-        )
-        return made
+        return SERIAL_COLLECTOR_REGISTRY.build(section, cfg=section, **self._envs_or_data, **given)
 
-    def make_evaluator(self, cfg: ResolvedConfig, policy: Policy, **common: Any) -> ISerialEvaluator:
+    def make_evaluator(self, cfg: ExperimentConfig, policy: Policy, **common: Any) -> ISerialEvaluator:
         """Creates the evaluator that the config names."""
         section, seed = cfg.policy.eval.evaluator, common.get('seed', cfg.seed)
         acting = build.with_opponents(cfg, policy.eval_mode, self.factory.spec, seed)
-        made: ISerialEvaluator = SERIAL_EVALUATOR_REGISTRY.build(
+        return SERIAL_EVALUATOR_REGISTRY.build(
             section, cfg=section, policy=acting, **self._envs_or_data, **{'seed': seed, **common}
         )
-        return made
 
     def close(self) -> None:
         """Closes the envs or the data."""
@@ -74,7 +70,7 @@ class LocalBackend(Backend):
             if opened is not None:
                 opened.close()
 
-    def summary(self, cfg: ResolvedConfig) -> str:
+    def summary(self, cfg: ExperimentConfig) -> str:
         """Says in a few words where training samples come from."""
         if cfg.policy.collect.collector.get('data') is not None:
             return f'recorded data of {self.factory.spec.name}'

@@ -86,9 +86,7 @@ def options_of(backend: Any, role: str) -> Options:
     """Returns the options that a backend has for a role; none if it is not registered."""
     if not isinstance(backend, str) or backend not in BACKEND_REGISTRY:
         return {}
-    kind: Any = BACKEND_REGISTRY.get(backend)
-    found: Options = kind.options_of(role)
-    return found
+    return BACKEND_REGISTRY.get(backend).options_of(role)
 
 
 def refuse_elsewhere(tree: Tree, options: Options, before: Mapping[str, Any] | None) -> list[ConfigError]:
@@ -192,6 +190,5 @@ def is_interchangeable(backend: Any, section: Mapping[str, Any]) -> bool:
     """Whether a run that collects by a backend, with these options, can be resumed with another such backend."""
     if not isinstance(backend, str) or backend not in BACKEND_REGISTRY:
         return False
-    kind: Any = BACKEND_REGISTRY.get(backend)
     complete = {**defaults_of(options_of(backend, 'collector')), **section}
-    return bool(kind.is_interchangeable(ResolvedConfig(complete)))
+    return BACKEND_REGISTRY.get(backend).is_interchangeable(ResolvedConfig(complete))

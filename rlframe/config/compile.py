@@ -11,7 +11,7 @@ import logging
 import secrets
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from easydict import EasyDict
 
@@ -23,6 +23,9 @@ from rlframe.config.tree import COMPONENTS, Tree, section_at, set_path, user_tre
 from rlframe.errors import ConfigError, ConfigErrors, ConfigWarning
 from rlframe.safety.secrets import redacted_keys
 from rlframe.utils.field import REQUIRED, Field, Options, ResolvedConfig, check_values, to_plain
+
+if TYPE_CHECKING:
+    from rlframe.config.sections import ExperimentConfig
 
 FORWARDED = {
     'policy.eval.evaluator.n_episode': 'env.n_evaluator_episode',
@@ -45,7 +48,7 @@ def compile_config(  # noqa: PLR0913  # the last three are what DI-engine's user
     create_cfg: Mapping[str, Any] | None = None,
     auto: bool = True,
     save_cfg: bool = False,
-) -> ResolvedConfig:
+) -> ExperimentConfig:
     """Merges a config pair with the declared defaults into one checked tree; the pair is not modified.
 
     Args:
@@ -96,7 +99,7 @@ def compile_config(  # noqa: PLR0913  # the last three are what DI-engine's user
     defaults = dict(_leaves(check_values({}, options)[0], options))
     user_keys = [k for k, _ in _leaves(tree, options) if not _same(known[k], defaults[k])]
     may_change = {key: section_at(options, path)[name].may_change for key, path, name in map(_split, known)}
-    return ResolvedConfig(values, user_keys, may_change)
+    return cast('ExperimentConfig', ResolvedConfig(values, user_keys, may_change))
 
 
 def _translated(

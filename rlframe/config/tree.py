@@ -330,7 +330,7 @@ def _override(tree: Tree, key: str, value: Any, what: str, errors: list[ConfigEr
 
 
 def _laid_over(section: Mapping[str, Any], value: Tree) -> Tree:
-    merged = _clean(section, '', [])
+    merged: Tree = _clean(section, '', [])
     _merge(merged, value)
     return merged
 

@@ -158,7 +158,7 @@ def named_modules(value: Any, key: str = '') -> Iterator[Reaching]:
             yield from named_modules(item, key)
 
 
-def foreign_type(name: Any, registry: Registry) -> bool:
+def foreign_type(name: Any, registry: Registry[Any]) -> bool:
     """Whether a config's ``type`` is a component that does not come with rlframe, so that a module must bring it."""
     return not (name is None or (isinstance(name, str) and registry.is_builtin(plain_type(name))))
 

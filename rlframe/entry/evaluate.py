@@ -18,10 +18,10 @@ import numpy as np
 
 from rlframe import config
 from rlframe.checkpoint import OpenCheckpoint, open_checkpoint
+from rlframe.config.sections import ExperimentConfig
 from rlframe.errors import ConfigError, ConfigWarning, MissingDependencyError
 from rlframe.pipeline import build
 from rlframe.registry import SERIAL_EVALUATOR_REGISTRY
-from rlframe.utils.field import ResolvedConfig
 from rlframe.utils.seed import SCORE, env_seed, set_seed
 from rlframe.worker.collector.episode_limit import EpisodeLimit
 
@@ -183,7 +183,7 @@ def _play(
 def _with_episodes(data: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns a config pair whose evaluator plays episodes, even if that of the run scored its policy on data."""
     main, create = (copy.deepcopy(data[name]) for name in ('main_config', 'create_config'))
-    kind: Any = SERIAL_EVALUATOR_REGISTRY.get_cls(
+    kind = SERIAL_EVALUATOR_REGISTRY.get_cls(
         {'type': 'interaction', **config.section_at(create, ('evaluator',))}
     )
     if not kind.scores_returns:
@@ -194,7 +194,7 @@ def _with_episodes(data: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, A
     return main, create
 
 
-def _film(cfg: ResolvedConfig, factory: EnvFactory, policy: Policy, folder: Path, seed: int) -> None:
+def _film(cfg: ExperimentConfig, factory: EnvFactory, policy: Policy, folder: Path, seed: int) -> None:
     """Records one episode as video in a separate env, under the manager that the config names."""
     from gymnasium.error import DependencyNotInstalled
     from gymnasium.utils.save_video import save_video

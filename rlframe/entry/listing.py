@@ -36,7 +36,7 @@ def show(args: argparse.Namespace) -> int:
 
 
 def _show_options(console: Console, kind: str, name: str) -> None:
-    cls: Any = REGISTRIES[kind].get(name)
+    cls = REGISTRIES[kind].get(name)
     first_line = (inspect.getdoc(cls) or '').partition('\n')[0]
     console.print(Text.assemble((f'{kind} {name!r}', 'bold'), f' ({cls.__module__}): {first_line}'))
     fields = cls.config_fields() if hasattr(cls, 'config_fields') else {}

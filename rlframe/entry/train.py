@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 from rlframe import config
 from rlframe.config import compile_config
 from rlframe.config.reader import read_config
+from rlframe.config.sections import ExperimentConfig
 from rlframe.entry.saying import say, short_path
 from rlframe.entry.stop import StopSignal
 from rlframe.errors import ConfigWarning
 from rlframe.pipeline.ending import nothing_left
 from rlframe.safety.trust_key import has_key
-from rlframe.utils.field import ResolvedConfig
 
 STDLIB = str(Path(os.__file__).parent)
 """First entry of ``sys.path`` that every process has; entries before it belong to this process or shell."""
@@ -62,7 +62,7 @@ def _resume(
 
 
 def _newest_run(
-    cfg: ResolvedConfig, pair: Pair, args: argparse.Namespace, given: Mapping[str, Any]
+    cfg: ExperimentConfig, pair: Pair, args: argparse.Namespace, given: Mapping[str, Any]
 ) -> Resumption | None:
     """Finds the newest run of this config to resume; None if there is none, so that a new one begins."""
     from rlframe.pipeline.resume import newest_run
@@ -71,7 +71,7 @@ def _newest_run(
     return None if start is None else _resume(start, pair, args, given)
 
 
-def _again(cfg: ResolvedConfig, args: argparse.Namespace) -> Path | None:
+def _again(cfg: ExperimentConfig, args: argparse.Namespace) -> Path | None:
     """Returns the folder of a run of this config that ended before its first checkpoint, None if there is none."""
     from rlframe.pipeline.resume import unbegun_run
 
@@ -93,7 +93,7 @@ def go_on(found: Resumption) -> int:
 
 
 def run(
-    cfg: ResolvedConfig,
+    cfg: ExperimentConfig,
     folder_name: str | None = None,
     resumption: Resumption | None = None,
     again: Path | None = None,

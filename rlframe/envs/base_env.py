@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from easydict import EasyDict
 
@@ -13,6 +13,7 @@ from rlframe.envs.faults import not_made
 from rlframe.errors import EnvError, RLFrameError
 from rlframe.utils.attributes import attributes_of
 from rlframe.utils.field import Configurable, Field
+from rlframe.utils.resolved_config import ResolvedConfig
 
 if TYPE_CHECKING:
     import gymnasium
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     VectorEnv = GymVectorEnv[Any, Any, Any]
 
 
+E = TypeVar('E')
 Note = Callable[[str], None]
 """Callback that takes the name of the call in progress."""
 LOOKED_AT_RESET, LOOKED_AT_CLOSE = (
@@ -36,6 +38,13 @@ def ignore(what: str) -> None:
     """Ignores what it is told."""
 
 
+class EnvConfig(ResolvedConfig):
+    """Options of every env."""
+
+    frame_stack: int
+    action_mask: bool | None
+
+
 class EnvFactory(Configurable, ABC):
     """Makes the envs that a config's ``env`` section describes.
 
@@ -43,6 +52,7 @@ class EnvFactory(Configurable, ABC):
         cfg: The section; missing options take their defaults.
     """
 
+    cfg: EnvConfig
     config = dict(
         collector_env_num=Field(8, range='[1, inf)', unit='envs', doc='envs that training data comes from'),
         evaluator_env_num=Field(
@@ -126,14 +136,12 @@ class EnvFactory(Configurable, ABC):
 
         return FrameStackObservation(env, self.cfg.frame_stack)
 
-    def _with_mask(self, make: Callable[[], Any], wrapper: Callable[[Any], Any], note: Note = ignore) -> Any:
+    def _with_mask(self, make: Callable[[], E], wrapper: Callable[[Any], Any], note: Note = ignore) -> E:
         """Returns what is made, with its action mask in its observations where it gives one."""
         from rlframe.envs.action_mask import look_at, may_give_mask
 
-        env = make()
-        if env is None:
-            return None
-        if self._gives_mask is None:
+        env: Any = make()
+        if self._gives_mask is None and env is not None:
             self._gives_mask = False
             if may_give_mask(env):
                 note(LOOKED_AT_RESET)
@@ -142,7 +150,8 @@ class EnvFactory(Configurable, ABC):
                 env.close()
                 note('')
                 env = make()
-        return wrapper(env) if self._gives_mask else env
+        made: E = wrapper(env) if self._gives_mask and env is not None else env
+        return made
 
     @property
     def spec(self) -> EnvSpec:

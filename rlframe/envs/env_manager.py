@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from easydict import EasyDict
@@ -19,9 +19,17 @@ from rlframe.envs.state.env_state import Refusal
 from rlframe.envs.state.saved_states import check_manager_state, saved_part
 from rlframe.errors import ActionError, EnvCrashedError, EnvStartError, EnvTimeoutError
 from rlframe.registry import ENV_MANAGER_REGISTRY
+from rlframe.utils.resolved_config import ResolvedConfig
 
 if TYPE_CHECKING:
     import gymnasium
+
+
+class EnvManagerConfig(ResolvedConfig):
+    """Options of managers that step each env."""
+
+    on_error: Literal['raise', 'restart', 'drop']
+    max_restarts: int
 
 
 @ENV_MANAGER_REGISTRY.register('base')
@@ -37,6 +45,7 @@ class BaseEnvManager(IEnvManager):
         cfg: Options of the manager.
     """
 
+    _cfg: EnvManagerConfig
     config = FAULT_FIELDS
 
     def __init__(

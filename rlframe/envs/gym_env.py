@@ -7,7 +7,7 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from rlframe.envs.base_env import EnvFactory
+from rlframe.envs.base_env import EnvConfig, EnvFactory
 from rlframe.envs.checks.harmless import (
     MINIGRID,
     NAMESPACES,
@@ -50,10 +50,19 @@ MODULES = {
 """Modules of other packages that register envs when imported, by the prefix of their ids."""
 
 
+class GymConfig(EnvConfig):
+    """Options of ``GymEnvFactory``."""
+
+    env_id: Any
+    kwargs: dict[str, Any]
+    wrappers: list[Any]
+
+
 @ENV_REGISTRY.register('gym')
 class GymEnvFactory(EnvFactory):
     """Creates Gymnasium envs."""
 
+    cfg: GymConfig
     config = dict(
         env_id=Field(
             REQUIRED,
@@ -190,7 +199,8 @@ def _wrap(env: gym.Env[Any, Any], wrapper: Any) -> gym.Env[Any, Any]:
         raise ConfigError(
             'bad value', where='env.wrappers', got=wrapper, expected="'module:Class' or dict(type=...)"
         )
-    return kind(env, **options)
+    wrapped: gym.Env[Any, Any] = kind(env, **options)
+    return wrapped
 
 
 def _import(module: str) -> Any:

@@ -7,9 +7,9 @@ import importlib.util
 import pkgutil
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from rlframe.envs.base_env import EnvFactory
+from rlframe.envs.base_env import EnvConfig, EnvFactory
 from rlframe.envs.checks.harmless import are_plain_arguments, is_plain_game
 from rlframe.errors import ConfigError, EnvError, MissingDependencyError
 from rlframe.registry import ENV_REGISTRY, nearest
@@ -22,10 +22,19 @@ MAKERS = {'aec': ('env',), 'parallel': ('parallel_env',), 'auto': ('parallel_env
 """Functions of a PettingZoo module that create its game, the preferred one first."""
 
 
+class PettingZooConfig(EnvConfig):
+    """Options of ``PettingZooEnvFactory``."""
+
+    env_id: Any
+    kwargs: dict[str, Any]
+    api: Literal['aec', 'parallel', 'auto']
+
+
 @ENV_REGISTRY.register('pettingzoo')
 class PettingZooEnvFactory(EnvFactory):
     """Creates multi-player games."""
 
+    cfg: PettingZooConfig
     config = dict(
         env_id=Field(
             REQUIRED,

@@ -20,11 +20,19 @@ from rlframe.envs.vector_env import any_action, rows_of_info
 from rlframe.errors import ActionError, ConfigError, EnvError, EnvStartError, MissingDependencyError
 from rlframe.registry import ENV_MANAGER_REGISTRY, nearest
 from rlframe.utils.field import Field
+from rlframe.utils.resolved_config import ResolvedConfig
 
 SEEDS = 2**31
 """EnvPool's seeds are below this number."""
 OWN_KEYS = ('env_id', 'players', 'elapsed_step')
 """Keys that EnvPool adds to every info."""
+
+
+class PoolConfig(ResolvedConfig):
+    """Options of ``EnvPoolManager``."""
+
+    batch_size: int | None
+    num_threads: int | None
 
 
 @ENV_MANAGER_REGISTRY.register('env_pool')
@@ -49,6 +57,7 @@ class EnvPoolManager(IEnvManager):
         ConfigError: If there are fewer envs than a batch contains.
     """
 
+    _cfg: PoolConfig
     config = dict(
         batch_size=Field(
             None,

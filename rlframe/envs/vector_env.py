@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from easydict import EasyDict
@@ -27,11 +27,19 @@ from rlframe.errors import RLFrameError
 from rlframe.registry import ENV_MANAGER_REGISTRY
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule
+from rlframe.utils.resolved_config import ResolvedConfig
 
 if TYPE_CHECKING:
     import gymnasium as gym
 else:
     gym = LazyModule('gymnasium')
+
+
+class VectorConfig(ResolvedConfig):
+    """Options of ``GymVectorEnvManager``."""
+
+    mode: Literal['native', 'sync', 'async']
+    autoreset: Literal['next_step', 'same_step', 'disabled']
 
 
 @ENV_MANAGER_REGISTRY.register('gym_vector')
@@ -48,6 +56,7 @@ class GymVectorEnvManager(IEnvManager):
         cfg: Options of the manager.
     """
 
+    _cfg: VectorConfig
     config = dict(
         mode=Field(
             'native',
@@ -162,7 +171,8 @@ class GymVectorEnvManager(IEnvManager):
             isinstance(obs, np.ndarray) and obs.shape == self._obs_shape and obs.dtype == self._obs_dtype
         )
         if is_usual and not self._unchecked:
-            return obs
+            usual: Array = obs
+            return usual
         if self._obs_dtype.names and not self._unchecked:
             rows = np.zeros(self._obs_shape, self._obs_dtype)
             with suppress(*BAD_OBS):  # check_rows raises an error that names the row

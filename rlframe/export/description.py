@@ -89,7 +89,7 @@ def reaching(description: Mapping[str, Any]) -> list[config.Reaching]:
         return [*found, config.Reaching('policy.type', kind, 'code')]
     if isinstance(model, Mapping) and config.foreign_type(model.get('type'), MODEL_REGISTRY):
         found.append(config.Reaching('policy.model.type', model['type'], 'code'))
-    cls: Any = POLICY_REGISTRY.get(kind)
+    cls = POLICY_REGISTRY.get(kind)
     keys = {each.key for each in found}
     declared = config.declared_reaching(policy, cls.config_fields(), 'policy.')
     return [*found, *(each for each in declared if each.key not in keys)]

@@ -65,7 +65,7 @@ def _count(obs: Any, kind: Kind) -> int | None:
     if got == shape:
         return None
     if got[1:] == shape and len(got) == len(shape) + 1:
-        return got[0]
+        return int(got[0])
     raise _misshapen(obs, path, dtype, shape)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rlframe import config
 from rlframe.checkpoint import OpenCheckpoint, open_checkpoint
 from rlframe.checkpoint.manifest import Manifest
+from rlframe.config.sections import ExperimentConfig
 from rlframe.data.timestep import EnvSpec
 from rlframe.errors import ConfigWarning
 from rlframe.pipeline import build
@@ -27,7 +28,7 @@ class Source:
 
     checkpoint: Path
     """Path of the checkpoint."""
-    cfg: ResolvedConfig
+    cfg: ExperimentConfig
     """The config that it was trained by."""
     spec: EnvSpec
     """Spaces of the env, as the policy sees them."""
@@ -100,7 +101,7 @@ def open_source(
 
 
 def _policy(
-    cfg: ResolvedConfig,
+    cfg: ExperimentConfig,
     spec: EnvSpec,
     state: Mapping[str, Any],
     manifest: Mapping[str, Any],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import nn
@@ -45,7 +46,8 @@ class QNet(nn.Module):
         image_layout: str = 'auto',
     ) -> None:
         super().__init__()
-        self._actions, self._atoms = int(spec.action_space.n), atoms
+        space: Any = spec.action_space
+        self._actions, self._atoms = int(space.n), atoms
         is_plain = not dueling and not noisy
         size = self._actions * atoms
         self.encoder = MLP(

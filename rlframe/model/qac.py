@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import gymnasium
 import torch
@@ -79,7 +80,7 @@ class QCritics(nn.Module):
         image_layout: str = 'auto',
     ) -> None:
         super().__init__()
-        space = spec.action_space
+        space: Any = spec.action_space
         self._takes_action = not hasattr(space, 'n')
         in_size, out_size = (math.prod(space.shape), 1) if self._takes_action else (0, int(space.n))
         self.encoder = MLP(spec.observation_space, [], activation, None, conv_layers, image_layout)
@@ -134,7 +135,8 @@ class QAC(nn.Module):
         space, sizes = spec.observation_space, encoder_hidden_size_list
         images = conv_layers, image_layout
         if actor == 'categorical':
-            self.actor = MLP(space, sizes, activation, int(spec.action_space.n), *images)
+            actions: Any = spec.action_space
+            self.actor = MLP(space, sizes, activation, int(actions.n), *images)
         else:
             size = math.prod(spec.action_space.shape)
             if actor == 'gaussian':

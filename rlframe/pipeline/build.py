@@ -7,11 +7,12 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rlframe.checkpoint import compare_configs, load_checkpoint
+from rlframe.config.sections import ExperimentConfig
 from rlframe.data.observation import obs_dtype
 from rlframe.data.timestep import EnvSpec
 from rlframe.errors import CheckpointMismatchError, ResourceError, named_during
@@ -27,45 +28,48 @@ from rlframe.utils.field import ResolvedConfig
 from rlframe.utils.seed import component_rng
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from rlframe.backend import Backend
     from rlframe.envs import EnvFactory, IEnvManager
     from rlframe.pipeline.serial import SerialPipeline
     from rlframe.policy import CollectMode, EvalMode, Policy
     from rlframe.worker import BaseLearner, BaseSerialCommander, IBuffer, ISerialCollector, ISerialEvaluator
+    from rlframe.worker.players.past_selves import PastSelves
 
 
-def set_threads(cfg: ResolvedConfig) -> None:
+def set_threads(cfg: ExperimentConfig) -> None:
     """Gives torch as many threads as the config says."""
     import torch
 
     torch.set_num_threads(cfg.num_threads)
 
 
-def make_factory(cfg: ResolvedConfig) -> EnvFactory:
+def make_factory(cfg: ExperimentConfig) -> EnvFactory:
     """Returns the factory of the config's envs."""
     return ENV_REGISTRY.build(cfg.env, cfg.env)
 
 
 def make_env(
-    cfg: ResolvedConfig, factory: EnvFactory, env_num: int, render_mode: str | None = None
+    cfg: ExperimentConfig, factory: EnvFactory, env_num: int, render_mode: str | None = None
 ) -> IEnvManager:
     """Creates ``env_num`` envs under the config's manager."""
-    kind: Any = ENV_MANAGER_REGISTRY.get_cls(cfg.env.manager)
+    kind = ENV_MANAGER_REGISTRY.get_cls(cfg.env.manager)
     return kind.from_factory(factory, env_num, cfg.env.manager, render_mode)
 
 
-def collector_backend(cfg: ResolvedConfig, factory: EnvFactory) -> Backend:
+def collector_backend(cfg: ExperimentConfig, factory: EnvFactory) -> Backend:
     """Returns the backend of the collector, which owns the collector's envs or data; the caller has to close it."""
     return _opened(cfg.policy.collect.collector, factory, lambda backend: backend.open_collector(cfg))
 
 
-def evaluator_backend(cfg: ResolvedConfig, factory: EnvFactory) -> Backend:
+def evaluator_backend(cfg: ExperimentConfig, factory: EnvFactory) -> Backend:
     """Returns the backend of the evaluator, which owns the evaluator's envs or data; the caller has to close it."""
     return _opened(cfg.policy.eval.evaluator, factory, lambda backend: backend.open_evaluator(cfg))
 
 
 def _opened(section: ResolvedConfig, factory: EnvFactory, open_: Callable[[Backend], None]) -> Backend:
-    backend: Backend = get_backend_cls(section)(factory)
+    backend = get_backend_cls(section)(factory)
     try:
         open_(backend)
     except BaseException:
@@ -76,14 +80,13 @@ def _opened(section: ResolvedConfig, factory: EnvFactory, open_: Callable[[Backe
 
 def get_backend_cls(section: Mapping[str, Any]) -> type[Backend]:
     """Returns the backend that a collector's or evaluator's section names."""
-    kind: Any = BACKEND_REGISTRY.get_cls(
+    return BACKEND_REGISTRY.get_cls(
         {'type': section.get('backend', 'local'), 'import_names': section.get('import_names')}
     )
-    return cast('type[Backend]', kind)
 
 
 def make_eval_env(
-    cfg: ResolvedConfig, factory: EnvFactory, env_num: int, render_mode: str | None = None
+    cfg: ExperimentConfig, factory: EnvFactory, env_num: int, render_mode: str | None = None
 ) -> IEnvManager:
     """Creates ``env_num`` envs for evaluation.
 
@@ -103,28 +106,29 @@ def make_eval_env(
 
 
 def make_policy(
-    cfg: ResolvedConfig,
+    cfg: ExperimentConfig,
     spec: EnvSpec,
-    model: Any = None,
+    model: nn.Module | None = None,
     fields: tuple[str, ...] | None = None,
     rank: int = 0,
 ) -> Policy:
     """Creates the policy, with the weights of ``policy.init_from`` if that is set."""
     from rlframe.policy import create_policy
 
-    saved = load_checkpoint(cfg.policy.init_from, buffer=False) if cfg.policy.init_from else None
+    start = cfg.policy.init_from or ''
+    saved = load_checkpoint(start, buffer=False) if start else None
     if saved is not None and model is None:
-        check_network(cfg, spec, *saved, cfg.policy.init_from)
+        check_network(cfg, spec, *saved, start)
     policy = create_policy(cfg.policy, spec, model=model, enable_field=fields, seed=cfg.seed, rank=rank)
     if saved is not None:
-        load_network(policy, *saved, cfg, cfg.policy.init_from)
+        load_network(policy, *saved, cfg, start)
         if fields is None or 'learn' in fields:
             policy.reset_targets()
     return policy
 
 
 def check_network(
-    cfg: ResolvedConfig, spec: EnvSpec, state: Mapping[str, Any], manifest: Mapping[str, Any], where: str
+    cfg: ExperimentConfig, spec: EnvSpec, state: Mapping[str, Any], manifest: Mapping[str, Any], where: str
 ) -> None:
     """Compares the network of a config with that of a checkpoint, before allocating memory for it.
 
@@ -147,7 +151,7 @@ def _policy_state(state: Mapping[str, Any]) -> Mapping[str, Any]:
     return found
 
 
-def check_policy(cfg: ResolvedConfig, spec: EnvSpec) -> None:
+def check_policy(cfg: ExperimentConfig, spec: EnvSpec) -> None:
     """Checks that the config's policy can act in an env, without creating the policy.
 
     Raises:
@@ -155,13 +159,13 @@ def check_policy(cfg: ResolvedConfig, spec: EnvSpec) -> None:
     """
     from rlframe.policy.acting.compatibility import check_fit
 
-    kind: Any = POLICY_REGISTRY.get(cfg.policy.type)
+    kind = POLICY_REGISTRY.get(cfg.policy.type)
     if hasattr(kind, 'supported_actions'):
         check_fit(kind, spec)
 
 
 def load_network(
-    policy: Policy, state: Mapping[str, Any], manifest: Mapping[str, Any], cfg: ResolvedConfig, where: str
+    policy: Policy, state: Mapping[str, Any], manifest: Mapping[str, Any], cfg: ExperimentConfig, where: str
 ) -> None:
     """Gives a policy the weights of a checkpoint.
 
@@ -183,7 +187,7 @@ def load_network(
 
 
 @contextmanager
-def named_mismatch(manifest: Mapping[str, Any], cfg: ResolvedConfig, where: str) -> Iterator[None]:
+def named_mismatch(manifest: Mapping[str, Any], cfg: ExperimentConfig, where: str) -> Iterator[None]:
     """Adds the checkpoint and the differing policies, envs and ``policy.model`` keys to a mismatch error."""
     try:
         yield
@@ -216,7 +220,7 @@ def env_name(section: Mapping[str, Any]) -> str:
     return env_id if isinstance(env_id, str) else getattr(env_id, '__qualname__', repr(env_id))
 
 
-def random_actor(cfg: ResolvedConfig, policy: Policy, rank: int = 0) -> CollectMode:
+def random_actor(cfg: ExperimentConfig, policy: Policy, rank: int = 0) -> CollectMode:
     """Returns the policy's collect face, acting at random."""
     return policy.random_collect_mode(component_rng(cfg.seed, 'random_collect', rank))
 
@@ -233,18 +237,18 @@ def row_nbytes(spec: EnvSpec) -> int:
     return 2 * size + action_size + 4 + 2 + 4
 
 
-def buffer_nbytes(cfg: ResolvedConfig, spec: EnvSpec) -> int:
+def buffer_nbytes(cfg: ExperimentConfig, spec: EnvSpec) -> int:
     """Estimates the size of the replay buffer in bytes; 0 if there is none, or its size is not an option."""
     section = cfg.policy.other.replay_buffer
-    return _buffer_row_nbytes(cfg, spec) * int((section or {}).get('replay_buffer_size', 0))
+    size = 0 if section is None else section.get('replay_buffer_size', 0)
+    return _buffer_row_nbytes(cfg, spec) * int(size)
 
 
-def _buffer_row_nbytes(cfg: ResolvedConfig, spec: EnvSpec) -> int:
-    kind: Any = POLICY_REGISTRY.get(cfg.policy.type)
-    return row_nbytes(spec) + int(kind.state_nbytes(cfg.policy))
+def _buffer_row_nbytes(cfg: ExperimentConfig, spec: EnvSpec) -> int:
+    return row_nbytes(spec) + POLICY_REGISTRY.get(cfg.policy.type).state_nbytes(cfg.policy)
 
 
-def check_memory(cfg: ResolvedConfig, spec: EnvSpec) -> None:
+def check_memory(cfg: ExperimentConfig, spec: EnvSpec) -> None:
     """Refuses a replay buffer that this machine's free memory cannot hold.
 
     Raises:
@@ -268,7 +272,7 @@ def free_memory() -> int | None:
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith('MemAvailable')), None)
 
 
-def make_buffer(cfg: ResolvedConfig, **common: Any) -> IBuffer | None:
+def make_buffer(cfg: ExperimentConfig, **common: Any) -> IBuffer | None:
     """Creates the replay buffer; None for an on-policy policy."""
     section = cfg.policy.other.replay_buffer
     if section is None:
@@ -278,19 +282,21 @@ def make_buffer(cfg: ResolvedConfig, **common: Any) -> IBuffer | None:
     )
 
 
-def make_learner(cfg: ResolvedConfig, policy: Policy, **common: Any) -> BaseLearner:
+def make_learner(cfg: ExperimentConfig, policy: Policy, **common: Any) -> BaseLearner:
     """Creates the learner."""
     from rlframe.worker import create_learner
 
     return create_learner(cfg.policy.learn.learner, policy=policy.learn_mode, **common)
 
 
-def make_collector(cfg: ResolvedConfig, backend: Backend, policy: Policy, **common: Any) -> ISerialCollector:
+def make_collector(
+    cfg: ExperimentConfig, backend: Backend, policy: Policy, **common: Any
+) -> ISerialCollector:
     """Creates the collector, in a backend that ``collector_backend`` returned."""
     return backend.make_collector(cfg, policy, **common)
 
 
-def collecting_policy(cfg: ResolvedConfig, policy: Policy) -> Any:
+def collecting_policy(cfg: ExperimentConfig, policy: Policy) -> CollectMode | PastSelves:
     """Returns the policy that acts in the collector's envs, together with its past selves if the config says so."""
     options = cfg.policy.collect.collector.get('past_selves')
     if options is None or options.snapshot_freq is None:
@@ -307,7 +313,7 @@ def collecting_policy(cfg: ResolvedConfig, policy: Policy) -> Any:
 
 
 def make_evaluator(
-    cfg: ResolvedConfig, backend: Backend, policy: Policy, spec: EnvSpec, **common: Any
+    cfg: ExperimentConfig, backend: Backend, policy: Policy, spec: EnvSpec, **common: Any
 ) -> ISerialEvaluator:
     """Creates the evaluator, in a backend that ``evaluator_backend`` returned.
 
@@ -319,7 +325,9 @@ def make_evaluator(
     return evaluator
 
 
-def with_opponents(cfg: ResolvedConfig, mode: EvalMode, spec: EnvSpec, seed: int) -> Any:
+def with_opponents(
+    cfg: ExperimentConfig, mode: EvalMode, spec: EnvSpec, seed: int
+) -> EvalMode | list[EvalMode]:
     """Returns the evaluated policy and its opponents, if any, as the evaluator's section says."""
     if cfg.policy.eval.evaluator.get('opponent') != 'random':
         return mode
@@ -328,7 +336,7 @@ def with_opponents(cfg: ResolvedConfig, mode: EvalMode, spec: EnvSpec, seed: int
     return [mode, *(random_opponent(spec, seed, rank) for rank in range(spec.player_num - 1))]
 
 
-def make_commander(cfg: ResolvedConfig, pipeline: SerialPipeline) -> BaseSerialCommander:
+def make_commander(cfg: ExperimentConfig, pipeline: SerialPipeline) -> BaseSerialCommander:
     """Creates the commander."""
     from rlframe.worker import create_commander
 
@@ -348,7 +356,7 @@ def fill_at_random(pipeline: SerialPipeline) -> None:
     buffer.push(collector.training_data(collected), pipeline.progress.envstep)
 
 
-def films(cfg: ResolvedConfig) -> bool:
+def films(cfg: ExperimentConfig) -> bool:
     """Whether evaluations are to be filmed."""
     render: Mapping[str, Any] = cfg.policy.eval.evaluator.get('render') or {}
     return int(render.get('render_freq', -1)) >= 0

@@ -9,14 +9,14 @@ from typing import Any
 
 from rlframe import config
 from rlframe.errors import CheckpointMismatchError
-from rlframe.utils.resolved_config import ResolvedConfig
+from rlframe.config.sections import ExperimentConfig
 
 
 @dataclasses.dataclass(frozen=True)
 class RunFacts:
     """The facts about a run in its manifests, apart from its progress."""
 
-    cfg: ResolvedConfig
+    cfg: ExperimentConfig
     """The config."""
     env: str
     """Name of the env."""

@@ -31,12 +31,12 @@ def check_network(cfg: Mapping[str, Any], spec: EnvSpec, saved: Any) -> None:
     Raises:
         CheckpointMismatchError: If they do not fit; the layers that differ are named.
     """
-    cls: Any = POLICY_REGISTRY.get_cls(cfg)
+    cls = POLICY_REGISTRY.get_cls(cfg)
     if not cls.__module__.startswith('rlframe.') or not isinstance(saved, Mapping):
         return
     twin = _without_network(cls, cfg, spec)
     options = twin._cfg.model
-    kind: Any = MODEL_REGISTRY.get_cls({**options, 'type': options.type or twin.default_model()})
+    kind = MODEL_REGISTRY.get_cls({**options, 'type': options.type or twin.default_model()})
     if not kind.__module__.startswith('rlframe.'):
         return
     cls.check_spec(spec, twin._cfg)
@@ -58,9 +58,9 @@ def check_network(cfg: Mapping[str, Any], spec: EnvSpec, saved: Any) -> None:
         )
 
 
-def _without_network(cls: Any, cfg: Mapping[str, Any], spec: EnvSpec) -> Any:
+def _without_network(cls: type[Policy], cfg: Mapping[str, Any], spec: EnvSpec) -> Policy:
     """Returns a policy with only the attributes that creating its network needs."""
-    twin: Policy = cls.__new__(cls)
+    twin = cls.__new__(cls)
     twin._cfg, twin._spec, twin._has_mask = cls.resolve_config(cfg), spec, has_mask(spec.observation_space)
     twin._device, twin._on_cpu = torch.device('meta'), False
     return twin

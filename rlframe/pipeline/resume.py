@@ -14,11 +14,11 @@ from rlframe.checkpoint import OpenCheckpoint
 from rlframe.checkpoint.files import MANIFEST, delete_folder
 from rlframe.checkpoint.read import RESUMABLE
 from rlframe.config.reader import read_written
+from rlframe.config.sections import ExperimentConfig
 from rlframe.errors import CheckpointError, CheckpointNotFoundError, ConfigError
 from rlframe.run import run_folder
 from rlframe.run.metrics import METRICS, cut_off
 from rlframe.run.run_folder import check_links
-from rlframe.utils.resolved_config import ResolvedConfig
 
 logger = logging.getLogger('rlframe.pipeline.resume')
 
@@ -34,7 +34,7 @@ Pair = tuple[Mapping[str, Any], Mapping[str, Any]]
 class Resumption:
     """The inputs for resuming a run."""
 
-    cfg: ResolvedConfig
+    cfg: ExperimentConfig
     """The config to continue with."""
     saved: OpenCheckpoint
     """The verified checkpoint to resume from, whose files are in memory until the pipeline decodes them."""
@@ -157,7 +157,7 @@ def _is_run(path: Path) -> bool:
     return path.name == CKPT or (path / CKPT).is_dir() or (path / METRICS).is_file()
 
 
-def newest_run(cfg: ResolvedConfig, folder_name: str | None = None) -> Start | None:
+def newest_run(cfg: ExperimentConfig, folder_name: str | None = None) -> Start | None:
     """Finds the newest run of this config in the working directory that can be resumed.
 
     Args:
@@ -178,7 +178,7 @@ def newest_run(cfg: ResolvedConfig, folder_name: str | None = None) -> Start | N
     return None
 
 
-def unbegun_run(cfg: ResolvedConfig, folder_name: str | None = None) -> Path | None:
+def unbegun_run(cfg: ExperimentConfig, folder_name: str | None = None) -> Path | None:
     """Returns the newest run folder of this config that ended before its first checkpoint, None if there is none.
 
     Args:
@@ -197,7 +197,7 @@ def unbegun_run(cfg: ResolvedConfig, folder_name: str | None = None) -> Path | N
     return None
 
 
-def _runs_of(cfg: ResolvedConfig, folder_name: str | None) -> list[Path]:
+def _runs_of(cfg: ExperimentConfig, folder_name: str | None) -> list[Path]:
     """Returns the run folders in the working directory that may belong to a config, newest first."""
     pattern = re.compile(re.escape(f'{cfg.exp_name}_seed{cfg.seed}') + r'(_\d+)?')
     folders = [
@@ -214,7 +214,7 @@ def _changed_at(folder: Path) -> float:
     return (written if written.is_file() else folder).stat().st_mtime
 
 
-def _may_be_of(cfg: ResolvedConfig, folder: Path) -> bool:
+def _may_be_of(cfg: ExperimentConfig, folder: Path) -> bool:
     """Whether a run folder was started with this config, or its run ended before writing one."""
     if not (folder / CONFIG).exists():
         return folder.is_dir() and all(entry.name in FIRST_FILES for entry in folder.iterdir())

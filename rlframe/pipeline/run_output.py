@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from rlframe import checkpoint, config
 from rlframe.checkpoint import OpenCheckpoint
+from rlframe.config.sections import ExperimentConfig
 from rlframe.pipeline.resume import begin_again
 from rlframe.run import run_folder
 from rlframe.run.metrics import MetricWriter, copy_records, write_record
 from rlframe.run.progress import Progress
 from rlframe.safety.secrets import Secrets
-from rlframe.utils.resolved_config import ResolvedConfig
 
 if TYPE_CHECKING:
     from rlframe.worker import IBuffer
@@ -42,7 +42,7 @@ class RunOutput:
 
     def __init__(
         self,
-        cfg: ResolvedConfig,
+        cfg: ExperimentConfig,
         folder: Path | Callable[[], Path] | None,
         resume: Path | OpenCheckpoint | None,
         secrets: Secrets | None = None,

@@ -10,6 +10,7 @@ from time import perf_counter
 from typing import Any
 
 from rlframe.checkpoint import OpenCheckpoint, open_checkpoint
+from rlframe.config.sections import ExperimentConfig
 from rlframe.data.batch import Batch
 from rlframe.errors import BufferUnderflowError
 from rlframe.pipeline import build
@@ -22,7 +23,6 @@ from rlframe.run.exit_guard import ended_from_inside, guarded
 from rlframe.run.progress import Progress
 from rlframe.run.stall import StallDetector
 from rlframe.safety.secrets import Secrets
-from rlframe.utils.field import ResolvedConfig
 from rlframe.utils.seed import set_seed
 from rlframe.worker.coordinator.base_serial_commander import asked
 
@@ -53,7 +53,7 @@ class SerialPipeline:
 
     def __init__(
         self,
-        cfg: ResolvedConfig,
+        cfg: ExperimentConfig,
         folder: Path | Callable[[], Path] | None = None,
         model: Any = None,
         resume: Path | OpenCheckpoint | None = None,
@@ -70,7 +70,7 @@ class SerialPipeline:
 
     def setup(
         self,
-        cfg: ResolvedConfig,
+        cfg: ExperimentConfig,
         folder: Path | Callable[[], Path] | None = None,
         resume: Path | OpenCheckpoint | None = None,
         clone_key: int | None = None,
@@ -120,7 +120,7 @@ class SerialPipeline:
         self.replay_buffer = build.make_buffer(cfg, **common)
         """Past transitions; None for an on-policy policy."""
         self.learner = build.make_learner(cfg, self.policy, progress=self.progress, **common)
-        self.collector: Any = build.make_collector(
+        self.collector = build.make_collector(
             cfg, self.collection, self.policy, progress=self.progress, **common
         )
         self.evaluator = build.make_evaluator(cfg, self.evaluation, self.policy, self.factory.spec, **common)
@@ -371,7 +371,7 @@ class SerialPipeline:
         self.learner.ckpt_name = name
         self.collector.settle()
 
-    def reset_config(self, cfg: ResolvedConfig) -> bool:
+    def reset_config(self, cfg: ExperimentConfig) -> bool:
         """Restarts with another config, in a separate run folder."""
         self.cleanup()
         self.setup(cfg)

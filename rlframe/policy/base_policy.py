@@ -25,6 +25,7 @@ from rlframe.policy.learning.tensors import to_tensor
 from rlframe.registry import MODEL_REGISTRY, POLICY_REGISTRY
 from rlframe.utils.field import Configurable, Field
 from rlframe.utils.lazy import LazyModule
+from rlframe.utils.resolved_config import ResolvedConfig
 from rlframe.utils.seed import component_rng
 
 if TYPE_CHECKING:
@@ -32,6 +33,30 @@ if TYPE_CHECKING:
     from torch import nn
 else:
     torch = LazyModule('torch')
+
+
+class ModelConfig(ResolvedConfig):
+    """Section ``model`` of every policy."""
+
+    type: str | None
+    import_names: list[str]
+
+
+class CollectConfig(ResolvedConfig):
+    """Section ``collect`` of every policy."""
+
+    n_sample: int | None
+    n_episode: int | None
+    unroll_len: int
+
+
+class PolicyConfig(ResolvedConfig):
+    """Options of every policy."""
+
+    model: ModelConfig
+    learn: ResolvedConfig
+    collect: CollectConfig
+    other: ResolvedConfig
 
 
 class Policy(Configurable, ActingState):
@@ -50,6 +75,7 @@ class Policy(Configurable, ActingState):
         rank: Which of several policies with this seed it is.
     """
 
+    _cfg: PolicyConfig
     config: dict[str, Any] = dict(
         on_policy=Field(False, doc='whether it learns from fresh data only, without a replay buffer'),
         cuda=Field(None, type=bool, doc="True is device='cuda', False is device='cpu'", may_change=True),
@@ -241,6 +267,11 @@ class Policy(Configurable, ActingState):
         message = f'{cls.__name__} learns from single env steps'
         return [ConfigError(message, where='collect.unroll_len', got=cfg.collect.unroll_len, expected='1')]
 
+    @property
+    def _actions(self) -> Any:
+        """The action space, of a kind that ``check_spec`` accepts."""
+        return self._spec.action_space
+
     @classmethod
     def check_spec(cls, spec: EnvSpec, cfg: EasyDict) -> None:
         """Checks that the policy can act in an env, and that sizes given in ``cfg.model`` are the env's.
@@ -341,7 +372,7 @@ class Policy(Configurable, ActingState):
     def _create_model(self) -> nn.Module:
         cfg = self._cfg.model
         name, given = cfg.type or self.default_model(), self.model_kwargs()
-        kind: Any = MODEL_REGISTRY.get_cls({'type': name, 'import_names': cfg.import_names})
+        kind = MODEL_REGISTRY.get_cls({'type': name, 'import_names': cfg.import_names})
         try:
             inspect.signature(kind).bind(**given)
         except TypeError as error:

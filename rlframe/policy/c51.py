@@ -9,7 +9,8 @@ from easydict import EasyDict
 from rlframe.data.batch import Batch
 from rlframe.data.faces import Metrics
 from rlframe.errors import ConfigError
-from rlframe.policy.dqn import DQNPolicy
+from rlframe.policy.base_policy import ModelConfig
+from rlframe.policy.dqn import DQNConfig, DQNPolicy
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule
@@ -18,6 +19,20 @@ if TYPE_CHECKING:
     import torch
 else:
     torch = LazyModule('torch')
+
+
+class C51Model(ModelConfig):
+    """Section ``model`` of C51."""
+
+    v_min: float
+    v_max: float
+    n_atom: int
+
+
+class C51Config(DQNConfig):
+    """Options of C51."""
+
+    model: C51Model
 
 
 @POLICY_REGISTRY.register('c51')
@@ -29,6 +44,7 @@ class C51Policy(DQNPolicy):
         the Kullback-Leibler divergence as in Hessel et al., Rainbow (2018).
     """
 
+    _cfg: C51Config
     config = dict(
         model=dict(
             v_min=Field(-10.0, unit='discounted return', doc='lowest atom of the return distribution'),
@@ -40,13 +56,14 @@ class C51Policy(DQNPolicy):
     @classmethod
     def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
         errors = super().check_config(cfg)
-        if cfg.model.v_min >= cfg.model.v_max:
+        model: C51Model = cfg.model
+        if model.v_min >= model.v_max:
             errors.append(
                 ConfigError(
                     'bad value',
                     where='model.v_max',
-                    got=cfg.model.v_max,
-                    expected=f'more than v_min={cfg.model.v_min}',
+                    got=model.v_max,
+                    expected=f'more than v_min={model.v_min}',
                 )
             )
         return errors

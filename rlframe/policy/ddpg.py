@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rlframe.data.faces import Metrics
-from rlframe.policy.learning.schedule import check_schedule, value_at
-from rlframe.policy.qac import QACPolicy
+from rlframe.policy.learning.schedule import Schedule, check_schedule, value_at
+from rlframe.policy.qac import QACCollect, QACConfig, QACLearn, QACPolicy
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule
@@ -18,6 +18,26 @@ else:
     torch = LazyModule('torch')
 
 
+class DDPGLearn(QACLearn):
+    """Section ``learn`` of DDPG."""
+
+    target_noise: float
+    target_noise_clip: float
+
+
+class DDPGCollect(QACCollect):
+    """Section ``collect`` of DDPG."""
+
+    noise_sigma: Schedule
+
+
+class DDPGConfig(QACConfig):
+    """Options of DDPG."""
+
+    learn: DDPGLearn
+    collect: DDPGCollect
+
+
 @POLICY_REGISTRY.register('ddpg')
 class DDPGPolicy(QACPolicy):
     """Deep deterministic policy gradient.
@@ -26,6 +46,7 @@ class DDPGPolicy(QACPolicy):
         Lillicrap et al., Continuous Control with Deep Reinforcement Learning (2016), algorithm 1.
     """
 
+    _cfg: DDPGConfig
     config = dict(
         model=dict(twin_critic=False),
         learn=dict(

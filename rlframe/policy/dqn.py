@@ -18,17 +18,39 @@ from rlframe.policy.base_policy import smallest_int
 from rlframe.policy.learning.learn_options import BATCH_SIZE, UPDATE_PER_COLLECT, learning_rate
 from rlframe.policy.learning.model_options import ACTIVATION, HIDDEN_SIZES, IMAGE_OPTIONS
 from rlframe.policy.learning.optim import Optimizer
-from rlframe.policy.learning.schedule import check_schedule, value_at
-from rlframe.policy.td import TDPolicy
+from rlframe.policy.learning.schedule import Schedule, check_schedule, value_at
+from rlframe.policy.td import TDConfig, TDLearn, TDPolicy
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule
+from rlframe.utils.resolved_config import ResolvedConfig
 from rlframe.utils.schema import DICT, check_state, part
 
 if TYPE_CHECKING:
     import torch
 else:
     torch = LazyModule('torch')
+
+
+class DQNLearn(TDLearn):
+    """Section ``learn`` of a DQN."""
+
+    target_update_freq: int | None
+    target_theta: float | None
+
+
+class DQNOther(ResolvedConfig):
+    """Section ``other`` of a DQN."""
+
+    eps: Schedule
+
+
+class DQNConfig(TDConfig):
+    """Options of a DQN."""
+
+    double: bool
+    learn: DQNLearn
+    other: DQNOther
 
 
 @POLICY_REGISTRY.register('dqn')
@@ -40,6 +62,7 @@ class DQNPolicy(TDPolicy):
         dueling: Wang et al. (2016), prioritized replay: Schaul et al. (2016).
     """
 
+    _cfg: DQNConfig
     config = dict(
         double=Field(True, doc='whether the online network picks the action that the target network values'),
         discount_factor=0.97,
@@ -98,11 +121,12 @@ class DQNPolicy(TDPolicy):
     def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
         """Refuses combinations that mean nothing."""
         errors = super().check_config(cfg)
-        if (cfg.learn.target_update_freq is None) == (cfg.learn.target_theta is None):
+        learn: DQNLearn = cfg.learn
+        if (learn.target_update_freq is None) == (learn.target_theta is None):
             errors.append(
                 ConfigError(
-                    f'set one of target_update_freq ({cfg.learn.target_update_freq}) and target_theta'
-                    f' ({cfg.learn.target_theta}), and the other to None',
+                    f'set one of target_update_freq ({learn.target_update_freq}) and target_theta'
+                    f' ({learn.target_theta}), and the other to None',
                     where='learn.target_theta',
                 )
             )
@@ -123,7 +147,7 @@ class DQNPolicy(TDPolicy):
         self._noisy = bool(self._cfg.model.get('noisy'))
 
     def _init_collect(self) -> None:
-        space = self._spec.action_space
+        space = self._actions
         self._action_num, self._first_action = int(space.n), int(space.start)
         self._action_dtype = smallest_int(self._action_num)
 
@@ -219,7 +243,7 @@ class DQNPolicy(TDPolicy):
     def _forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         if self._noisy:
             self._model.eval()
-        action = self._q_value(obs).numpy().argmax(1) + int(self._spec.action_space.start)
+        action = self._q_value(obs).numpy().argmax(1) + int(self._actions.start)
         if self._noisy:
             self._model.train()
         return Batch.unchecked({'action': action}, len(action))

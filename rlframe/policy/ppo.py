@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -14,14 +14,16 @@ from rlframe.data.returns import gae
 from rlframe.data.timestep import Array, FloatArray, IntArray, TimeStep
 from rlframe.policy.acting.masks import IMPOSSIBLE, mask_of, masked
 from rlframe.policy.actor import ActorPolicy
+from rlframe.policy.base_policy import CollectConfig, PolicyConfig
 from rlframe.policy.learning.learn_options import DISCOUNT_FACTOR, learning_rate
 from rlframe.policy.learning.model_options import ACTIVATION, IMAGE_OPTIONS, check_widths
 from rlframe.policy.learning.moments import RunningMoments
-from rlframe.policy.learning.schedule import check_positive_schedule, check_schedule, value_at
+from rlframe.policy.learning.schedule import Schedule, check_positive_schedule, check_schedule, value_at
 from rlframe.policy.learning.tensors import take
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule
+from rlframe.utils.resolved_config import ResolvedConfig
 
 if TYPE_CHECKING:
     import torch
@@ -30,6 +32,34 @@ else:
 
 Rows = dict[str, Any]
 """Names to tensors [B, ...], or to nested dicts of them."""
+
+
+class PPOLearn(ResolvedConfig):
+    """Section ``learn`` of PPO."""
+
+    epoch_per_collect: int
+    batch_size: int | None
+    clip_ratio: Schedule
+    value_clip: float | None
+    target_kl: float | None
+    advantage_norm: Literal['batch', 'round', None]
+    value_norm: bool
+    value_weight: float
+    entropy_weight: Schedule
+
+
+class PPOCollect(CollectConfig):
+    """Section ``collect`` of PPO."""
+
+    discount_factor: float
+    gae_lambda: float
+
+
+class PPOConfig(PolicyConfig):
+    """Options of PPO."""
+
+    learn: PPOLearn
+    collect: PPOCollect
 
 
 @POLICY_REGISTRY.register('ppo')
@@ -42,6 +72,7 @@ class PPOPolicy(ActorPolicy):
         values: Andrychowicz et al., What Matters for On-Policy Deep Actor-Critic Methods? (2021), choice C66.
     """
 
+    _cfg: PPOConfig
     config = dict(
         on_policy=True,
         model=dict(

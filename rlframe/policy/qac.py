@@ -14,10 +14,11 @@ from rlframe.data.faces import Metrics
 from rlframe.data.timestep import Array, EnvSpec, IntArray, TimeStep
 from rlframe.policy.acting.bounds import ActionBounds
 from rlframe.policy.acting.noise import ExplorationNoise
+from rlframe.policy.base_policy import CollectConfig
 from rlframe.policy.learning.learn_options import BATCH_SIZE, UPDATE_PER_COLLECT, learning_rate
 from rlframe.policy.learning.model_options import ACTIVATION, IMAGE_OPTIONS, check_widths
 from rlframe.policy.learning.optim import Optimizer
-from rlframe.policy.td import TDPolicy
+from rlframe.policy.td import TDConfig, TDLearn, TDPolicy
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule
 from rlframe.utils.schema import DICT, array, check_state, part
@@ -28,6 +29,26 @@ else:
     torch = LazyModule('torch')
 
 
+class QACLearn(TDLearn):
+    """Section ``learn`` of every actor-critic with Q-functions."""
+
+    target_theta: float
+    actor_update_freq: int
+
+
+class QACCollect(CollectConfig):
+    """Section ``collect`` of every actor-critic with Q-functions."""
+
+    noise_correlation: float
+
+
+class QACConfig(TDConfig):
+    """Options of every actor-critic with Q-functions."""
+
+    learn: QACLearn
+    collect: QACCollect
+
+
 class QACPolicy(TDPolicy):
     """Body of policies with an actor and Q-critics.
 
@@ -36,6 +57,7 @@ class QACPolicy(TDPolicy):
     are float32 [n, A] in [-1, 1].
     """
 
+    _cfg: QACConfig
     config = dict(
         model=dict(
             encoder_hidden_size_list=Field(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlframe.data.batch import Batch
 from rlframe.data.faces import Metrics
-from rlframe.policy.dqn import DQNPolicy
+from rlframe.policy.dqn import DQNConfig, DQNLearn, DQNPolicy
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule
@@ -17,6 +17,18 @@ else:
     torch = LazyModule('torch')
 
 
+class QRDQNLearn(DQNLearn):
+    """Section ``learn`` of QR-DQN."""
+
+    kappa: float
+
+
+class QRDQNConfig(DQNConfig):
+    """Options of QR-DQN."""
+
+    learn: QRDQNLearn
+
+
 @POLICY_REGISTRY.register('qrdqn')
 class QRDQNPolicy(DQNPolicy):
     """DQN whose network outputs quantiles of each action's return; actions are compared by their mean.
@@ -25,6 +37,7 @@ class QRDQNPolicy(DQNPolicy):
         Dabney et al., Distributional Reinforcement Learning with Quantile Regression (2018), algorithm 1.
     """
 
+    _cfg: QRDQNConfig
     config = dict(
         model=dict(
             num_quantiles=Field(

@@ -13,7 +13,7 @@ from rlframe.data.faces import Metrics
 from rlframe.data.timestep import Array, FloatArray, IntArray, TimeStep
 from rlframe.policy.acting.episode_states import EpisodeStates
 from rlframe.policy.acting.masks import mask_of, masked
-from rlframe.policy.dqn import DQNPolicy
+from rlframe.policy.dqn import DQNConfig, DQNLearn, DQNPolicy
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule
@@ -25,6 +25,20 @@ else:
 
 RESCALE_EPS = 1e-3
 """Share of the value that ``rescale`` leaves linear, so that it can be inverted."""
+
+
+class R2D2Learn(DQNLearn):
+    """Section ``learn`` of R2D2."""
+
+    burn_in: int
+
+
+class R2D2Config(DQNConfig):
+    """Options of R2D2."""
+
+    priority_eta: float
+    value_rescale: bool
+    learn: R2D2Learn
 
 
 @POLICY_REGISTRY.register('r2d2')
@@ -40,6 +54,7 @@ class R2D2Policy(DQNPolicy):
         3.
     """
 
+    _cfg: R2D2Config
     config = dict(
         priority_eta=Field(
             0.9,
@@ -81,7 +96,7 @@ class R2D2Policy(DQNPolicy):
 
     def _init_learn(self) -> None:
         super()._init_learn()
-        self._burn_in: int = self._cfg.learn.burn_in
+        self._burn_in = self._cfg.learn.burn_in
         self._window, self._rescales = self._cfg.nstep, self._cfg.value_rescale
         self._eta = self._cfg.priority_eta
 

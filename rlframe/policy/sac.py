@@ -16,7 +16,7 @@ from rlframe.policy.acting.masks import IMPOSSIBLE, mask_of, masked
 from rlframe.policy.base_policy import Policy, smallest_int
 from rlframe.policy.learning.learn_options import learning_rate
 from rlframe.policy.learning.optim import Optimizer
-from rlframe.policy.qac import QACPolicy
+from rlframe.policy.qac import QACConfig, QACLearn, QACPolicy
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule
@@ -34,6 +34,20 @@ def check_alpha(value: Any) -> str:
     return '' if is_fine else "'auto', or a number >= 0"
 
 
+class SACLearn(QACLearn):
+    """Section ``learn`` of SAC."""
+
+    alpha: str | float
+    init_alpha: float
+    target_entropy: float | None
+
+
+class SACConfig(QACConfig):
+    """Options of SAC."""
+
+    learn: SACLearn
+
+
 @POLICY_REGISTRY.register('sac')
 class SACPolicy(QACPolicy):
     """Soft actor-critic with a tanh-Gaussian actor.
@@ -43,6 +57,7 @@ class SACPolicy(QACPolicy):
         temperature is learned by its logarithm, as the authors' code does.
     """
 
+    _cfg: SACConfig
     config = dict(
         learn=dict(
             alpha=Field(
@@ -156,7 +171,7 @@ class SACDiscretePolicy(SACPolicy):
         return super().model_kwargs() | {'actor': 'categorical'}
 
     def _default_target_entropy(self) -> float:
-        return 0.5 * math.log(self._spec.action_space.n)
+        return 0.5 * math.log(self._actions.n)
 
     # learning
 
@@ -184,7 +199,7 @@ class SACDiscretePolicy(SACPolicy):
     # acting
 
     def _init_collect(self) -> None:
-        self._action_dtype = smallest_int(int(self._spec.action_space.n))
+        self._action_dtype = smallest_int(int(self._actions.n))
 
     def _init_eval(self) -> None: ...
 
@@ -203,13 +218,13 @@ class SACDiscretePolicy(SACPolicy):
     def _forward_collect(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         logit = self._acting_logit(obs)
         action = perturbed(logit, self._rng).argmax(1)
-        return Batch.unchecked({'action': action + self._spec.action_space.start}, len(action))
+        return Batch.unchecked({'action': action + self._actions.start}, len(action))
 
     def _forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         action = self._acting_logit(obs).argmax(1)
-        return Batch.unchecked({'action': action + self._spec.action_space.start}, len(action))
+        return Batch.unchecked({'action': action + self._actions.start}, len(action))
 
     def _process_transition(self, obs: Array, output: Batch, timestep: TimeStep) -> dict[str, Array]:
         rows = Policy._process_transition(self, obs, output, timestep)
-        action = rows['action'] - self._spec.action_space.start
+        action = rows['action'] - self._actions.start
         return rows | {'action': action.astype(self._action_dtype)}

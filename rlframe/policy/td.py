@@ -3,24 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from easydict import EasyDict
 
 from rlframe.data.batch import Batch
 from rlframe.data.faces import Metrics
 from rlframe.errors import ConfigError
-from rlframe.policy.base_policy import Policy
+from rlframe.policy.base_policy import Policy, PolicyConfig
 from rlframe.policy.learning.guard import NAN_POLICY
 from rlframe.policy.learning.learn_options import DISCOUNT_FACTOR
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule
+from rlframe.utils.resolved_config import ResolvedConfig
 from rlframe.utils.schema import COUNT, NETWORK, check_state, part
 
 if TYPE_CHECKING:
     import torch
 else:
     torch = LazyModule('torch')
+
+
+class TDLearn(ResolvedConfig):
+    """Section ``learn`` of every policy with a target network."""
+
+    nan_policy: Literal['raise', 'skip', 'ignore']
+
+
+class TDConfig(PolicyConfig):
+    """Options of every policy with a target network."""
+
+    priority: bool
+    priority_IS_weight: bool  # noqa: N815  # DI-engine's name of the option
+    discount_factor: float
+    nstep: int
+    learn: TDLearn
 
 
 class TDPolicy(Policy):
@@ -33,6 +50,7 @@ class TDPolicy(Policy):
         Sutton & Barto, Reinforcement Learning (2018), section 6.1; target networks: Mnih et al. (2015).
     """
 
+    _cfg: TDConfig
     config = dict(
         priority=Field(False, doc='whether TD errors become the priorities of the replay buffer'),
         priority_IS_weight=Field(False, doc='whether losses are weighted by importance sampling'),
@@ -45,7 +63,8 @@ class TDPolicy(Policy):
     def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
         """Rejects importance weights if there are no priorities."""
         errors = super().check_config(cfg)
-        if cfg.priority_IS_weight and not cfg.priority:
+        own: TDConfig = cfg
+        if own.priority_IS_weight and not own.priority:
             message, where = 'needs policy.priority=True', 'priority_IS_weight'
             errors.append(ConfigError(message, where=where, got=True, expected='False'))
         return errors

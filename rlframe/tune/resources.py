@@ -7,15 +7,15 @@ from typing import Any
 
 from ray.tune import Callback
 
+from rlframe.config.sections import ExperimentConfig
 from rlframe.errors import ResourceError
 from rlframe.pipeline.build import get_backend_cls
 from rlframe.utils.lazy import LazyModule
-from rlframe.utils.resolved_config import ResolvedConfig
 
 ray = LazyModule('ray')
 
 
-def bundles_of(cfg: ResolvedConfig, learner: Mapping[str, float] | None = None) -> list[dict[str, float]]:
+def bundles_of(cfg: ExperimentConfig, learner: Mapping[str, float] | None = None) -> list[dict[str, float]]:
     """Returns the resources of a trial: first the learning process, then each of its actors.
 
     Args:
@@ -30,7 +30,7 @@ def bundles_of(cfg: ResolvedConfig, learner: Mapping[str, float] | None = None) 
     return [bundle for i, bundle in enumerate(bundles) if bundle or i == 0]
 
 
-def _on_cuda(cfg: ResolvedConfig) -> bool:
+def _on_cuda(cfg: ExperimentConfig) -> bool:
     """Whether the policy uses CUDA, even if this machine, which only schedules trials, has none."""
     import torch
 

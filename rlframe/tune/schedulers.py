@@ -18,12 +18,12 @@ from ray.tune.schedulers import (
 from ray.tune.search.sample import Categorical, Float, Function, Integer
 
 from rlframe.config import changeable
+from rlframe.config.sections import ExperimentConfig
 from rlframe.errors import ConfigError, MissingDependencyError
 from rlframe.registry import nearest
 from rlframe.tune.names import SCHEDULERS
 from rlframe.tune.space import ends, searched_options
 from rlframe.tune.trial import BUDGET_PARTS, PARTS
-from rlframe.utils.resolved_config import ResolvedConfig
 from rlframe.utils.seed import seeded_globals
 
 TIME = 'timesteps_total'
@@ -34,7 +34,7 @@ REDUCTION = 3
 
 def make_scheduler(
     name: str,
-    cfg: ResolvedConfig,
+    cfg: ExperimentConfig,
     space: Mapping[str, Any],
     interval: int | None = None,
     seed: int | None = None,
@@ -66,7 +66,7 @@ def make_scheduler(
     return made
 
 
-def _asha(cfg: ResolvedConfig, space: Mapping[str, Any], interval: int) -> Any:
+def _asha(cfg: ExperimentConfig, space: Mapping[str, Any], interval: int) -> Any:
     """Compares trials at fractions of the budget in env steps; without one, of 27 intervals of evaluations."""
     in_steps = cfg.max_env_step < 10**10
     budget = cfg.max_env_step if in_steps else interval * PARTS
@@ -78,7 +78,7 @@ def _asha(cfg: ResolvedConfig, space: Mapping[str, Any], interval: int) -> Any:
     )
 
 
-def _hyperband(cfg: ResolvedConfig, space: Mapping[str, Any], interval: int) -> Any:
+def _hyperband(cfg: ExperimentConfig, space: Mapping[str, Any], interval: int) -> Any:
     if cfg.max_env_step >= 10**10:
         raise ConfigError(
             'hyperband compares trials after parts of a budget, and this config has none',
@@ -88,11 +88,11 @@ def _hyperband(cfg: ResolvedConfig, space: Mapping[str, Any], interval: int) -> 
     return HyperBandScheduler(time_attr=BUDGET_PARTS, max_t=PARTS, reduction_factor=REDUCTION)
 
 
-def _median(cfg: ResolvedConfig, space: Mapping[str, Any], interval: int) -> Any:
+def _median(cfg: ExperimentConfig, space: Mapping[str, Any], interval: int) -> Any:
     return MedianStoppingRule(time_attr='training_iteration', grace_period=interval, min_samples_required=2)
 
 
-def _pbt(cfg: ResolvedConfig, space: Mapping[str, Any], interval: int) -> Any:
+def _pbt(cfg: ExperimentConfig, space: Mapping[str, Any], interval: int) -> Any:
     searched = _perturbable(cfg, space, 'pbt')
     mutations = {key: _choices(domain) or domain for key, domain in searched.items()}
     intervals = {key: ends(domain) for key, domain in searched.items() if not _choices(domain)}
@@ -113,7 +113,7 @@ def _choices(domain: Any) -> list[Any]:
     return list(domain.categories) if isinstance(domain, Categorical) else []
 
 
-def _pb2(cfg: ResolvedConfig, space: Mapping[str, Any], interval: int) -> Any:
+def _pb2(cfg: ExperimentConfig, space: Mapping[str, Any], interval: int) -> Any:
     if importlib.util.find_spec('sklearn') is None:
         raise MissingDependencyError(
             'pb2 needs scikit-learn', where='scheduler', remedy="pip install 'rlframe[tune]'."
@@ -182,7 +182,7 @@ def _in_step(scheduler: Any) -> Any:
     return InStep
 
 
-def _perturbable(cfg: ResolvedConfig, space: Mapping[str, Any], name: str) -> dict[str, Any]:
+def _perturbable(cfg: ExperimentConfig, space: Mapping[str, Any], name: str) -> dict[str, Any]:
     """Returns the searched options, after checking that all of them may change during a run."""
     searched = searched_options(space)
     if not searched:
@@ -206,7 +206,7 @@ def _clipped(config: dict[str, Any], bounds: Mapping[str, tuple[float, float]]) 
     return config
 
 
-MAKERS: dict[str, Callable[[ResolvedConfig, Mapping[str, Any], int], Any]] = {
+MAKERS: dict[str, Callable[[ExperimentConfig, Mapping[str, Any], int], Any]] = {
     'asha': _asha,
     'hyperband': _hyperband,
     'median': _median,

@@ -13,10 +13,10 @@ from ray import tune
 from ray.tune.search.sample import Categorical, Domain, Float, Integer, Quantized
 
 from rlframe.config import changeable, full_key, leaf_keys, parse_value
+from rlframe.config.sections import ExperimentConfig
 from rlframe.errors import ConfigError
 from rlframe.registry import nearest
 from rlframe.tune.trial import OWN_KEYS, TrialBase, compile_trial, trial_options
-from rlframe.utils.resolved_config import ResolvedConfig
 
 DOMAINS: dict[str, Any] = {
     'uniform': tune.uniform,
@@ -119,7 +119,7 @@ def _has_domain(value: Any) -> bool:
     )
 
 
-def check_space(base: TrialBase, space: Mapping[str, Any]) -> list[ResolvedConfig]:
+def check_space(base: TrialBase, space: Mapping[str, Any]) -> list[ExperimentConfig]:
     """Checks that the config accepts the ends of every domain.
 
     Returns:
@@ -150,7 +150,7 @@ def searched_options(space: Mapping[str, Any]) -> dict[str, Any]:
 
 def _with_end(
     base: TrialBase, fixed: Mapping[str, Any], searched: Mapping[str, Any], key: str, value: Any
-) -> ResolvedConfig:
+) -> ExperimentConfig:
     """Compiles the config with one end of one domain, and if that fails, with ends of the others too."""
     others = {other: ends(domain) for other, domain in searched.items() if other != key and ends(domain)}
     choices = [{other: found[i] for other, found in others.items()} for i in (0, -1)]
@@ -160,7 +160,7 @@ def _with_end(
     return _compiled(base, {**fixed, key: value}, f'param_space[{key!r}]')
 
 
-def _compiled(base: TrialBase, options: Mapping[str, Any], where: str) -> ResolvedConfig:
+def _compiled(base: TrialBase, options: Mapping[str, Any], where: str) -> ExperimentConfig:
     try:
         return compile_trial({'config': base, **options})
     except ConfigError as error:

@@ -16,13 +16,14 @@ from typing import Any
 
 from rlframe import checkpoint
 from rlframe.config import compile_config, read_config
+from rlframe.config.sections import ExperimentConfig
 from rlframe.errors import CheckpointCorruptError, ConfigError, NonFiniteError
 from rlframe.pipeline.serial import SerialPipeline
 from rlframe.registry import nearest
 from rlframe.run.run_folder import free_folder
 from rlframe.run.stall import StallDetector
 from rlframe.tune.names import METRIC
-from rlframe.utils.resolved_config import ResolvedConfig, to_plain
+from rlframe.utils.resolved_config import to_plain
 
 CHECKPOINT, OWNER = 'latest', 'trial.json'
 """In a checkpoint of Tune: the checkpoint of the run, which ``rlframe eval`` and ``--resume`` take, and whose it is."""
@@ -104,7 +105,7 @@ def trial_pair(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[st
     return read_config(base)
 
 
-def compile_trial(config: Mapping[str, Any]) -> ResolvedConfig:
+def compile_trial(config: Mapping[str, Any]) -> ExperimentConfig:
     """Compiles a trial's config.
 
     Args:

@@ -24,6 +24,7 @@ from ray.tune.schedulers import PopulationBasedTraining, TrialScheduler
 
 from rlframe.backend.ray.actors.session import connect
 from rlframe.config import compile_config, config_pair, parse_overrides, section_at
+from rlframe.config.sections import ExperimentConfig
 from rlframe.data.timestep import EnvSpec
 from rlframe.errors import (
     CheckpointNotFoundError,
@@ -44,7 +45,7 @@ from rlframe.tune.schedulers import make_scheduler
 from rlframe.tune.space import check_space, flat_space, is_searched
 from rlframe.tune.trainable import RLTrainable
 from rlframe.tune.trial import KEPT_BY_TUNE, SEARCH, TrialBase
-from rlframe.utils.resolved_config import ResolvedConfig, to_plain
+from rlframe.utils.resolved_config import to_plain
 
 RESULT_KEYS = (
     METRIC,
@@ -165,8 +166,8 @@ def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
     wanted = _wanted_folder(storage_path, name, cfg)
     _check_envs(possible)
     connect({**(cfg.policy.collect.collector.get('ray_init_config') or {}), **(ray_init_config or {})})
-    for config in possible:
-        check_fits(bundles_of(config, resources), 'a trial')
+    for each in possible:
+        check_fits(bundles_of(each, resources), 'a trial')
     folder = free_folder(wanted)
     if Secrets(cfg):
         folder.chmod(0o700)  # where Ray does not change the config
@@ -239,7 +240,7 @@ def restore_tuner(
     return Tuner.restore(str(folder), trainable=RLTrainable, restart_errored=restart_errored)
 
 
-def _absolute_paths(cfg: ResolvedConfig) -> dict[str, str]:
+def _absolute_paths(cfg: ExperimentConfig) -> dict[str, str]:
     """Returns the options that name a path in the working directory, made absolute: trials run elsewhere."""
     found = {}
     for key in PATHS:
@@ -250,7 +251,7 @@ def _absolute_paths(cfg: ResolvedConfig) -> dict[str, str]:
     return found
 
 
-def _check_envs(possible: Sequence[ResolvedConfig]) -> None:
+def _check_envs(possible: Sequence[ExperimentConfig]) -> None:
     """Checks that each env can be created, that its policy can act in it, and that its replay buffer fits into memory.
 
     Raises:
@@ -275,8 +276,8 @@ def _check_numbers(**given: tuple[Any, float]) -> None:
             raise ConfigError('bad value', where=where, got=value, expected=f'a number >= {least:g}')
 
 
-def _check_key(key: str, what: str, cfg: ResolvedConfig) -> None:
-    evaluator: Any = SERIAL_EVALUATOR_REGISTRY.get_cls(cfg.policy.eval.evaluator)
+def _check_key(key: str, what: str, cfg: ExperimentConfig) -> None:
+    evaluator = SERIAL_EVALUATOR_REGISTRY.get_cls(cfg.policy.eval.evaluator)
     known = [known for known in RESULT_KEYS if evaluator.scores_returns or not known.startswith('eval/')]
     names_a_score = not evaluator.scores_returns and key.startswith('eval/') and key not in RESULT_KEYS
     if key not in known and not names_a_score:
@@ -315,7 +316,7 @@ def _make_search(
     return ConcurrencyLimiter(searcher, max_concurrent=at_once) if at_once else searcher
 
 
-def _wanted_folder(storage: str | Path, name: str | None, cfg: ResolvedConfig) -> Path:
+def _wanted_folder(storage: str | Path, name: str | None, cfg: ExperimentConfig) -> Path:
     """Returns the path of the results folder after checking that it can be created there."""
     if '://' in str(storage):
         raise ExperimentDirError(

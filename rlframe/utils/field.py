@@ -313,7 +313,7 @@ class Configurable:
         return EasyDict({**defaults_of(cls.config_fields()), 'cfg_type': f'{cls.__name__}Dict'})
 
     @classmethod
-    def check_config(cls, cfg: ResolvedConfig) -> list[ConfigError]:
+    def check_config(cls, cfg: Any) -> list[ConfigError]:
         """Returns errors about combinations of options, such as two that exclude each other.
 
         Called once each option is valid by itself. Override it to add rules; keep those of the base with

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
-
-from easydict import EasyDict
+from typing import TYPE_CHECKING, Any
 
 from rlframe.registry import nearest
+
+if TYPE_CHECKING:
+    EasyDict = dict[str, Any]  # whose attributes are those that a view declares
+else:
+    from easydict import EasyDict
 
 
 def raw_items(tree: Mapping[str, Any]) -> list[tuple[str, Any]]:
@@ -39,8 +42,11 @@ def to_plain(tree: Mapping[str, Any]) -> dict[str, Any]:
     return {name: plain(value) for name, value in raw_items(tree)}
 
 
-class ResolvedConfig(EasyDict):  # type: ignore[misc]  # EasyDict is untyped
+class ResolvedConfig(EasyDict):
     """A config with only declared keys and valid values; it tracks which keys were read.
+
+    Code that reads keys as attributes annotates the section with a view: a subclass that declares their types and
+    nothing else, see ``rlframe.config.sections``.
 
     Args:
         values: The complete, checked values.
@@ -64,12 +70,6 @@ class ResolvedConfig(EasyDict):  # type: ignore[misc]  # EasyDict is untyped
         for name, value in raw_items({} if values is None else values):
             self[name] = value
 
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return self[name]
-        except KeyError:
-            raise AttributeError(f'the config has no key {name!r}.{nearest(name, dict.keys(self))}') from None
-
     def __getitem__(self, name: str) -> Any:
         value: Any = dict.__getitem__(self, name)
         self._read.add(name)
@@ -78,12 +78,22 @@ class ResolvedConfig(EasyDict):  # type: ignore[misc]  # EasyDict is untyped
     def __iter__(self) -> Iterator[str]:  # makes ``**cfg`` and ``dict(cfg)`` go through __getitem__
         return iter(list(dict.keys(self)))
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setitem__(self, name: str, value: Any) -> None:
         if isinstance(value, Mapping) and not isinstance(value, ResolvedConfig):
             value = ResolvedConfig(value)
         dict.__setitem__(self, name, value)
 
-    __setitem__ = __setattr__
+    if not TYPE_CHECKING:  # else a misspelt attribute would be Any
+
+        def __getattr__(self, name: str) -> Any:
+            try:
+                return self[name]
+            except KeyError:
+                raise AttributeError(
+                    f'the config has no key {name!r}.{nearest(name, dict.keys(self))}'
+                ) from None
+
+        __setattr__ = __setitem__
 
     def get(self, name: str, default: Any = None) -> Any:
         """Returns a value, counted as read."""

@@ -37,7 +37,8 @@ def to_bytes(value: Any, name: str, remedy: str = FACTORY) -> bytes:
     """
     problem = _problem(value)
     if problem is None:
-        return cloudpickle.dumps(value)
+        written: bytes = cloudpickle.dumps(value)
+        return written
     path, part = name, value
     for _ in range(MAX_DEPTH):
         for step, inner in _parts(part):

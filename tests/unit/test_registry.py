@@ -8,7 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+import rlframe.backend
+import rlframe.envs
+import rlframe.policy
+import rlframe.registry
+import rlframe.worker
 from rlframe.errors import ConfigError, RegistryError
 from rlframe.registry import REGISTRIES, Registry, import_modules, nearest
 
@@ -221,3 +227,17 @@ def test_nearest_is_silent_where_nothing_is_near() -> None:
 def test_a_builtin_module_that_registers_nothing_is_named() -> None:
     with pytest.raises(RegistryError, match="json does not register the policy 'lost'"):
         Registry('policy', {'lost': 'json'}).get('lost')
+
+
+def test_every_builtin_class_is_of_the_type_that_its_registry_promises() -> None:
+    scope = {'nn': torch.nn, **vars(rlframe.backend), **vars(rlframe.envs), **vars(rlframe.policy)}
+    scope |= {name: getattr(rlframe.worker, name) for name in rlframe.worker.__all__}
+    promised = {
+        id(getattr(rlframe.registry, name)): eval(text.partition('[')[2].rstrip(']'), scope)
+        for name, text in vars(rlframe.registry)['__annotations__'].items()
+        if text.startswith('Registry[')
+    }
+    for registry in REGISTRIES.values():
+        kind = promised[id(registry)]
+        assert all(issubclass(registry.get(name), kind) for name in registry if registry.is_builtin(name))
+        assert not registry.interface or registry.interface.rpartition(':')[2] == kind.__name__

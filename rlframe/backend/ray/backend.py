@@ -16,10 +16,10 @@ from rlframe.backend.ray.actors.options import (
 from rlframe.backend.ray.actors.session import actor_resources, check_installed
 from rlframe.errors import ConfigError
 from rlframe.registry import BACKEND_REGISTRY, SERIAL_COLLECTOR_REGISTRY
-from rlframe.utils.resolved_config import ResolvedConfig
 from rlframe.utils.serialize import to_bytes
 
 if TYPE_CHECKING:
+    from rlframe.config.sections import ExperimentConfig
     from rlframe.policy import Policy
     from rlframe.worker import ISerialCollector, ISerialEvaluator
 
@@ -34,7 +34,7 @@ class RayBackend(Backend):
     config = dict(collector=RAY_OPTIONS, evaluator=EVALUATOR_OPTIONS)
     _actors: Any = None  # an ActorPool
 
-    def open_collector(self, cfg: ResolvedConfig) -> None:
+    def open_collector(self, cfg: ExperimentConfig) -> None:
         """Connects to Ray and checks that it has room for the actors.
 
         Raises:
@@ -51,7 +51,7 @@ class RayBackend(Backend):
         check_steps_envs(SERIAL_COLLECTOR_REGISTRY.get_cls(section))
         self._actors = ActorPool(section, make=_portable(MakeCollector(cfg, self.factory)))
 
-    def open_evaluator(self, cfg: ResolvedConfig) -> None:
+    def open_evaluator(self, cfg: ExperimentConfig) -> None:
         """Connects to Ray and checks that it has room for the actor.
 
         Raises:
@@ -68,18 +68,18 @@ class RayBackend(Backend):
         options = pool_options(cfg.policy.eval.evaluator)
         self._actors = ActorPool(options, EvaluatorActor, EVALUATOR, make)
 
-    def make_collector(self, cfg: ResolvedConfig, policy: Policy, **common: Any) -> ISerialCollector:
+    def make_collector(self, cfg: ExperimentConfig, policy: Policy, **common: Any) -> ISerialCollector:
         """Starts the actors and creates the collector that uses them."""
         from rlframe.backend.ray.actors.weights import on_cpu
         from rlframe.backend.ray.serial_collector import RaySerialCollector
 
         self._actors.make.model = on_cpu(policy.get_attribute('given_model'))
-        section = cfg.policy.collect.collector
-        kind: Any = SERIAL_COLLECTOR_REGISTRY.get_cls(section)
+        section: Any = cfg.policy.collect.collector  # here with the options of ``ActorsConfig``
+        kind = SERIAL_COLLECTOR_REGISTRY.get_cls(section)
         given = {name: common[name] for name in ('tb_logger', 'instance_name', 'progress') if name in common}
         return RaySerialCollector(kind, section, self._actors, policy.collect_mode, **given)
 
-    def make_evaluator(self, cfg: ResolvedConfig, policy: Policy, **common: Any) -> ISerialEvaluator:
+    def make_evaluator(self, cfg: ExperimentConfig, policy: Policy, **common: Any) -> ISerialEvaluator:
         """Starts the actor and creates the evaluator that uses it."""
         from rlframe.backend.ray.actors.weights import on_cpu
         from rlframe.backend.ray.evaluator import RaySerialEvaluator
@@ -95,7 +95,7 @@ class RayBackend(Backend):
         if self._actors is not None:
             self._actors.close()
 
-    def summary(self, cfg: ResolvedConfig) -> str:
+    def summary(self, cfg: ExperimentConfig) -> str:
         """Says in a few words where training samples come from."""
         actors = cfg.policy.collect.collector.num_collectors
         return f'{actors} Ray actor(s) with {super().summary(cfg)} each'

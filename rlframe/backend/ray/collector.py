@@ -154,10 +154,10 @@ class RayCollector(ActorFacts, RaySerialCollector):
         }
         given = {'type': collector_class, 'sync': sync, 'mark_episodes': split_trajs}
         collectors = [{**given, **each} for each in collector_options]
-        kind: Any = SERIAL_COLLECTOR_REGISTRY.get(collector_class)
+        kind = SERIAL_COLLECTOR_REGISTRY.get(collector_class)
         for section in collectors:
             with_ray_options(kind, section)
-        cfg = with_ray_options(kind, {**collectors[0], **backend})
+        cfg: Any = with_ray_options(kind, {**collectors[0], **backend})
         if update_after_each_batch and (unreachable := staleness_error(cfg, 1)) is not None:
             raise unreachable
         self._devices = device, storing, env_device, policy_devices

@@ -21,7 +21,12 @@ from rlframe.errors import ConfigError
 from rlframe.registry import SERIAL_EVALUATOR_REGISTRY
 from rlframe.run.metrics import ScalarWriter
 from rlframe.utils.seed import EVALUATE
-from rlframe.worker.evaluator.base_serial_evaluator import EvalResult, ISerialEvaluator, SaveCheckpoint
+from rlframe.worker.evaluator.base_serial_evaluator import (
+    EvalResult,
+    EvaluatorConfig,
+    ISerialEvaluator,
+    SaveCheckpoint,
+)
 
 LOOK_SECONDS = 0.05
 """Minimum number of seconds between two checks for a result during training."""
@@ -164,6 +169,12 @@ class Pending:
         }
 
 
+class RayEvaluatorConfig(EvaluatorConfig):
+    """Options of an evaluator in an actor that this process reads."""
+
+    max_pending: int
+
+
 class RaySerialEvaluator(ISerialEvaluator):
     """Evaluates a policy as it was at ``submit``, in a Ray actor, while training continues.
 
@@ -182,6 +193,7 @@ class RaySerialEvaluator(ISerialEvaluator):
         purpose: Purpose of the episodes.
     """
 
+    _cfg: RayEvaluatorConfig
     answers_later = True
 
     def __init__(
@@ -196,7 +208,7 @@ class RaySerialEvaluator(ISerialEvaluator):
         seed: int = 0,
         purpose: str = EVALUATE,
     ) -> None:
-        kind: Any = SERIAL_EVALUATOR_REGISTRY.get(cfg.get('type', 'interaction'))
+        kind = SERIAL_EVALUATOR_REGISTRY.get(cfg.get('type', 'interaction'))
         self.worst = kind.worst
         self._pool = pool
         self._pending: deque[Pending] = deque()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlframe.backend.local import LocalBackend
 from rlframe.backend.ray.actors.actor import Parts
@@ -13,8 +13,10 @@ from rlframe.backend.ray.evaluator import EvaluatorParts, Recorder
 from rlframe.pipeline import build
 from rlframe.registry import import_modules
 from rlframe.run.progress import Progress
-from rlframe.utils.field import ResolvedConfig
 from rlframe.utils.seed import incarnation_seed, set_seed
+
+if TYPE_CHECKING:
+    from rlframe.config.sections import ExperimentConfig
 
 
 class MakeCollector:
@@ -25,7 +27,7 @@ class MakeCollector:
         factory: Creates its envs; an env registered only in this process works in actors too.
     """
 
-    def __init__(self, cfg: ResolvedConfig, factory: Any) -> None:
+    def __init__(self, cfg: ExperimentConfig, factory: Any) -> None:
         self._cfg, self._factory = cfg, factory
         self.model: Any = None
         """A custom network, if given; it is copied."""
@@ -55,7 +57,7 @@ class MakeEvaluator:
         factory: Creates its envs; an env registered only in the process of the run works in the actor too.
     """
 
-    def __init__(self, cfg: ResolvedConfig, factory: Any) -> None:
+    def __init__(self, cfg: ExperimentConfig, factory: Any) -> None:
         self._cfg, self._factory = cfg, factory
         self.given: Mapping[str, Any] = {}
         """Further arguments of the evaluator."""
@@ -78,7 +80,7 @@ class MakeEvaluator:
         return EvaluatorParts(evaluator, backend.env, policy.eval_mode, recorder)
 
 
-def actor_config(cfg: ResolvedConfig, rank: int, incarnation: int) -> ResolvedConfig:
+def actor_config(cfg: ExperimentConfig, rank: int, incarnation: int) -> ExperimentConfig:
     """Returns the config for an actor, in which nothing is logged or passed on to further actors.
 
     Args:
@@ -96,7 +98,7 @@ def actor_config(cfg: ResolvedConfig, rank: int, incarnation: int) -> ResolvedCo
     return cfg
 
 
-def prepare(cfg: ResolvedConfig) -> None:
+def prepare(cfg: ExperimentConfig) -> None:
     """Prepares an actor's process for a config: imports, global generators, threads."""
     import_modules(cfg.import_names)
     set_seed(cfg.seed)

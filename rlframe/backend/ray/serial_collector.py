@@ -8,7 +8,7 @@ from typing import Any
 
 from rlframe.backend.ray.actors.actor import Header, Request, acting_of
 from rlframe.backend.ray.actors.calls import Answer, Call
-from rlframe.backend.ray.actors.options import mark_read
+from rlframe.backend.ray.actors.options import ActorsConfig, mark_read
 from rlframe.backend.ray.actors.pool import ActorPool
 from rlframe.backend.ray.actors.publisher import Publisher
 from rlframe.backend.ray.checks import check_steps_envs
@@ -58,7 +58,7 @@ class RaySerialCollector(Metered, ISerialCollector):
     def __init__(
         self,
         kind: type[ISerialCollector],
-        cfg: Any,
+        cfg: ActorsConfig,
         pool: ActorPool,
         policy: Any,
         tb_logger: ScalarWriter | None = None,
@@ -67,16 +67,16 @@ class RaySerialCollector(Metered, ISerialCollector):
         progress: Progress | None = None,
     ) -> None:
         check_steps_envs(kind)
-        self._cfg = cfg
+        self._cfg: ActorsConfig = cfg
         mark_read(cfg)
-        self._meter = CollectionMeter(cfg['collect_print_freq'], tb_logger, instance_name, progress)
+        self._meter = CollectionMeter(cfg.collect_print_freq, tb_logger, instance_name, progress)
         self.on_step: Callable[[], None] | None = None
         """Called while the collector waits for actors."""
         self.discarded = 0
         """Env steps discarded because of ``info['abnormal']``."""
         self._kind, self._pool, self._log, self._players = kind, pool, EpisodeLog(0), PlayerLog()
-        self._sync: bool = cfg['sync']
-        self._publisher = Publisher(policy, cfg['update_after_each_batch'], cfg['max_weight_update_interval'])
+        self._sync = cfg.sync
+        self._publisher = Publisher(policy, cfg.update_after_each_batch, cfg.max_weight_update_interval)
         self._ready, self._levels = ReadyQueue(), LevelSeeds()
         self._headers: dict[int, tuple[int, Header]] = {}  # the last of each rank, with its incarnation
         self._to_reset: set[int] = set()

@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from rlframe.backend.ray.actors.options import expected_staleness
+from rlframe.backend.ray.actors.options import ActorsConfig, expected_staleness
 from rlframe.backend.ray.shares import Ready, ReadyQueue
 
 logger = logging.getLogger('rlframe.ray')
@@ -27,9 +26,9 @@ class Staleness:
         where: Config key of the limit, for the warning.
     """
 
-    def __init__(self, cfg: Mapping[str, Any], where: str) -> None:
-        self._limit, self._where = cfg['max_staleness'], where
-        self._usual = expected_staleness(cfg['num_collectors'], cfg['max_in_flight'], 1)
+    def __init__(self, cfg: ActorsConfig, where: str) -> None:
+        self._limit, self._where = cfg.max_staleness, where
+        self._usual = expected_staleness(cfg.num_collectors, cfg.max_in_flight, 1)
         self._delivered: list[tuple[int, int]] = []  # versions behind and size, since the last record
         self._behind: dict[int, deque[int]] = {}  # of the recent batches of each rank, on arrival
         self._warned: set[int] = set()

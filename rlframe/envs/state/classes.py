@@ -142,7 +142,8 @@ class Classes:
         is_found = isinstance(kind, type) and type_name(kind) == name and can_be_made(kind)
         if not is_found or (module.partition('.')[0] in PARTLY and acts(kind)):
             raise MismatchError(f'the class {name} does not exist or may not be part of a state')
-        return kind
+        found: type = kind
+        return found
 
     def _is_own(self, module: str) -> bool:
         if module not in sys.modules or (module in sys.stdlib_module_names and module != '__main__'):

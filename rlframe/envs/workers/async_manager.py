@@ -15,10 +15,17 @@ from rlframe.envs.env_group import Group
 from rlframe.envs.faults import restart_seed
 from rlframe.envs.state import env_state
 from rlframe.envs.workers.async_group import AsyncWorkerGroup
-from rlframe.envs.workers.subprocess_manager import SubprocessEnvManager
+from rlframe.envs.workers.subprocess_manager import SubprocessConfig, SubprocessEnvManager
 from rlframe.errors import ActionError
 from rlframe.registry import ENV_MANAGER_REGISTRY
 from rlframe.utils.field import Field
+
+
+class AsyncConfig(SubprocessConfig):
+    """Options of ``AsyncSubprocessEnvManager``."""
+
+    wait_num: int
+    wait_timeout: float | None
 
 
 @ENV_MANAGER_REGISTRY.register('async_subprocess')
@@ -39,6 +46,7 @@ class AsyncSubprocessEnvManager(SubprocessEnvManager):
         cfg: Options of the manager.
     """
 
+    _cfg: AsyncConfig
     config = dict(
         worker_num=Field(
             None,

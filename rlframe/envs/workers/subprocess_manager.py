@@ -9,11 +9,19 @@ from easydict import EasyDict
 
 from rlframe.envs.base_env import EnvFactory, MakeEnv
 from rlframe.envs.env_group import Group
-from rlframe.envs.env_manager import BaseEnvManager
+from rlframe.envs.env_manager import BaseEnvManager, EnvManagerConfig
 from rlframe.envs.workers.worker_group import WorkerGroup
 from rlframe.registry import ENV_MANAGER_REGISTRY
 from rlframe.utils.field import Field
 from rlframe.utils.serialize import to_bytes
+
+
+class SubprocessConfig(EnvManagerConfig):
+    """Options of managers of envs in processes."""
+
+    worker_num: int | None
+    step_timeout: float
+    reset_timeout: float
 
 
 @ENV_MANAGER_REGISTRY.register('subprocess')
@@ -29,6 +37,7 @@ class SubprocessEnvManager(BaseEnvManager):
     """
 
     reaches = 'process'
+    _cfg: SubprocessConfig
     config = dict(
         worker_num=Field(
             None,

@@ -71,7 +71,7 @@ def check_sizes(spec: EnvSpec, model: EasyDict) -> None:
 
 
 def _class(name: str) -> type[Policy]:
-    found: type[Policy] = POLICY_REGISTRY.get(name)
+    found = POLICY_REGISTRY.get(name)
     return found
 
 

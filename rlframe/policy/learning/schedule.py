@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
+
+Schedule: TypeAlias = float | dict[str, Any]
+"""Type of an option that is a number or a schedule."""
 
 
 def linear_decay(step: float, start: float, end: float, decay: float) -> float:

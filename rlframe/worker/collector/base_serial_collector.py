@@ -10,6 +10,7 @@ import numpy as np
 from rlframe.data.timestep import Array, IntArray
 from rlframe.data.trajectory import TrajectoryRecorder
 from rlframe.utils.field import Field
+from rlframe.utils.resolved_config import ResolvedConfig
 from rlframe.utils.schema import COUNT, DICT, INT, check_state, part
 from rlframe.utils.seed import COLLECT, env_seed
 from rlframe.worker.collector.collection_meter import CollectionMeter, Metered
@@ -27,12 +28,21 @@ STATE = {
 }
 
 
+class SerialCollectorConfig(ResolvedConfig):
+    """Options of every collector that steps envs."""
+
+    max_episode_len: int
+    collect_print_freq: int | None
+    mark_episodes: bool
+
+
 class SerialCollector(Metered, ISerialCollector):
     """Base class of serial collectors, which steps envs, counts, records and logs.
 
     Env i starts with the seed f(seed, rank, i).
     """
 
+    _cfg: SerialCollectorConfig
     config = dict(
         deepcopy_obs=Field(False, ignored='rows are always copied', may_change=True),
         transform_obs=Field(False, ignored='policies convert observations themselves', may_change=True),
@@ -199,7 +209,8 @@ class SerialCollector(Metered, ISerialCollector):
     @property
     def unsaved(self) -> Mapping[int, str]:
         """Envs whose state could not be saved or restored, with the reasons."""
-        return self._env.unsaved
+        unsaved: Mapping[int, str] = self._env.unsaved
+        return unsaved
 
     def settle(self) -> None:
         """Starts a new episode in each env whose state cannot be saved; call it before ``state_dict``.

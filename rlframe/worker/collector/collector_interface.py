@@ -11,6 +11,7 @@ from easydict import EasyDict
 from rlframe.run.metrics import ScalarWriter
 from rlframe.run.progress import Progress
 from rlframe.utils.field import Configurable
+from rlframe.utils.resolved_config import ResolvedConfig
 from rlframe.worker.collector.resettable import Resettable
 
 
@@ -34,6 +35,7 @@ class ISerialCollector(Configurable, Resettable):
         data: Recorded data, for a collector that steps no envs; can be set later with ``reset_data``.
     """
 
+    _cfg: ResolvedConfig
     config: dict[str, Any] = {}
     _env: Any = None
     _progress: Progress
@@ -83,19 +85,19 @@ class ISerialCollector(Configurable, Resettable):
         return None
 
     @abstractmethod
-    def collect(self, per_collect_target: Any) -> Any:
+    def collect(self, per_collect_target: Any, *args: Any, **settings: Any) -> Any:
         """Collects and returns training samples or episodes.
 
-        A pipeline passes these arguments, so a subclass must accept them:
+        A subclass declares what it accepts. A pipeline passes, by name: ``train_iter``, the train iterations so far;
+        ``policy_kwargs``, arguments of the policy's ``forward``, such as ``eps``; and, only with
+        ``policy.random_collect_size``, before training, ``random_collect=True``, as the policy acts at random, with
+        ``record_random_collect``: whether the metrics include the episodes of such a call.
 
         Args:
             per_collect_target: Number of training samples or episodes; None: the policy's attribute ``n_sample`` or
                 ``n_episode``.
-            train_iter: Train iterations so far.
-            policy_kwargs: Arguments of the policy's ``forward``, such as ``eps``.
-            random_collect: True if the policy acts at random, before training; only with
-                ``policy.random_collect_size``.
-            record_random_collect: Whether the metrics include episodes of such a call; with ``random_collect``.
+            args: Arguments of a subclass.
+            settings: Arguments of a subclass, by name.
 
         Returns:
             Rows as a ``Batch``, or whatever ``training_data`` accepts.

@@ -14,6 +14,7 @@ from rlframe.registry import SERIAL_COLLECTOR_REGISTRY
 from rlframe.utils.bit_state import checked_bits
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule
+from rlframe.utils.resolved_config import ResolvedConfig
 from rlframe.utils.schema import COUNT, GENERATOR, TENSOR, check_state, part, tensor_like
 from rlframe.utils.seed import component_rng, preserved_rng
 from rlframe.worker.collector.collector_interface import ISerialCollector
@@ -21,6 +22,12 @@ from rlframe.worker.collector.collector_interface import ISerialCollector
 torch = LazyModule('torch')
 
 STATE = {'rng': GENERATOR, 'torch': TENSOR, 'read': COUNT, 'size': COUNT}
+
+
+class DatasetCollectorConfig(ResolvedConfig):
+    """Options of ``DatasetSerialCollector``."""
+
+    data: Any
 
 
 @SERIAL_COLLECTOR_REGISTRY.register('dataset')
@@ -33,6 +40,7 @@ class DatasetSerialCollector(ISerialCollector):
     ...], as after a round of collection; its attribute ``batch_size`` is B.
     """
 
+    _cfg: DatasetCollectorConfig
     config = dict(data=Field(None, type=object, doc=DATA_FORMS, may_change=True, reaches='code'))
 
     def _prepare(self) -> None:

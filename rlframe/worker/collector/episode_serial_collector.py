@@ -14,9 +14,16 @@ from rlframe.errors import ConfigError
 from rlframe.registry import SERIAL_COLLECTOR_REGISTRY
 from rlframe.utils.field import Field
 from rlframe.utils.schema import FLAG, check_state
-from rlframe.worker.collector.base_serial_collector import SerialCollector
+from rlframe.worker.collector.base_serial_collector import SerialCollector, SerialCollectorConfig
 from rlframe.worker.collector.episode_log import episode_quota
 from rlframe.worker.collector.rollout import Step, rows_of
+
+
+class EpisodeCollectorConfig(SerialCollectorConfig):
+    """Options of ``EpisodeSerialCollector``."""
+
+    get_train_sample: bool
+    reward_shaping: bool
 
 
 @SERIAL_COLLECTOR_REGISTRY.register('episode')
@@ -30,6 +37,7 @@ class EpisodeSerialCollector(SerialCollector):
     count in ``envstep`` and in ``discarded``.
     """
 
+    _cfg: EpisodeCollectorConfig
     config = dict(
         get_train_sample=Field(
             False, doc='return training samples, made of each episode, instead of episodes'
@@ -72,7 +80,7 @@ class EpisodeSerialCollector(SerialCollector):
             self._begin_anew()
             episodes = self._play(quota, stamp, dict(policy_kwargs or {}))
             self._is_fresh = bool(self._env.can_hold)
-            collected = self._shaped(episodes, self._policy)
+            collected: list[Batch] | Batch = self._shaped(episodes, self._policy)
         if random_collect and not record_random_collect:
             self._log.forget_recent()
         else:

@@ -131,7 +131,8 @@ class SampleSerialCollector(SerialCollector):
                     self._recorder.samples_per_env(),
                     self._episode_start,
                 )
-        return self._policy.get_train_sample(self._recorder.take_block())
+        samples: Batch = self._policy.get_train_sample(self._recorder.take_block())
+        return samples
 
     def _rows_due(self, steps: int) -> int:
         """Returns the rows of a block: ``steps`` of each active env, and all rows of the dropped ones."""
@@ -147,7 +148,7 @@ class SampleSerialCollector(SerialCollector):
             self._recorder.in_order and len(self._recorder) % self._env.env_num == 0
         ):
             return None
-        ready = self._env.ready
+        ready: IntArray = self._env.ready
         return ready[self._recorder.samples_per_env()[ready] < steps]
 
     def _kept_samples(self, env_id: IntArray) -> IntArray | None:

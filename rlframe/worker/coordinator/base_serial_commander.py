@@ -111,7 +111,7 @@ def create_commander(cfg: Mapping[str, Any], *args: Any, **kwargs: Any) -> BaseS
     Raises:
         RegistryError: If no commander has that name; the closest one is named.
     """
-    return cast(BaseSerialCommander, COMMANDER_REGISTRY.build(_with_type(cfg), cfg, *args, **kwargs))
+    return COMMANDER_REGISTRY.build(_with_type(cfg), cfg, *args, **kwargs)
 
 
 def _with_type(cfg: Mapping[str, Any]) -> Mapping[str, Any]:

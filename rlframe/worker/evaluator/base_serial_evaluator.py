@@ -13,6 +13,7 @@ from easydict import EasyDict
 from rlframe.data.timestep import Array, IntArray
 from rlframe.run.metrics import ScalarWriter
 from rlframe.utils.field import Configurable, Field
+from rlframe.utils.resolved_config import ResolvedConfig
 from rlframe.utils.schema import INT, NUMBER, Kind, check_state
 from rlframe.utils.seed import EVALUATE
 from rlframe.worker.collector.episode_log import episode_quota
@@ -42,6 +43,14 @@ class EvalResult(NamedTuple):
     """Whether it was better than every earlier score."""
 
 
+class EvaluatorConfig(ResolvedConfig):
+    """Options of every evaluator."""
+
+    eval_freq: int
+    n_episode: int | None
+    stop_value: Any
+
+
 class ISerialEvaluator(Configurable, Resettable):
     """Evaluates a policy at intervals, keeps the best score and decides when it is good enough.
 
@@ -65,6 +74,7 @@ class ISerialEvaluator(Configurable, Resettable):
     """
 
     policy_face = 'eval_mode'
+    _cfg: EvaluatorConfig
     config: dict[str, Any] = dict(
         eval_freq=Field(
             1000, range='[1, inf)', unit='train iterations', doc='between two evaluations', may_change=True
@@ -272,7 +282,8 @@ class VectorEvalMonitor:
         )
 
     def _owes(self, env_id: int, have: list[Any]) -> bool:
-        return len(have) < self._quota[env_id]
+        owes: bool = len(have) < self._quota[env_id]
+        return owes
 
     def update_info(self, env_id: int, info: Mapping[str, Any]) -> None:
         """Records the info of an env about an ended episode."""

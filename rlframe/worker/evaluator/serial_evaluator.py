@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -14,12 +14,31 @@ from rlframe.errors import EnvContractError, MissingDependencyError, named_durin
 from rlframe.registry import SERIAL_EVALUATOR_REGISTRY
 from rlframe.run.metrics import write_record
 from rlframe.utils.field import Field
+from rlframe.utils.resolved_config import ResolvedConfig
 from rlframe.utils.seed import env_seed, preserved_rng
 from rlframe.worker.collector.episode_limit import EpisodeLimit
 from rlframe.worker.collector.episode_log import EpisodeLog
 from rlframe.worker.collector.rollout import Rollout, Step
-from rlframe.worker.evaluator.base_serial_evaluator import ISerialEvaluator, SaveCheckpoint
+from rlframe.worker.evaluator.base_serial_evaluator import EvaluatorConfig, ISerialEvaluator, SaveCheckpoint
 from rlframe.worker.evaluator.evaluated_episodes import EvaluatedEpisodes
+
+
+class RenderConfig(ResolvedConfig):
+    """Section ``render`` of an evaluator."""
+
+    render_freq: int
+    mode: Literal['train_iter', 'envstep']
+
+
+class InteractionConfig(EvaluatorConfig):
+    """Options of ``InteractionSerialEvaluator``."""
+
+    stop_value: float | None
+    render: RenderConfig
+    figure_path: str | None
+    max_episode_len: int | None
+    max_env_step: int | None
+    max_abnormal: int
 
 
 @SERIAL_EVALUATOR_REGISTRY.register('interaction')
@@ -30,6 +49,7 @@ class InteractionSerialEvaluator(ISerialEvaluator):
     do not affect the randomness of training.
     """
 
+    _cfg: InteractionConfig
     config = dict(
         render=dict(
             render_freq=Field(
@@ -132,7 +152,7 @@ class InteractionSerialEvaluator(ISerialEvaluator):
         if render and self._tb_logger is not None and hasattr(self._tb_logger, 'add_video'):
             self._tb_logger.add_video('eval/video', played.monitor.get_video(), envstep)
         if self._cfg.figure_path:
-            self._draw(returns, envstep)
+            self._draw(returns, envstep, Path(self._cfg.figure_path))
         return self.judge(float(np.mean(returns)), save_ckpt_fn, train_iter), info
 
     def _play(self, episodes: int, render: bool, settings: dict[str, Any]) -> EvaluatedEpisodes:
@@ -232,7 +252,7 @@ class InteractionSerialEvaluator(ISerialEvaluator):
         """Returns further values of an evaluation for its record."""
         return {}
 
-    def _draw(self, returns: list[float], envstep: int) -> None:
+    def _draw(self, returns: list[float], envstep: int, folder: Path) -> None:
         try:
             from matplotlib.figure import Figure
         except ImportError as error:
@@ -250,7 +270,6 @@ class InteractionSerialEvaluator(ISerialEvaluator):
             float(np.mean(returns)), color='black', linestyle='--', label=f'mean {np.mean(returns):.1f}'
         )
         axes.legend()
-        folder = Path(self._cfg.figure_path)
         folder.mkdir(parents=True, exist_ok=True)
         figure.savefig(folder / f'eval_{envstep:09d}.png')
 

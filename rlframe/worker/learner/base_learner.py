@@ -15,8 +15,9 @@ from rlframe.errors import BufferUnderflowError, ConfigError, NonFiniteError
 from rlframe.registry import LEARNER_REGISTRY
 from rlframe.run.metrics import ScalarWriter
 from rlframe.run.progress import Progress, TrainIter
-from rlframe.utils.field import Configurable, Field, ResolvedConfig
+from rlframe.utils.field import Configurable, Field
 from rlframe.utils.schema import DICT, check_state, loading, part
+from rlframe.worker.learner.learner_config import LearnerConfig
 from rlframe.worker.learner.learner_hook import (
     POSITIONS,
     LearnerHook,
@@ -46,6 +47,7 @@ class BaseLearner(Configurable):
         progress: Counters shared with the other workers; its own if not given.
     """
 
+    _cfg: LearnerConfig
     config = dict(
         train_iterations=Field(
             10**9,
@@ -84,7 +86,7 @@ class BaseLearner(Configurable):
     )
 
     @classmethod
-    def check_config(cls, cfg: ResolvedConfig) -> list[ConfigError]:
+    def check_config(cls, cfg: LearnerConfig) -> list[ConfigError]:
         return hook_errors(cfg.hook)
 
     def __init__(

@@ -160,7 +160,7 @@ def hook_errors(cfg: Mapping[str, Any]) -> list[ConfigError]:
         if not isinstance(value, Mapping):
             continue
         try:
-            kind: Any = LEARNER_HOOK_REGISTRY.get_cls(value)
+            kind = LEARNER_HOOK_REGISTRY.get_cls(value)
             LEARNER_HOOK_REGISTRY.check_interface(value['type'])
         except ConfigError as error:
             error.where = f'hook.{key}'

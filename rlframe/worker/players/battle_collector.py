@@ -12,8 +12,8 @@ from rlframe.errors import ConfigError
 from rlframe.registry import SERIAL_COLLECTOR_REGISTRY
 from rlframe.utils.field import Field
 from rlframe.utils.schema import DICT, check_state, part
-from rlframe.worker.collector.base_serial_collector import SerialCollector
-from rlframe.worker.collector.episode_serial_collector import EpisodeSerialCollector
+from rlframe.worker.collector.base_serial_collector import SerialCollector, SerialCollectorConfig
+from rlframe.worker.collector.episode_serial_collector import EpisodeCollectorConfig, EpisodeSerialCollector
 from rlframe.worker.collector.rollout import Step
 from rlframe.worker.collector.serial_collector import SampleSerialCollector
 from rlframe.worker.players.joint_policy import JointPolicy, check_flags
@@ -22,9 +22,16 @@ from rlframe.worker.players.player_recorder import PlayerRecorder
 Infos = list[list[dict[str, Any]]]
 
 
+class PlayerCollectorConfig(SerialCollectorConfig):
+    """Options of every collector of games."""
+
+    record: list[bool] | None
+
+
 class PlayerCollector(SerialCollector):
     """Shared base of multi-player collectors: a policy and a recorder for each player."""
 
+    _cfg: PlayerCollectorConfig
     _recorder: Any  # a PlayerRecorder
 
     config = dict(
@@ -165,12 +172,18 @@ class BattleSampleSerialCollector(PlayerCollector, SampleSerialCollector):
         )
 
 
+class BattleEpisodeConfig(PlayerCollectorConfig, EpisodeCollectorConfig):
+    """Options of ``BattleEpisodeSerialCollector``."""
+
+
 @SERIAL_COLLECTOR_REGISTRY.register('episode_1v1')
 class BattleEpisodeSerialCollector(PlayerCollector, EpisodeSerialCollector):
     """Collects ``n_episode`` whole episodes, an equal share from each env, and returns each player's moves of them.
 
     ``policy`` is a list with one collect face for each player, or a single one for self-play.
     """
+
+    _cfg: BattleEpisodeConfig
 
     def collect(  # type: ignore[override]  # episodes of each player
         self,

@@ -76,7 +76,8 @@ class JointPolicy:
 
     def slot(self, player: Any, env_id: IntArray) -> IntArray:
         """Returns the ids that players of envs have for the policies."""
-        return player * self._env_num + env_id
+        slot: IntArray = player * self._env_num + env_id
+        return slot
 
     def policy_of(self, player: int) -> Any:
         """Returns the policy that was given for a player."""
@@ -164,5 +165,7 @@ def check_flags(flags: Sequence[bool] | None, player_num: int) -> list[int]:
 def _some_action(space: Any) -> Array:
     """Returns an action that the space contains, for players who do not act."""
     if hasattr(space, 'low'):
-        return np.clip(np.zeros(space.shape, space.dtype), space.low, space.high).astype(space.dtype)
-    return np.zeros(space.shape or (), space.dtype) + np.asarray(getattr(space, 'start', 0), space.dtype)
+        near: Array = np.clip(np.zeros(space.shape, space.dtype), space.low, space.high).astype(space.dtype)
+        return near
+    first: Array = np.asarray(getattr(space, 'start', 0), space.dtype)
+    return np.zeros(space.shape or (), space.dtype) + first

@@ -28,6 +28,7 @@ from rlframe.worker.replay_buffer.storage_buffer import (
     SIZE,
     THROUGHPUT_SECONDS,
     TRACK_USED_DATA,
+    AdvancedConfig,
     AnyStorage,
     StorageBuffer,
     delete_files,
@@ -52,6 +53,7 @@ class AdvancedReplayBuffer(StorageBuffer):
         Schaul et al., Prioritized Experience Replay (2016), arXiv 1511.05952.
     """
 
+    _cfg: AdvancedConfig
     config = dict(
         replay_buffer_size=SIZE.having(4096),
         max_use=Field(
@@ -103,18 +105,17 @@ class AdvancedReplayBuffer(StorageBuffer):
         from rlframe.worker.replay_buffer.prioritized import PrioritizedSampler
 
         check_memory(self.estimate_nbytes(cfg, 0), 'replay_buffer_size')
-        self._beta: float = cfg.beta
-        self._beta_step = (1 - cfg.beta) / cfg.anneal_step if cfg.anneal_step else 0.0
-        self._max_use, self._max_staleness = cfg.max_use, cfg.max_staleness
-        self._sampler = PrioritizedSampler(self._capacity, cfg.alpha, cfg.is_normalization, self._rng)
+        own, control = self._cfg, self._cfg.thruput_controller
+        self._beta = own.beta
+        self._beta_step = (1 - own.beta) / own.anneal_step if own.anneal_step else 0.0
+        self._max_use, self._max_staleness = own.max_use, own.max_staleness
+        self._sampler = PrioritizedSampler(self._capacity, own.alpha, own.is_normalization, self._rng)
         self._hole_count = 0
-        limit, attr = cfg.thruput_controller.push_sample_rate_limit, cfg.monitor.sampled_data_attr
-        self._control = ThroughputControl(
-            limit.max, limit.min, cfg.thruput_controller.window_seconds, self._clock
-        )
-        self._min_ratio: float = cfg.thruput_controller.sample_min_limit_ratio
+        limit, attr = control.push_sample_rate_limit, own.monitor.sampled_data_attr
+        self._control = ThroughputControl(limit.max, limit.min, control.window_seconds, self._clock)
+        self._min_ratio = control.sample_min_limit_ratio
         self._attr_monitor = SampledDataAttrMonitor(attr.average_range, attr.print_freq, self._tb_logger)
-        seconds = cfg.monitor.periodic_thruput.seconds
+        seconds = own.monitor.periodic_thruput.seconds
         self._throughput = PeriodicThruputMonitor(seconds, self._instance_name, self._tb_logger, self._clock)
 
     @property

@@ -9,7 +9,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from rlframe.errors import BufferUnderflowError
 from rlframe.registry import BUFFER_REGISTRY
 from rlframe.run.metrics import ScalarWriter
 from rlframe.utils.field import Configurable
+from rlframe.utils.resolved_config import ResolvedConfig
 
 logger = logging.getLogger(__name__)
 M = TypeVar('M', bound=Callable[..., Any])
@@ -60,6 +61,8 @@ class IBuffer(Configurable, ABC):
         instance_name: Name of this buffer; it appears in messages.
         seed: Seed of its random generator.
     """
+
+    _cfg: ResolvedConfig
 
     _lock: threading.RLock
     _raises = False  # whether a sample that lacks data is an error, as in ``batches``
@@ -212,7 +215,7 @@ def get_buffer_cls(cfg: Mapping[str, Any]) -> type[IBuffer]:
 
 def create_buffer(cfg: Mapping[str, Any], *args: Any, **kwargs: Any) -> IBuffer:
     """Builds the buffer named by ``cfg.type``; further arguments go to its constructor."""
-    return cast(IBuffer, BUFFER_REGISTRY.build(_with_type(cfg), cfg, *args, **kwargs))
+    return BUFFER_REGISTRY.build(_with_type(cfg), cfg, *args, **kwargs)
 
 
 def _with_type(cfg: Mapping[str, Any]) -> Mapping[str, Any]:

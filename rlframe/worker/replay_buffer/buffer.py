@@ -22,16 +22,24 @@ from rlframe.worker.replay_buffer.storage_buffer import (
     SIZE,
     THROUGHPUT_SECONDS,
     TRACK_USED_DATA,
+    BufferConfig,
     StorageBuffer,
 )
 
 logger = logging.getLogger(__name__)
 
 
+class NaiveConfig(BufferConfig):
+    """Options of buffers that draw uniformly."""
+
+    periodic_thruput_seconds: float
+
+
 @BUFFER_REGISTRY.register('naive')
 class NaiveReplayBuffer(StorageBuffer):
     """Keeps the newest items and samples them uniformly, or as the sampler of a subclass says."""
 
+    _cfg: NaiveConfig
     config = dict(
         replay_buffer_size=SIZE,
         deepcopy=DEEPCOPY,
@@ -41,7 +49,7 @@ class NaiveReplayBuffer(StorageBuffer):
 
     def _build(self, cfg: EasyDict) -> None:
         self._sampler = self._build_sampler(cfg)
-        seconds = cfg.periodic_thruput_seconds
+        seconds = self._cfg.periodic_thruput_seconds
         self._throughput = PeriodicThruputMonitor(seconds, self._instance_name, self._tb_logger, self._clock)
         self._has_warned = False
 

@@ -97,14 +97,14 @@ def _function(value: Any) -> Callable[[int], Any] | None:
     Raises:
         ConfigError: If a name is unknown.
     """
+    function: Callable[[int], Any] | None = value
     if not isinstance(value, str):
-        function: Callable[[int], Any] | None = value
         return function
     module, _, name = value.partition(':')
     try:
-        named = getattr(importlib.import_module(module), name)
+        function = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise ConfigError(
             f'there is no function {value!r}: {error}', where=f'policy.other.replay_buffer.{KEY}'
         ) from error
-    return named
+    return function

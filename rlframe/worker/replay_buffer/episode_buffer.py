@@ -13,13 +13,19 @@ from rlframe.registry import BUFFER_REGISTRY
 from rlframe.utils.field import Field
 from rlframe.utils.schema import COUNT, array, part_of
 from rlframe.worker.replay_buffer.block import stack_items, to_items
-from rlframe.worker.replay_buffer.buffer import NaiveReplayBuffer
+from rlframe.worker.replay_buffer.buffer import NaiveConfig, NaiveReplayBuffer
 from rlframe.worker.replay_buffer.storage import RingStorage, Storage
 from rlframe.worker.replay_buffer.storage_buffer import to_numpy_block
 from rlframe.worker.replay_buffer.trajectories import done_of
 
 FIRST_STEPS = 1024
 """Minimum initial size of a growing ring, in env steps."""
+
+
+class EpisodeBufferConfig(NaiveConfig):
+    """Options of ``EpisodeReplayBuffer``."""
+
+    max_env_steps: int | None
 
 
 @BUFFER_REGISTRY.register('episode')
@@ -31,6 +37,7 @@ class EpisodeReplayBuffer(NaiveReplayBuffer):
     oldest step is overwritten.
     """
 
+    _cfg: EpisodeBufferConfig
     config = dict(
         replay_buffer_size=Field(10000, range='[1, inf)', unit='episodes', doc='Largest number of episodes'),
         max_env_steps=Field(
@@ -45,7 +52,7 @@ class EpisodeReplayBuffer(NaiveReplayBuffer):
     def _build(self, cfg: Any) -> None:
         super()._build(cfg)
         self._episodes = Episodes()
-        self._max_steps: int | None = cfg.max_env_steps
+        self._max_steps = self._cfg.max_env_steps
 
     @classmethod
     def estimate_nbytes(cls, cfg: Mapping[str, Any] | None, row_nbytes: int) -> int:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from rlframe.data import Array
+from rlframe.utils.resolved_config import ResolvedConfig
 from rlframe.utils.schema import COUNT, FINITE, array, check_state
 
 logger = logging.getLogger(__name__)
@@ -23,6 +24,41 @@ class ScalarWriter(Protocol):
 
     def add_scalar(self, tag: str, value: float, step: int) -> Any:
         """Records one number."""
+
+
+class RateConfig(ResolvedConfig):
+    """Section ``thruput_controller.push_sample_rate_limit`` of a buffer."""
+
+    max: float
+    min: float
+
+
+class ControlConfig(ResolvedConfig):
+    """Section ``thruput_controller`` of a buffer."""
+
+    push_sample_rate_limit: RateConfig
+    window_seconds: float
+    sample_min_limit_ratio: float
+
+
+class AttrConfig(ResolvedConfig):
+    """Section ``monitor.sampled_data_attr`` of a buffer."""
+
+    average_range: int
+    print_freq: int
+
+
+class RhythmConfig(ResolvedConfig):
+    """Section ``monitor.periodic_thruput`` of a buffer."""
+
+    seconds: float
+
+
+class MonitorConfig(ResolvedConfig):
+    """Section ``monitor`` of a buffer."""
+
+    sampled_data_attr: AttrConfig
+    periodic_thruput: RhythmConfig
 
 
 class ThroughputControl:

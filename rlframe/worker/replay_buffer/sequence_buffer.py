@@ -16,15 +16,23 @@ from rlframe.utils.schema import DICT, FINITE, check_state, part
 from rlframe.worker.replay_buffer.advanced_buffer import AdvancedReplayBuffer
 from rlframe.worker.replay_buffer.base_buffer import Rows
 from rlframe.worker.replay_buffer.block import read_priorities, to_items
-from rlframe.worker.replay_buffer.buffer import NaiveReplayBuffer
+from rlframe.worker.replay_buffer.buffer import NaiveConfig, NaiveReplayBuffer
 from rlframe.worker.replay_buffer.storage import RingStorage
-from rlframe.worker.replay_buffer.storage_buffer import AnyStorage
+from rlframe.worker.replay_buffer.storage_buffer import AnyStorage, PriorityConfig
 from rlframe.worker.replay_buffer.trajectories import NONE, Trajectories, done_of
 
 if TYPE_CHECKING:
     from rlframe.worker.replay_buffer.prioritized import Draw
 
 PER_FIELDS = ('alpha', 'beta', 'anneal_step', 'is_normalization')
+
+
+class SequenceConfig(NaiveConfig, PriorityConfig):
+    """Options of ``SequenceReplayBuffer``."""
+
+    unroll_len: int
+    burn_in: int
+    priority: bool
 
 
 @BUFFER_REGISTRY.register('sequence')
@@ -40,6 +48,7 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
     several envs and ``episode_step`` (0 starts an episode) if episodes can be cut.
     """
 
+    _cfg: SequenceConfig
     config = dict(
         replay_buffer_size=Field(
             10000, range='[1, inf)', unit='env steps', doc='Largest number of env steps'
@@ -55,15 +64,16 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
     def _build(self, cfg: EasyDict) -> None:
         super()._build(cfg)
         self._trajectories = Trajectories(self._capacity)
-        self._unroll_len, self._burn_in = cfg.unroll_len, cfg.burn_in
-        self._beta: float = cfg.beta
-        self._beta_step = (1 - cfg.beta) / cfg.anneal_step if cfg.anneal_step else 0.0
+        own = self._cfg
+        self._unroll_len, self._burn_in = own.unroll_len, own.burn_in
+        self._beta = own.beta
+        self._beta_step = (1 - own.beta) / own.anneal_step if own.anneal_step else 0.0
         self._by_priority: Any = None
-        if cfg.priority:
+        if own.priority:
             # numba takes half a second to import.
             from rlframe.worker.replay_buffer.prioritized import PrioritizedSampler
 
-            self._by_priority = PrioritizedSampler(self._capacity, cfg.alpha, cfg.is_normalization, self._rng)
+            self._by_priority = PrioritizedSampler(self._capacity, own.alpha, own.is_normalization, self._rng)
 
     def push(self, data: Any, cur_collector_envstep: int) -> int:
         """Adds env steps; the oldest make room.

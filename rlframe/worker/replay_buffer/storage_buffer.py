@@ -9,7 +9,7 @@ import stat
 import time
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from easydict import EasyDict
@@ -17,10 +17,17 @@ from easydict import EasyDict
 from rlframe.data import Batch, IntArray
 from rlframe.errors import BufferUnderflowError
 from rlframe.utils.field import Field
+from rlframe.utils.resolved_config import ResolvedConfig
 from rlframe.utils.schema import COUNT, DICT, GENERATOR, TEXT, check_state, loading, part
 from rlframe.worker.replay_buffer.base_buffer import IBuffer, Rows
 from rlframe.worker.replay_buffer.block import is_numeric, stack_items, to_items, to_numpy
-from rlframe.worker.replay_buffer.monitor import Clock, PeriodicThruputMonitor, ScalarWriter
+from rlframe.worker.replay_buffer.monitor import (
+    Clock,
+    ControlConfig,
+    MonitorConfig,
+    PeriodicThruputMonitor,
+    ScalarWriter,
+)
 from rlframe.worker.replay_buffer.state_file import load_state, save_state
 from rlframe.worker.replay_buffer.storage import ObjectStorage, Ring, RingStorage
 
@@ -46,6 +53,32 @@ STATE = {
 }
 
 
+class BufferConfig(ResolvedConfig):
+    """Options of every built-in buffer."""
+
+    replay_buffer_size: int
+    deepcopy: bool
+    enable_track_used_data: bool
+
+
+class PriorityConfig(ResolvedConfig):
+    """Options of buffers that draw by priority."""
+
+    alpha: float
+    beta: float
+    anneal_step: int
+    is_normalization: Literal['buffer', 'batch']
+
+
+class AdvancedConfig(BufferConfig, PriorityConfig):
+    """Options of ``AdvancedReplayBuffer``."""
+
+    max_use: float
+    max_staleness: float
+    thruput_controller: ControlConfig
+    monitor: MonitorConfig
+
+
 class StorageBuffer(IBuffer):
     """A ring of items whose kind is set by the first push: columns, or Python objects.
 
@@ -61,6 +94,7 @@ class StorageBuffer(IBuffer):
         clock: Returns seconds; for throughput.
     """
 
+    _cfg: BufferConfig
     _throughput: PeriodicThruputMonitor
 
     def __init__(

@@ -121,4 +121,5 @@ def done_of(rows: Batch) -> BoolArray:
             raise ValueError(
                 f'rows must be single env steps; column {name!r} has the shape {list(column.shape[1:])} a row'
             )
-    return np.logical_or.reduce(columns).astype(bool)
+    done: BoolArray = np.logical_or.reduce(columns).astype(bool)
+    return done

@@ -7,7 +7,7 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from rlframe.backend.ray.actors.last_words import note_ends
 from rlframe.backend.ray.actors.weights import unflatten
@@ -20,6 +20,7 @@ from rlframe.utils.seed import component_rng, global_rng_state, set_global_rng_s
 from rlframe.utils.serialize import from_bytes, to_bytes
 
 State = dict[str, Any]
+A = TypeVar('A')
 
 
 class Parts(NamedTuple):
@@ -148,7 +149,7 @@ class RemoteActor:
 
         return self._answer(launch)
 
-    def _answer(self, do: Callable[[], Any]) -> Any:
+    def _answer(self, do: Callable[[], A]) -> A | Failure:
         try:
             return do()
         except (

@@ -22,6 +22,18 @@ ONLY_OURS = ('max_restarts', 'max_task_retries', 'max_concurrency', 'name', 'lif
 """Options of Ray's actors that would break guarantees of rlframe."""
 
 
+class ActorsConfig(ResolvedConfig):
+    """Options of a collector in actors, and the one of the collector itself that this process reads."""
+
+    num_collectors: int
+    sync: bool
+    update_after_each_batch: bool
+    max_weight_update_interval: int
+    max_in_flight: int
+    max_staleness: int | None
+    collect_print_freq: int | None
+
+
 def check_ray_options(cfg: Mapping[str, Any]) -> list[ConfigError]:
     """Returns the mistakes in combinations of options."""
     errors = []

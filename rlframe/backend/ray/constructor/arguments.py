@@ -296,7 +296,7 @@ class MakeFromPython:
         face, progress = self.face(policy), Progress()
         if isinstance(face, PlainFace):
             reseed(face, seed, own)
-        manager: Any = ENV_MANAGER_REGISTRY.get('base')
+        manager = ENV_MANAGER_REGISTRY.get('base')
         env = manager.from_factory(self.factory(rank), _own(self._env_num, rank))
         collector = SERIAL_COLLECTOR_REGISTRY.build(
             section, cfg=section, env=env, policy=face, seed=seed, rank=rank, progress=progress
