@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from rlframe import config
-from rlframe.errors import CheckpointMismatchError
 from rlframe.config.sections import ExperimentConfig
+from rlframe.errors import CheckpointMismatchError
 
 
 @dataclasses.dataclass(frozen=True)

@@ -22,10 +22,12 @@ from rlframe.policy.learning.device import check_device, resolve_device
 from rlframe.policy.learning.model_options import INIT_FROM
 from rlframe.policy.learning.normalize import NORMALIZE_OBS, NORMALIZE_REWARD, Normalizer
 from rlframe.policy.learning.tensors import to_tensor
+from rlframe.policy.policy_config import CollectConfig as CollectConfig
+from rlframe.policy.policy_config import ModelConfig as ModelConfig
+from rlframe.policy.policy_config import PolicyConfig as PolicyConfig
 from rlframe.registry import MODEL_REGISTRY, POLICY_REGISTRY
 from rlframe.utils.field import Configurable, Field
 from rlframe.utils.lazy import LazyModule
-from rlframe.utils.resolved_config import ResolvedConfig
 from rlframe.utils.seed import component_rng
 
 if TYPE_CHECKING:
@@ -33,30 +35,6 @@ if TYPE_CHECKING:
     from torch import nn
 else:
     torch = LazyModule('torch')
-
-
-class ModelConfig(ResolvedConfig):
-    """Section ``model`` of every policy."""
-
-    type: str | None
-    import_names: list[str]
-
-
-class CollectConfig(ResolvedConfig):
-    """Section ``collect`` of every policy."""
-
-    n_sample: int | None
-    n_episode: int | None
-    unroll_len: int
-
-
-class PolicyConfig(ResolvedConfig):
-    """Options of every policy."""
-
-    model: ModelConfig
-    learn: ResolvedConfig
-    collect: CollectConfig
-    other: ResolvedConfig
 
 
 class Policy(Configurable, ActingState):
@@ -268,7 +246,7 @@ class Policy(Configurable, ActingState):
         return [ConfigError(message, where='collect.unroll_len', got=cfg.collect.unroll_len, expected='1')]
 
     @property
-    def _actions(self) -> Any:
+    def _action_space(self) -> Any:
         """The action space, of a kind that ``check_spec`` accepts."""
         return self._spec.action_space
 

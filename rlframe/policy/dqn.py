@@ -147,7 +147,7 @@ class DQNPolicy(TDPolicy):
         self._noisy = bool(self._cfg.model.get('noisy'))
 
     def _init_collect(self) -> None:
-        space = self._actions
+        space = self._action_space
         self._action_num, self._first_action = int(space.n), int(space.start)
         self._action_dtype = smallest_int(self._action_num)
 
@@ -243,7 +243,7 @@ class DQNPolicy(TDPolicy):
     def _forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         if self._noisy:
             self._model.eval()
-        action = self._q_value(obs).numpy().argmax(1) + int(self._actions.start)
+        action = self._q_value(obs).numpy().argmax(1) + int(self._action_space.start)
         if self._noisy:
             self._model.train()
         return Batch.unchecked({'action': action}, len(action))

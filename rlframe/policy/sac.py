@@ -171,7 +171,7 @@ class SACDiscretePolicy(SACPolicy):
         return super().model_kwargs() | {'actor': 'categorical'}
 
     def _default_target_entropy(self) -> float:
-        return 0.5 * math.log(self._actions.n)
+        return 0.5 * math.log(self._action_space.n)
 
     # learning
 
@@ -199,7 +199,7 @@ class SACDiscretePolicy(SACPolicy):
     # acting
 
     def _init_collect(self) -> None:
-        self._action_dtype = smallest_int(int(self._actions.n))
+        self._action_dtype = smallest_int(int(self._action_space.n))
 
     def _init_eval(self) -> None: ...
 
@@ -218,13 +218,13 @@ class SACDiscretePolicy(SACPolicy):
     def _forward_collect(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         logit = self._acting_logit(obs)
         action = perturbed(logit, self._rng).argmax(1)
-        return Batch.unchecked({'action': action + self._actions.start}, len(action))
+        return Batch.unchecked({'action': action + self._action_space.start}, len(action))
 
     def _forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         action = self._acting_logit(obs).argmax(1)
-        return Batch.unchecked({'action': action + self._actions.start}, len(action))
+        return Batch.unchecked({'action': action + self._action_space.start}, len(action))
 
     def _process_transition(self, obs: Array, output: Batch, timestep: TimeStep) -> dict[str, Array]:
         rows = Policy._process_transition(self, obs, output, timestep)
-        action = rows['action'] - self._actions.start
+        action = rows['action'] - self._action_space.start
         return rows | {'action': action.astype(self._action_dtype)}

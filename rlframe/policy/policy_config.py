@@ -1,0 +1,29 @@
+"""Options that code reads from the section of every policy."""
+
+from __future__ import annotations
+
+from rlframe.utils.resolved_config import ResolvedConfig
+
+
+class ModelConfig(ResolvedConfig):
+    """Section ``model`` of every policy."""
+
+    type: str | None
+    import_names: list[str]
+
+
+class CollectConfig(ResolvedConfig):
+    """Section ``collect`` of every policy."""
+
+    n_sample: int | None
+    n_episode: int | None
+    unroll_len: int
+
+
+class PolicyConfig(ResolvedConfig):
+    """Options of every policy."""
+
+    model: ModelConfig
+    learn: ResolvedConfig
+    collect: CollectConfig
+    other: ResolvedConfig
