@@ -6,10 +6,13 @@ import os
 import re
 import shutil
 import tempfile
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import one_ray
 import pytest
+import registrations
 import torch
 
 torch.set_num_threads(1)
@@ -35,6 +38,8 @@ LONG = (
     r"outside_the_space_is_refused_with.*\[\('subprocess', {}\)-Multi",
 )
 """Tests that start many processes or train for seconds, by their names; each has quicker sisters, which are not slow."""
+REGISTERED = pytest.StashKey[registrations.Registered]()
+"""What a test module registered when it was imported."""
 MOST_WORKERS = 8
 """Processes that share the tests, at most: each needs up to 1 GB, and some of their tests start processes of their own."""
 
@@ -58,6 +63,28 @@ def small_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return make_small_run()
     finally:
         os.chdir(before)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, Any, Any]:
+    """Puts aside what a test module registers when it is imported: no test of another module is to see it."""
+    if not isinstance(collector, pytest.Module):
+        return (yield)
+    before = registrations.now()
+    report = yield
+    collector.stash[REGISTERED] = registrations.put_aside(
+        before, collector.obj.__name__ if report.passed else ''
+    )
+    return report
+
+
+@pytest.fixture(scope='module', autouse=True)
+def registries_come_back(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Registers what the module registered when it was imported, and removes after its tests whatever they added."""
+    before = registrations.now()
+    registrations.put_back(request.node.stash.get(REGISTERED, {}))
+    yield
+    registrations.restore(before)
 
 
 def pytest_unconfigure() -> None:
