@@ -10,6 +10,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
+import fork_server
 import one_ray
 import pytest
 import registrations
@@ -87,9 +88,17 @@ def registries_come_back(request: pytest.FixtureRequest) -> Iterator[None]:
     registrations.restore(before)
 
 
+@pytest.fixture
+def copies() -> Iterator[None]:
+    """Programs that ``runs.train`` starts are copies of a process that has imported torch and rlframe already."""
+    with fork_server.copying():
+        yield
+
+
 def pytest_unconfigure() -> None:
-    """Ends the Ray that tests share, and deletes what stands for the user's configuration folder."""
+    """Ends what tests share, and deletes what stands for the user's configuration folder."""
     one_ray.end()
+    fork_server.end()
     shutil.rmtree(CONFIG_HOME, ignore_errors=True)
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fork_server
 import numpy as np
 import torch
 
@@ -78,16 +78,12 @@ MANAGERS = {
 
 
 def train(cwd: Path, *words: str, **options: Any) -> subprocess.Popen[str]:
-    """Starts the command line in a folder."""
+    """Starts the command line in a folder; as a copy of the fork server, if this process has one."""
     path = os.pathsep.join([str(ROOT), str(ROOT / 'tests'), os.environ.get('PYTHONPATH', '')])
     given = [str(ROOT / word) if word.startswith('configs/') else word for word in words]
     pipes = {'stdout': subprocess.PIPE, 'stderr': subprocess.PIPE, **options}
-    return subprocess.Popen(
-        [sys.executable, '-m', 'rlframe.entry', *given],
-        text=True,
-        cwd=cwd,
-        env={**os.environ, 'PYTHONPATH': path},
-        **pipes,
+    return fork_server.popen(
+        ['-m', 'rlframe.entry', *given], text=True, cwd=cwd, env={**os.environ, 'PYTHONPATH': path}, **pipes
     )
 
 
