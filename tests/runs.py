@@ -87,7 +87,7 @@ def train(cwd: Path, *words: str, **options: Any) -> subprocess.Popen[str]:
     )
 
 
-def finish(process: subprocess.Popen[str], code: int = 0, seconds: float = 120) -> tuple[str, str]:
+def finish(process: subprocess.Popen[str], code: int = 0, seconds: float = 300) -> tuple[str, str]:
     """Waits for the end of a process and returns what it printed."""
     try:
         out, err = process.communicate(timeout=seconds)
@@ -151,7 +151,7 @@ def every(iterations: int) -> str:
 def kill_after_a_checkpoint(cwd: Path, *words: str, extra: float = 0.0) -> Path:
     """Trains until a checkpoint is there and kills the process by SIGKILL, ``extra`` seconds later."""
     process = train(cwd, *words)
-    limit = time.monotonic() + 60
+    limit = time.monotonic() + 300
     while not list(cwd.glob('*/ckpt/latest')):
         assert process.poll() is None and time.monotonic() < limit, process.communicate()
         time.sleep(0.002)
