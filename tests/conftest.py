@@ -6,10 +6,14 @@ import os
 import re
 import shutil
 import tempfile
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
+import fork_server
 import one_ray
 import pytest
+import registrations
 import torch
 
 torch.set_num_threads(1)
@@ -35,6 +39,8 @@ LONG = (
     r"outside_the_space_is_refused_with.*\[\('subprocess', {}\)-Multi",
 )
 """Tests that start many processes or train for seconds, by their names; each has quicker sisters, which are not slow."""
+REGISTERED = pytest.StashKey[registrations.Registered]()
+"""What a test module registered when it was imported."""
 MOST_WORKERS = 8
 """Processes that share the tests, at most: each needs up to 1 GB, and some of their tests start processes of their own."""
 
@@ -60,9 +66,39 @@ def small_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         os.chdir(before)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, Any, Any]:
+    """Puts aside what a test module registers when it is imported: no test of another module is to see it."""
+    if not isinstance(collector, pytest.Module):
+        return (yield)
+    before = registrations.now()
+    report = yield
+    collector.stash[REGISTERED] = registrations.put_aside(
+        before, collector.obj.__name__ if report.passed else ''
+    )
+    return report
+
+
+@pytest.fixture(scope='module', autouse=True)
+def registries_come_back(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Registers what the module registered when it was imported, and removes after its tests whatever they added."""
+    before = registrations.now()
+    registrations.put_back(request.node.stash.get(REGISTERED, {}))
+    yield
+    registrations.restore(before)
+
+
+@pytest.fixture
+def copies() -> Iterator[None]:
+    """Programs that ``runs.train`` starts are copies of a process that has imported torch and rlframe already."""
+    with fork_server.copying():
+        yield
+
+
 def pytest_unconfigure() -> None:
-    """Ends the Ray that tests share, and deletes what stands for the user's configuration folder."""
+    """Ends what tests share, and deletes what stands for the user's configuration folder."""
     one_ray.end()
+    fork_server.end()
     shutil.rmtree(CONFIG_HOME, ignore_errors=True)
 
 

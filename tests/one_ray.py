@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
+
+import fork_server
+import pytest
 
 OPTIONS = {
     'address': 'local',
@@ -11,7 +17,25 @@ OPTIONS = {
     'object_store_memory': 200 * 2**20,
 }
 """Arguments of ``ray.init`` for a Ray of tests."""
+WORKER = str(Path(__file__).with_name('forked_worker.py'))
 _shared: list[Any] = []
+
+
+@contextmanager
+def forked_workers() -> Iterator[None]:
+    """Lets a Ray that is started here fork its workers from a process that has imported torch and rlframe already."""
+    from ray._private.parameter import RayParams
+
+    begin = RayParams.__init__
+
+    def with_worker(self: Any, *given: Any, **options: Any) -> None:
+        begin(self, *given, **options)
+        self.update_if_absent(worker_path=WORKER)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(fork_server.ADDRESS, fork_server.start())
+        patch.setattr(RayParams, '__init__', with_worker)
+        yield
 
 
 def share(**options: Any) -> Any:
@@ -19,7 +43,8 @@ def share(**options: Any) -> Any:
     import ray
 
     if not _shared:
-        ray.init(**OPTIONS, **options)
+        with forked_workers():
+            ray.init(**OPTIONS, **options)
         _shared.append(ray)
     return ray
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fork_server
 import numpy as np
 import torch
 
@@ -78,20 +78,16 @@ MANAGERS = {
 
 
 def train(cwd: Path, *words: str, **options: Any) -> subprocess.Popen[str]:
-    """Starts the command line in a folder."""
+    """Starts the command line in a folder; as a copy of the fork server, if this process has one."""
     path = os.pathsep.join([str(ROOT), str(ROOT / 'tests'), os.environ.get('PYTHONPATH', '')])
     given = [str(ROOT / word) if word.startswith('configs/') else word for word in words]
     pipes = {'stdout': subprocess.PIPE, 'stderr': subprocess.PIPE, **options}
-    return subprocess.Popen(
-        [sys.executable, '-m', 'rlframe.entry', *given],
-        text=True,
-        cwd=cwd,
-        env={**os.environ, 'PYTHONPATH': path},
-        **pipes,
+    return fork_server.popen(
+        ['-m', 'rlframe.entry', *given], text=True, cwd=cwd, env={**os.environ, 'PYTHONPATH': path}, **pipes
     )
 
 
-def finish(process: subprocess.Popen[str], code: int = 0, seconds: float = 120) -> tuple[str, str]:
+def finish(process: subprocess.Popen[str], code: int = 0, seconds: float = 300) -> tuple[str, str]:
     """Waits for the end of a process and returns what it printed."""
     try:
         out, err = process.communicate(timeout=seconds)
@@ -155,7 +151,7 @@ def every(iterations: int) -> str:
 def kill_after_a_checkpoint(cwd: Path, *words: str, extra: float = 0.0) -> Path:
     """Trains until a checkpoint is there and kills the process by SIGKILL, ``extra`` seconds later."""
     process = train(cwd, *words)
-    limit = time.monotonic() + 60
+    limit = time.monotonic() + 300
     while not list(cwd.glob('*/ckpt/latest')):
         assert process.poll() is None and time.monotonic() < limit, process.communicate()
         time.sleep(0.002)

@@ -5,9 +5,11 @@ To check your own: ``RLFRAME_IMPORT=my_module pytest tests/contract/test_export.
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -85,12 +87,16 @@ def test_the_function_of_tensors_gives_the_same_actions(run: Path) -> None:
 ALONE = """
 import sys, json, numpy, torch
 torch.set_num_threads(1)
-function = torch.export.load(sys.argv[1]).module()
-obs = numpy.load(sys.argv[2])
-numpy.save(sys.argv[3], function(torch.from_numpy(obs)).numpy())
-numpy.save(sys.argv[3] + '1', function(torch.from_numpy(obs[:1])).numpy())
-assert not [name for name in sys.modules if name.startswith('rlframe')]
+for line in sys.stdin:
+    file, obs_file, action_file = json.loads(line)
+    function = torch.export.load(file).module()
+    obs = numpy.load(obs_file)
+    numpy.save(action_file, function(torch.from_numpy(obs)).numpy())
+    numpy.save(action_file + '1', function(torch.from_numpy(obs[:1])).numpy())
+    assert not [name for name in sys.modules if name.startswith('rlframe')]
+    print('done', flush=True)
 """
+"""Takes one file after another, because torch is imported for seconds."""
 RUNTIME = """
 import sys, numpy, onnxruntime
 session = onnxruntime.InferenceSession(sys.argv[1])
@@ -101,21 +107,52 @@ assert not [name for name in sys.modules if name.startswith(('rlframe', 'torch')
 """
 
 
-def elsewhere(code: str, file: Path, obs: np.ndarray, folder: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the actions, for all observations and for the first alone, of a process that has no rlframe on its path."""
-    np.save(folder / 'obs.npy', obs)
-    environ = {name: value for name, value in os.environ.items() if name != 'PYTHONPATH'}
+Elsewhere = Callable[[Path, np.ndarray, Path], tuple[np.ndarray, np.ndarray]]
+"""Returns the actions of an exported function, for all observations and for the first alone, and uses a folder for files."""
+
+
+def without_rlframe() -> dict[str, str]:
+    """Returns the environment of a process that has no rlframe on its path."""
     libraries = [path for path in os.environ.get('PYTHONPATH', '').split(os.pathsep) if path]
-    environ['PYTHONPATH'] = os.pathsep.join(path for path in libraries if not Path(path, 'rlframe').exists())
-    words = [sys.executable, '-c', code, str(file), str(folder / 'obs.npy'), str(folder / 'action')]
-    done = subprocess.run(words, cwd=folder, env=environ, capture_output=True, text=True)
+    path = os.pathsep.join(path for path in libraries if not Path(path, 'rlframe').exists())
+    return {**os.environ, 'PYTHONPATH': path}
+
+
+@pytest.fixture(scope='module')
+def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Elsewhere]:
+    """Calls functions of torch in another process, which has no rlframe on its path."""
+    cwd, pipe = tmp_path_factory.mktemp('elsewhere'), subprocess.PIPE
+    with subprocess.Popen(
+        [sys.executable, '-c', ALONE], cwd=cwd, env=without_rlframe(), stdin=pipe, stdout=pipe, text=True
+    ) as process:
+
+        def call(file: Path, obs: np.ndarray, folder: Path) -> tuple[np.ndarray, np.ndarray]:
+            assert process.stdin is not None and process.stdout is not None
+            np.save(folder / 'obs.npy', obs)
+            print(
+                json.dumps([str(file), str(folder / 'obs.npy'), str(folder / 'action')]), file=process.stdin
+            )
+            process.stdin.flush()
+            assert process.stdout.readline() == 'done\n'
+            return np.load(folder / 'action.npy'), np.load(folder / 'action1.npy')
+
+        yield call
+
+
+def by_onnxruntime(file: Path, obs: np.ndarray, folder: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Does the same for an ONNX file, in a process that has no torch either."""
+    np.save(folder / 'obs.npy', obs)
+    words = [sys.executable, '-c', RUNTIME, str(file), str(folder / 'obs.npy'), str(folder / 'action')]
+    done = subprocess.run(words, cwd=folder, env=without_rlframe(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return np.load(folder / 'action.npy'), np.load(folder / 'action1.npy')
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize('run', [*FIRST, *OTHERS], indirect=True)
-def test_an_exported_function_gives_the_same_actions_without_rlframe(run: Path, tmp_path: Path) -> None:
+def test_an_exported_function_gives_the_same_actions_without_rlframe(
+    run: Path, elsewhere: Elsewhere, tmp_path: Path
+) -> None:
     policy = as_eval_builds_it(run)
     if policy.is_recurrent:
         with pytest.raises(IncompatibleError, match=r'remembers.*artifact and state_dict take every policy'):
@@ -126,7 +163,7 @@ def test_an_exported_function_gives_the_same_actions_without_rlframe(run: Path, 
     obs = observations(policy._spec.observation_space, 100)
     expected = [policy.eval_mode.forward(rows, np.arange(len(rows)))['action'] for rows in (obs, obs[:1])]
     assert len({one.tobytes() for one in expected[0]}) > 1
-    for got, wanted in zip(elsewhere(ALONE, file, obs, tmp_path), expected, strict=True):
+    for got, wanted in zip(elsewhere(file, obs, tmp_path), expected, strict=True):
         same(got, wanted)
 
 
@@ -140,7 +177,7 @@ def test_an_onnx_file_gives_the_same_actions(run: Path, tmp_path: Path) -> None:
         return
     (file,) = export_policy(run, ['onnx'], tmp_path / 'out').values()
     obs = observations(policy._spec.observation_space, 100)
-    for got, rows in zip(elsewhere(RUNTIME, file, obs, tmp_path), (obs, obs[:1]), strict=True):
+    for got, rows in zip(by_onnxruntime(file, obs, tmp_path), (obs, obs[:1]), strict=True):
         wanted = policy.eval_mode.forward(rows, np.arange(len(rows)))['action']
         assert got.dtype == wanted.dtype and got.shape == wanted.shape
         np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
@@ -149,11 +186,11 @@ def test_an_onnx_file_gives_the_same_actions(run: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize('obs', ['double', 'image', 'Discrete'])
 @pytest.mark.slow
 def test_a_function_reads_every_observation_that_is_one_tensor(
-    obs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    obs: str, elsewhere: Elsewhere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     run = trained('dqn', dict(env_id=WideEnv, kwargs=dict(obs=obs)))
     (file,) = export_policy(run, ['torch_export']).values()
     rows = observations(WideEnv.OBS[obs], 50)
     wanted = as_eval_builds_it(run).eval_mode.forward(rows, np.arange(50))['action']
-    same(elsewhere(ALONE, file, rows, tmp_path)[0], wanted)
+    same(elsewhere(file, rows, tmp_path)[0], wanted)

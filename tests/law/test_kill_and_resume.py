@@ -11,32 +11,22 @@ import pytest
 from runs import CASES, DQN, MANAGERS, assert_same_end, every, finish, killed_and_straight, records, train
 
 LENGTH = ('--train-iter', '400')
-WITH = {
-    'base': CASES,
-    'gym_vector': ('dqn advanced', 'ppo'),
-    'native': ('dqn naive', 'sac', 'ppo'),
-    'subprocess': ('td3', 'ppo', 'r2d2'),
-}
-"""Cases that are killed with each manager: every case with two or more, every manager with policies of both kinds."""
 
 
-@pytest.mark.parametrize(
-    ('case', 'manager'),
-    [
-        ('dqn naive', 'base'),
-        *(
-            pytest.param(case, manager, marks=pytest.mark.slow)
-            for manager in MANAGERS
-            for case in WITH[manager]
-            if (case, manager) != ('dqn naive', 'base')
-        ),
-    ],
-)
+@pytest.mark.usefixtures('copies')
+@pytest.mark.slow
+@pytest.mark.parametrize('manager', MANAGERS)
+@pytest.mark.parametrize('case', CASES)
 def test_killed_and_resumed_run_ends_with_the_same_bits(case: str, manager: str, tmp_path: Path) -> None:
     straight, resumed = killed_and_straight(tmp_path, *CASES[case], *MANAGERS[manager], *LENGTH, every(51))
     assert_same_end(straight, resumed)
 
 
+def test_it_does_so_in_processes_that_have_nothing_in_common(tmp_path: Path) -> None:
+    assert_same_end(*killed_and_straight(tmp_path, *CASES['dqn naive'], *LENGTH, every(51)))
+
+
+@pytest.mark.usefixtures('copies')
 @pytest.mark.slow
 @pytest.mark.parametrize('how', ['latest', 'incremental'])
 def test_however_the_replay_buffer_is_saved_the_bits_are_the_same(how: str, tmp_path: Path) -> None:
@@ -44,6 +34,7 @@ def test_however_the_replay_buffer_is_saved_the_bits_are_the_same(how: str, tmp_
     assert_same_end(*killed_and_straight(tmp_path, *words))
 
 
+@pytest.mark.usefixtures('copies')
 @pytest.mark.slow
 def test_env_without_a_state_begins_anew_at_checkpoints_in_both_runs(tmp_path: Path) -> None:
     words = (*DQN, *LENGTH, every(51), 'env.env_id=closed_env:ClosedCartPole')
@@ -51,6 +42,7 @@ def test_env_without_a_state_begins_anew_at_checkpoints_in_both_runs(tmp_path: P
     assert_same_end(straight, resumed)
 
 
+@pytest.mark.usefixtures('copies')
 @pytest.mark.slow
 def test_kill_lottery(tmp_path: Path) -> None:
     """Runs that save after every other round are killed at random moments, resumed, killed again, and at last finish."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from runs import DQN, finish, records, train
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures('copies')]
 OWN = "evaluator.ray_init_config={'num_cpus': 1, 'object_store_memory': 1e8, 'log_to_driver': False}"
 BESIDE = (*DQN, 'evaluator.backend=ray', OWN)
 

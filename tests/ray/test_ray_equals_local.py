@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from moved_memory import arrays_at
@@ -79,17 +80,18 @@ def test_a_run_of_two_actors_stays_with_them(tmp_path: Path) -> None:
 RARELY = ('collector.update_after_each_batch=false', 'collector.max_weight_update_interval=7')
 
 
-@pytest.mark.parametrize(
-    ('case', 'actors', 'more'),
-    [
-        ('dqn naive', 1, ()),
-        pytest.param('dqn naive', 2, RARELY, marks=pytest.mark.slow),
-        pytest.param('ppo', 2, (), marks=pytest.mark.slow),
-    ],
-)
-def test_killed_and_resumed_run_ends_with_the_same_bits(
-    case: str, actors: int, more: tuple[str, ...], tmp_path: Path
+@pytest.mark.usefixtures('copies')
+def test_killed_and_resumed_run_ends_with_the_same_bits(tmp_path: Path) -> None:
+    own = "collector.ray_init_config={'num_cpus': 2, 'object_store_memory': 2e8, 'log_to_driver': False}"
+    assert_same_end(*killed_and_straight(tmp_path, *CASES['dqn naive'], *RAY, own, *LENGTH, every(51)))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures('copies')
+@pytest.mark.parametrize(('case', 'more'), [('dqn naive', RARELY), ('ppo', ())])
+def test_so_does_a_run_of_two_actors_in_a_cluster_that_lives_on(
+    case: str, more: tuple[str, ...], ray_of_tests: Any, tmp_path: Path
 ) -> None:
-    config = "collector.ray_init_config={'num_cpus': 2, 'object_store_memory': 2e8, 'log_to_driver': False}"
-    words = (*CASES[case], *RAY, f'collector.num_collectors={actors}', config, *more, *LENGTH, every(51))
+    cluster = f"collector.ray_init_config={{'address': '{ray_of_tests.get_runtime_context().gcs_address}'}}"
+    words = (*CASES[case], *RAY, 'collector.num_collectors=2', cluster, *more, *LENGTH, every(51))
     assert_same_end(*killed_and_straight(tmp_path, *words))

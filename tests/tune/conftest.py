@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from one_ray import OPTIONS
+from one_ray import OPTIONS, forked_workers
 from runs import ROOT
 from tune_runs import CPUS, ENVIRONMENT, has_free_cpus, ray_results
 
@@ -26,7 +26,7 @@ def ray_of_file() -> Iterator[None]:
 
     before = ray_results()
     was_there = (Path.home() / 'ray_results').exists()
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, forked_workers():
         patch.setenv('PYTHONPATH', os.pathsep.join([str(ROOT), *map(str, TESTS)]))
         for name, value in ENVIRONMENT.items():
             patch.setenv(name, value)

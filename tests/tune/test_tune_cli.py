@@ -19,7 +19,7 @@ from tune_runs import ENVIRONMENT, assert_same_state, trial_config
 import rlframe
 from rlframe.tune.trial import Trial
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow]
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures('copies')]
 
 BUDGET = 2400
 SEARCH = ('tune', *DQN, '--search', 'policy.learn.learning_rate=grid(0.001,0.002)')

@@ -100,10 +100,10 @@ each_process_kind = pytest.mark.parametrize('kind', ['subprocess', 'async'])
 each_case = pytest.mark.parametrize(('kind', 'fault', 'place'), CASES)
 
 
-def hurry(manager: Any, fault: str) -> None:
-    """Sets the limits so that a test of an env that hangs is quick; there is time for the start."""
+def hurry(manager: Any, fault: str, place: str) -> None:
+    """Sets the limit so that a test of an env that hangs there is quick; there is time for all else, as a start."""
     if fault in ('sleep', 'spin'):
-        manager._group._step_timeout = manager._group._reset_timeout = LIMIT
+        setattr(manager._group, f'_{place}_timeout', LIMIT)
 
 
 def place_words(place: str) -> list[str]:
@@ -116,7 +116,7 @@ def place_words(place: str) -> list[str]:
 def test_raise_names_the_env_and_leaves_nothing(make: Any, kind: str, fault: Any, place: str) -> None:
     manager = make(kind, failing(fault, place))
     manager.reset(seed=SEEDS)
-    hurry(manager, fault)
+    hurry(manager, fault, place)
     rollout, start = Rollout(manager, ScriptedPolicy().collect_mode), 0.0
     with pytest.raises(EnvCrashedError) as caught:
         for _ in range(6):
@@ -141,7 +141,7 @@ def test_a_fault_is_outlived_and_its_episode_leaves_no_trace(
 ) -> None:
     manager = make(kind, failing(fault, place, once=tmp_path / 'once'), on_error=on_error)
     manager.reset(seed=SEEDS)
-    hurry(manager, fault)
+    hurry(manager, fault, place)
     rollout, rows, void = Rollout(manager, ScriptedPolicy().collect_mode), [], []
     for _ in range(14):
         step = rollout.step()
