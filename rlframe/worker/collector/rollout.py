@@ -10,7 +10,7 @@ import numpy as np
 from rlframe.data.batch import Batch
 from rlframe.data.timestep import NO_INFO, Array, BoolArray, EnvSpec, IntArray, TimeStep
 from rlframe.errors import IncompatibleError, NonFiniteError
-from rlframe.utils.finite import is_finite
+from rlframe.utils.arithmetic import is_finite
 from rlframe.utils.schema import check_state, dict_of, rows
 from rlframe.worker.collector.episode_limit import EpisodeLimit
 
