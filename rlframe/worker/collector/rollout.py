@@ -131,7 +131,7 @@ class Rollout:
         if timestep.env_id is not acting:
             obs, output = self._pair(acting, obs, output, timestep.env_id)
         done = timestep.done
-        finished = timestep.env_id[done] if np.count_nonzero(done) else NO_ENV
+        finished = timestep.env_id[done] if True in done.tolist() else NO_ENV
         step = Step(obs, output, timestep, done, finished, NO_ENV)
         if timestep.info and timestep.info[0] is not NO_INFO:
             step = _without_abnormal(step)
