@@ -106,6 +106,7 @@ MOVED = {
     'worker.collector.ray_shares': 'backend.ray.shares',
     'worker.collector.ray_staleness': 'backend.ray.staleness',
     'worker.collector.ray_weights': 'backend.ray.actors.weights',
+    'worker.collector.resettable': 'worker.collector.collector_interface',
     'worker.collector.serial_evaluator': 'worker.evaluator.serial_evaluator',
     'worker.replay_buffer.priority_info': 'worker.replay_buffer.block',
 }
