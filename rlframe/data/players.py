@@ -13,7 +13,7 @@ import numpy as np
 from rlframe.data.observation import obs_dtype
 from rlframe.data.timestep import Array, BoolArray, EnvSpec, FloatArray
 from rlframe.errors import EnvContractError, NonFiniteError
-from rlframe.utils.finite import is_finite
+from rlframe.utils.arithmetic import is_finite
 
 FIELDS = (('reward', np.float32), ('active', np.bool_), ('terminated', np.bool_), ('truncated', np.bool_))
 

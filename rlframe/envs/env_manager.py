@@ -78,7 +78,9 @@ class BaseEnvManager(IEnvManager):
         self._dropped: set[int] = set()
         self._ready = self._alive = self._all
         self._budget = FaultBudget(self._cfg.on_error, self._cfg.max_restarts)
-        self.obs = zero_obs(self.spec.observation_space, self.env_num)
+        space = self.spec.observation_space
+        self.obs = zero_obs(space, self.env_num)
+        self._after_reset = [zero_obs(space, self.env_num) for _ in range(2)]
 
     def _make_group(self) -> Group:
         """Creates the envs in this process or in their workers."""
@@ -123,7 +125,9 @@ class BaseEnvManager(IEnvManager):
 
     def _begin(self, seeds: Mapping[int, int | None]) -> None:
         """Begins a new episode in each of the given envs, and replaces envs that fail."""
-        self.obs = self.obs.copy()
+        self._after_reset.reverse()  # not a fresh copy, which networks may not be able to read in place
+        np.copyto(self._after_reset[0], self.obs)
+        self.obs = self._after_reset[0]
         due = {env: seed for env, seed in seeds.items() if self._settle(env)}
         try:
             while due:

@@ -12,8 +12,8 @@ from gymnasium.vector.utils import batch_space
 from rlframe.data.players import PlayerLayout
 from rlframe.data.timestep import Array, EnvSpec
 from rlframe.errors import EnvContractError, IncompatibleError, NonFiniteError
+from rlframe.utils.arithmetic import is_finite
 from rlframe.utils.bit_state import checked_bits
-from rlframe.utils.finite import is_finite
 from rlframe.utils.seed import bit_generator_cls
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import numpy as np
 from rlframe.data.observation import BAD_OBS, pack_rows
 from rlframe.data.timestep import Array, BoolArray
 from rlframe.errors import NonFiniteError, ObservationError
-from rlframe.utils.finite import is_finite
+from rlframe.utils.arithmetic import is_finite
 from rlframe.utils.struct_array import field_path, leaves, struct_dtype
 
 Kind = tuple[np.dtype[Any], tuple[int, ...]]

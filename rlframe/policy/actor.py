@@ -12,8 +12,7 @@ from rlframe.data.timestep import EnvSpec
 from rlframe.model.distributions import ActionDistribution, distribution_for
 from rlframe.policy.acting.actions import ActionMap
 from rlframe.policy.base_policy import Policy
-from rlframe.policy.learning.guard import NAN_POLICY
-from rlframe.policy.learning.optim import OPTIMIZER, Optimizer
+from rlframe.policy.learning.optim import NAN_POLICY, OPTIMIZER, Optimizer
 from rlframe.utils.field import Field
 from rlframe.utils.schema import DICT, check_state, part
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -139,6 +140,10 @@ class Policy(Configurable, ActingState):
         self.check_spec(spec, self._cfg)
         self._device = resolve_device(self._cfg)
         self._on_cpu = self._device.type == 'cpu'
+        self._tensor: Callable[[Any], Any] = (
+            to_tensor if self._on_cpu else partial(to_tensor, device=self._device)
+        )
+        """Returns a column as a tensor on the device; one with fields becomes a dict of tensors."""
         self._rng = component_rng(seed, 'policy', rank)
         self._normalizer = Normalizer(self._cfg, spec)
         self._given_model = model
@@ -374,10 +379,6 @@ class Policy(Configurable, ActingState):
             )
         self._normalizer.load_state_dict(state)
         self._model.load_state_dict(saved)
-
-    def _tensor(self, column: Any) -> Any:
-        """Returns a column as a tensor on the device; one with fields becomes a dict of tensors."""
-        return to_tensor(column, None if self._on_cpu else self._device)
 
     def __repr__(self) -> str:
         size = sum(parameter.numel() for parameter in self._model.parameters())

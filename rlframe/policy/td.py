@@ -11,8 +11,8 @@ from rlframe.data.batch import Batch
 from rlframe.data.faces import Metrics
 from rlframe.errors import ConfigError
 from rlframe.policy.base_policy import Policy, PolicyConfig
-from rlframe.policy.learning.guard import NAN_POLICY
 from rlframe.policy.learning.learn_options import DISCOUNT_FACTOR
+from rlframe.policy.learning.optim import NAN_POLICY
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule
 from rlframe.utils.resolved_config import ResolvedConfig

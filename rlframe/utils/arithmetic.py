@@ -1,4 +1,4 @@
-"""Makes floating point results independent of memory addresses, and names what else they depend on."""
+"""Floating point numbers: are they finite, do they depend on memory addresses, and what else do they depend on."""
 
 from __future__ import annotations
 
@@ -45,6 +45,17 @@ def aligned_zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[An
     memory = np.zeros(size + ALIGNMENT, np.uint8)
     start = -memory.__array_interface__['data'][0] % ALIGNMENT
     return memory[start : start + size].view(dtype).reshape(shape)
+
+
+def is_finite(values: np.ndarray[Any, Any]) -> bool:
+    """Whether values of any shape contain no NaN and no infinity; True for values that are not real numbers.
+
+    The dot product of an array with itself is finite only if every element is. The reverse fails for numbers whose
+    squares overflow: only then each element is checked.
+    """
+    return (
+        values.dtype.kind != 'f' or math.isfinite(np.vdot(values, values)) or bool(np.isfinite(values).all())
+    )
 
 
 def arithmetic() -> dict[str, str]:

@@ -22,7 +22,7 @@ from rlframe.errors import (
     IncompatibleError,
     NonFiniteError,
 )
-from rlframe.utils.finite import is_finite
+from rlframe.utils.arithmetic import is_finite
 from rlframe.utils.lazy import LazyModule
 from rlframe.utils.struct_array import field_path, leaves
 

@@ -9,7 +9,7 @@ import numpy as np
 from rlframe.data.observation import fields_of
 from rlframe.data.timestep import Array
 from rlframe.errors import EnvContractError
-from rlframe.utils.finite import is_finite
+from rlframe.utils.arithmetic import is_finite
 from rlframe.utils.seed import global_rng_mark
 
 if TYPE_CHECKING:

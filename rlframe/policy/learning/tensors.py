@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rlframe.data.batch import Batch
-from rlframe.utils.arithmetic import aligned
+from rlframe.utils.arithmetic import ALIGNMENT, aligned
 from rlframe.utils.lazy import LazyModule
 
 torch = LazyModule('torch')
@@ -31,7 +31,9 @@ def to_tensor(column: Any, device: Any = None) -> Any:
         return {name: to_tensor(part, device) for name, part in column.items()}
     else:
         tensor = torch.as_tensor(column)
-    return aligned(tensor) if device is None else tensor.to(device, non_blocking=True)
+    if device is not None:
+        return tensor.to(device, non_blocking=True)
+    return aligned(tensor) if tensor.data_ptr() % ALIGNMENT else tensor  # a call less for most columns
 
 
 def take(obs: Any, index: Any) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 from rlframe.data.batch import Batch
 from rlframe.data.timestep import NO_INFO, Array, BoolArray, EnvSpec, IntArray, TimeStep
 from rlframe.errors import IncompatibleError, NonFiniteError
-from rlframe.utils.finite import is_finite
+from rlframe.utils.arithmetic import is_finite
 from rlframe.utils.schema import check_state, dict_of, rows
 from rlframe.worker.collector.episode_limit import EpisodeLimit
 
@@ -131,7 +131,7 @@ class Rollout:
         if timestep.env_id is not acting:
             obs, output = self._pair(acting, obs, output, timestep.env_id)
         done = timestep.done
-        finished = timestep.env_id[done] if np.count_nonzero(done) else NO_ENV
+        finished = timestep.env_id[done] if True in done.tolist() else NO_ENV
         step = Step(obs, output, timestep, done, finished, NO_ENV)
         if timestep.info and timestep.info[0] is not NO_INFO:
             step = _without_abnormal(step)

@@ -16,8 +16,8 @@ from rlframe.utils.field import Configurable, Field
 from rlframe.utils.resolved_config import ResolvedConfig
 from rlframe.utils.schema import INT, NUMBER, Kind, check_state
 from rlframe.utils.seed import EVALUATE
+from rlframe.worker.collector.collector_interface import Resettable
 from rlframe.worker.collector.episode_log import episode_quota
-from rlframe.worker.collector.resettable import Resettable
 
 SaveCheckpoint = Callable[[str], Any]
 

@@ -207,7 +207,8 @@ class BaseLearner(Configurable):
             raise
 
     def _update(self, data: Any, policy_kwargs: Mapping[str, Any]) -> list[dict[str, Any]]:
-        answer = self._policy.forward(_stacked(data), **policy_kwargs)
+        rows = data if isinstance(data, Batch) else _stacked(data)
+        answer = self._policy.forward(rows, **policy_kwargs)
         if isinstance(answer, Mapping):
             return [self._finish_iter(dict(answer), data)]
         outputs: list[dict[str, Any]] = []
@@ -220,7 +221,7 @@ class BaseLearner(Configurable):
     def _finish_iter(self, variables: dict[str, Any], data: Any) -> dict[str, Any]:
         priority = variables.pop('priority', None)
         self.priority_info = {} if priority is None else _priority_info(priority, data)
-        if any('[' in name for name in variables):
+        if '[' in ''.join(variables):
             self.log_buffer = _sorted_by_kind(variables)
         else:
             self.log_buffer = {'scalar': variables, 'scalars': {}, 'histogram': {}}

@@ -170,7 +170,7 @@ class AdvancedReplayBuffer(StorageBuffer):
                 return 0
             if priority is not None and len(priority) != count:
                 raise ValueError(f'got {len(priority)} priorities for {count} items')
-            if not self._control.can_push(count):
+            if self._control.has_limits and not self._control.can_push(count):
                 logger.warning(
                     '%s dropped a push of %d: %s', self._instance_name, count, self._control.describe()
                 )
@@ -180,7 +180,8 @@ class AdvancedReplayBuffer(StorageBuffer):
             self._hole_count -= holes
             kept, have = min(count, self._capacity), self.count()
             self._sampler.add(storage.stop - kept, kept, None if priority is None else priority[-kept:])
-            self._control.pushed(count)
+            if self._control.has_limits:
+                self._control.pushed(count)
             self._throughput.record(
                 pushed=count, removed=before + count - have, have=have, envstep=self._envstep
             )
@@ -220,7 +221,8 @@ class AdvancedReplayBuffer(StorageBuffer):
                 draw.use, draw.priority, staleness, beta=self._beta, count=self.count(), envstep=self._envstep
             )
             self._remove_worn(draw)
-            self._control.sampled(size)
+            if self._control.has_limits:
+                self._control.sampled(size)
             self._throughput.record(sampled=size, have=self.count(), envstep=self._envstep)
             self._beta = min(self._beta + self._beta_step, 1.0)
             return rows
@@ -283,14 +285,14 @@ class AdvancedReplayBuffer(StorageBuffer):
 
     def _split_priority(self, data: Any) -> tuple[Any, FloatArray | None]:
         """Parts the pushed priorities, float64 [n], from the rest, without the columns that a sample adds."""
-        items = to_items(data)
-        if isinstance(items, Batch):
-            names = items.keys()
+        if isinstance(data, Batch):
+            names = data.keys()
             if ADDED.isdisjoint(names):
-                return items, None
-            block = Batch({name: column for name, column in items.items() if name not in ADDED})
-            priority = vector(items['priority'], np.float64) if 'priority' in names else None
+                return data, None
+            block = Batch({name: column for name, column in data.items() if name not in ADDED})
+            priority = vector(data['priority'], np.float64) if 'priority' in names else None
             return block, self._checked(priority)
+        items = to_items(data)
         for i, item in enumerate(items):
             if not isinstance(item, Mapping):
                 raise TypeError(f'{self._instance_name} takes mappings; item {i} is a {type(item).__name__}')
@@ -321,7 +323,7 @@ class AdvancedReplayBuffer(StorageBuffer):
             ThroughputLimitError: If ``thruput_controller`` refuses.
         """
         self._require(math.ceil(size * self._min_ratio), self.count())
-        if not self._control.can_sample(size):
+        if self._control.has_limits and not self._control.can_sample(size):
             raise ThroughputLimitError(
                 f'{self._instance_name} refuses a sample of {size}: {self._control.describe()}',
                 where='thruput_controller.push_sample_rate_limit.min',

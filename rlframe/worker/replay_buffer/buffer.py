@@ -13,7 +13,7 @@ from rlframe.data import Batch
 from rlframe.errors import BufferUnderflowError
 from rlframe.registry import BUFFER_REGISTRY
 from rlframe.utils.schema import DICT, part, part_of
-from rlframe.worker.replay_buffer.base_buffer import Rows
+from rlframe.worker.replay_buffer.base_buffer import Rows, locks_itself
 from rlframe.worker.replay_buffer.monitor import PeriodicThruputMonitor
 from rlframe.worker.replay_buffer.sampler import Sampler, UniformSampler
 from rlframe.worker.replay_buffer.storage import Storage, StorageRange
@@ -57,16 +57,18 @@ class NaiveReplayBuffer(StorageBuffer):
         """Returns the sampler that draws the items; ``self._rng`` exists already."""
         return UniformSampler(self._rng)
 
+    @locks_itself
     def push(self, data: Any, cur_collector_envstep: int) -> int:
-        block = self._to_block(data)
-        self._envstep = cur_collector_envstep
-        if not len(block):
-            return 0
-        before = len(self._storage) if self._storage is not None else 0
-        self._write(block)
-        removed = max(before + len(block) - self._capacity, 0)
-        self._throughput.record(pushed=len(block), removed=removed, have=self.count(), envstep=self._envstep)
-        return len(block)
+        with self._lock:
+            block = self._to_block(data)
+            self._envstep, count = cur_collector_envstep, len(block)
+            if not count:
+                return 0
+            before = len(self._storage) if self._storage is not None else 0
+            self._write(block)
+            removed = max(before + count - self._capacity, 0)
+            self._throughput.record(pushed=count, removed=removed, have=self.count(), envstep=self._envstep)
+            return count
 
     def sample(
         self, size: int, cur_learner_iter: int, sample_range: slice | None = None, replace: bool = False
@@ -96,6 +98,7 @@ class NaiveReplayBuffer(StorageBuffer):
         self._throughput.record(sampled=size, have=self.count(), envstep=self._envstep)
         return rows
 
+    @locks_itself
     def batches(self, count: int, size: int, cur_learner_iter: int) -> Iterator[Rows]:
         """Returns ``count`` batches of ``size`` items, all drawn and copied now, each without repetition.
 
@@ -106,11 +109,12 @@ class NaiveReplayBuffer(StorageBuffer):
         """
         if type(self).sample is not NaiveReplayBuffer.sample:
             return super().batches(count, size, cur_learner_iter)
-        storage = self._sampled_storage(min(count, 1) * size, None, False)
-        if storage is None:
-            return iter([self._gather(np.empty(0, np.int64)) for _ in range(count)])
-        rows = self._gather(storage.slots(self._sampler.sample_batches(count, size, storage).reshape(-1)))
-        self._throughput.record(sampled=count * size, have=self.count(), envstep=self._envstep)
+        with self._lock:
+            storage = self._sampled_storage(min(count, 1) * size, None, False)
+            if storage is None:
+                return iter([self._gather(np.empty(0, np.int64)) for _ in range(count)])
+            rows = self._gather(storage.slots(self._sampler.sample_batches(count, size, storage).reshape(-1)))
+            self._throughput.record(sampled=count * size, have=self.count(), envstep=self._envstep)
         parts = (slice(start, start + size) for start in range(0, count * size, size))
         if isinstance(rows, list):
             return (rows[part] for part in parts)

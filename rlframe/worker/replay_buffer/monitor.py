@@ -80,33 +80,28 @@ class ThroughputControl:
             window_seconds,
             clock,
         )
-        self._limits = push_sample_max < math.inf or push_sample_min > 0  # without limits nothing is counted
+        self.has_limits = push_sample_max < math.inf or push_sample_min > 0
+        """Whether anything is to be refused; otherwise nothing needs to be asked or counted."""
         self._pushed = self._sampled = 0.0
         self._then = clock()
 
     def can_push(self, count: int) -> bool:
         """Whether ``count`` more pushed items keep to the limit."""
-        if not self._limits:
-            return True
         self._fade()
         return self._sampled < 1e-5 or (self._pushed + count) / self._sampled <= self._max
 
     def can_sample(self, count: int) -> bool:
         """Whether ``count`` more sampled items keep to the limit."""
-        if not self._limits:
-            return True
         self._fade()
         return self._pushed >= self._min * (self._sampled + count)
 
     def pushed(self, count: int) -> None:
         """Counts pushed items."""
-        if self._limits:
-            self._pushed += count
+        self._pushed += count
 
     def sampled(self, count: int) -> None:
         """Counts sampled items."""
-        if self._limits:
-            self._sampled += count
+        self._sampled += count
 
     def describe(self) -> str:
         """Returns the counts in words."""

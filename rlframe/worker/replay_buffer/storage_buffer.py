@@ -215,11 +215,11 @@ class StorageBuffer(IBuffer):
         Raises:
             TypeError: If data of another kind was pushed before.
         """
+        if isinstance(data, Batch) and isinstance(self._storage, RingStorage):
+            return to_numpy_block(data)
         items = to_items(data)
         if not len(items):
             return []
-        if isinstance(items, Batch) and isinstance(self._storage, RingStorage):
-            return to_numpy_block(items)
         is_columns = isinstance(items, Batch) or (isinstance(items[0], Mapping) and is_numeric(items[0]))
         if isinstance(self._storage, ObjectStorage) and not isinstance(items, Batch):
             is_columns = False
