@@ -174,7 +174,7 @@ def test_set_seed_and_states_repeat_what_was_collected(policy: Any) -> None:
         ),
         ({'num_collectors': 2, 'collector_kwargs': [{}]}, 'collector_kwargs has 1 entries for 2 collectors'),
         ({'remote_configs': [{}, {}]}, 'remote_configs has 2 entries for 1 collectors'),
-        ({'policy_device': 'cuda:0'}, 'actor 0 is to use cuda:0 and holds no GPU'),
+        ({'policy_device': 'cuda:0'}, 'actor 0 should use cuda:0, but has no GPU'),
         ({'exploration_type': 'some'}, "exploration_type: bad value; got 'some'"),
         ({'num_collectors': 0}, 'num_collectors: bad value; got 0'),
         ({'frame_skip': 4}, 'frame_skip is not a known argument'),

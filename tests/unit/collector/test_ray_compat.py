@@ -97,7 +97,7 @@ def test_devices_may_stand_among_the_collector_s_options(ray: FakeRay) -> None:
     own = [{'policy_device': 'cpu', 'mark_episodes': True}, {'mark_episodes': True}]
     assert collector_of(2, collector_kwargs=own).policy_device == ['cpu', None]
     assert own[0]['policy_device'] == 'cpu', "the caller's dict is not changed"
-    with pytest.raises(ConfigError, match='actor 1 is to use cuda:0 and holds no GPU'):
+    with pytest.raises(ConfigError, match='actor 1 should use cuda:0, but has no GPU'):
         collector_of(2, collector_kwargs=[{}, {'device': 'cuda:0'}])
 
 
@@ -126,7 +126,7 @@ def test_the_iteration_returns_total_frames_and_ends_its_actors_unless_they_are_
         if persistent:
             assert len(c.collect(4)) == 4
         else:
-            with pytest.raises(ValueError, match='were ended'):
+            with pytest.raises(ValueError, match='have been shut down'):
                 c.collect(4)
         c.shutdown()
 

@@ -255,7 +255,7 @@ def test_after_shutdown_nothing_touches_ray_and_everything_is_counted(ray: FakeR
         lambda: c.remove_collectors([0]),
         lambda: c.load_state_dict(state),
     ):
-        with pytest.raises(ValueError, match='were ended'):
+        with pytest.raises(ValueError, match='have been shut down'):
             use()
     assert [actor.rank for actor in c.remote_collectors()] == [0, 1] and is_conserved(c)
 

@@ -61,7 +61,7 @@ def test_a_pickle_in_each_member_of_a_buffer_file_is_refused_and_not_run(saved: 
                 filled_buffer().load_data(str(saved))
     for content in (payload(tmp_path / 'marker'), objects):
         saved.write_bytes(content)
-        with pytest.raises(UnsafeCheckpointError, match=r'buffer\.npz: this file holds a pickle'):
+        with pytest.raises(UnsafeCheckpointError, match=r'buffer\.npz: this file contains a pickle'):
             filled_buffer().load_data(str(saved))
     assert not (tmp_path / 'marker').exists()
 
