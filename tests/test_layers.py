@@ -39,6 +39,7 @@ MAY_IMPORT = {
     'worker.learner': (*BASE, 'data', 'run', 'checkpoint'),
     'worker.replay_buffer': (*BASE, 'data', 'run', 'checkpoint'),
     'worker': (*BASE, 'worker.collector', 'worker.evaluator'),
+    'transport': (*BASE, 'data', 'checkpoint'),
     'config': (*BASE, 'run', 'checkpoint'),
     'pipeline': (
         *BASE, 'data', 'run', 'checkpoint', 'config', 'policy', 'policy.acting', 'policy.learning',
