@@ -18,6 +18,7 @@ from rlframe.utils.schema import COUNT, FINITE, FLAG, Kind, Schema
 MAX_TEXT = 4096
 """Letters of the longest text in a message."""
 ROLES = ('collector', 'learner')
+TASKS = ('collect', 'collect_at_random', 'evaluate', 'learn')
 _NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9_.-]{0,63}')
 
 TEXT = Kind(f'a text of at most {MAX_TEXT} letters', lambda v: isinstance(v, str) and len(v) <= MAX_TEXT)
@@ -240,25 +241,28 @@ class Task(Message):
 
     task: str
     kind: str
-    """``collect``, ``evaluate`` or ``learn``."""
+    """One of ``TASKS``."""
     policies: list[str]
     """The policies that act or learn, one for each player."""
     active: list[bool]
     """Which of these players record data."""
     buffer: str
     target: int
-    """Training samples or episodes to collect, or updates to make; 0: as configured."""
+    """Training samples or episodes of each part, or updates of each round; 0: as configured."""
+    parts: int
+    """Number of parts to collect; 0: until ``Taken.stop``."""
     newer_than: int
     """Least version of the weights to act with; -1: any."""
     settings: dict[str, Any]
     """Arguments of the policy, such as ``eps``, and options of the task."""
     SCHEMA = {
         'task': NAME,
-        'kind': Kind("'collect', 'evaluate' or 'learn'", lambda v: v in ('collect', 'evaluate', 'learn')),
+        'kind': Kind(f'one of {TASKS}', lambda v: v in TASKS),
         'policies': NAMES,
         'active': schema.list_of(FLAG),
         'buffer': MAYBE_NAME,
         'target': COUNT,
+        'parts': COUNT,
         'newer_than': schema.INT,
         'settings': PLAIN,
     }
@@ -285,7 +289,18 @@ class Taken(Message):
     """Why rows were dropped; empty if none were."""
     stop: bool
     """Whether the task is over."""
-    SCHEMA = {'pushed': COUNT, 'dropped': COUNT, 'reason': TEXT, 'stop': FLAG}
+    version: int
+    """Newest version of the weights; -1 if there are none."""
+    settings: dict[str, Any]
+    """Arguments of the policy for the next part."""
+    SCHEMA = {
+        'pushed': COUNT,
+        'dropped': COUNT,
+        'reason': TEXT,
+        'stop': FLAG,
+        'version': schema.INT,
+        'settings': PLAIN,
+    }
 
 
 @dataclasses.dataclass(frozen=True)
