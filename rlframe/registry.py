@@ -347,6 +347,16 @@ COMMANDER_REGISTRY = Registry(
     interface='rlframe.worker.coordinator.base_serial_commander:BaseSerialCommander',
 )
 """Commanders, which decide what a round of training does."""
+PARALLEL_COMMANDER_REGISTRY = Registry(
+    'parallel commander',
+    _in(
+        'worker.coordinator',
+        naive='naive_commander',
+        solo='solo_commander',
+    ),
+    interface='rlframe.worker.coordinator.base_parallel_commander:BaseParallelCommander',
+)
+"""Commanders of parallel mode, which decide what collectors and learners do."""
 
 REGISTRIES = {
     'env': ENV_REGISTRY,

@@ -15,7 +15,12 @@ if TYPE_CHECKING:
     from rlframe.worker.collector.episode_serial_collector import EpisodeSerialCollector
     from rlframe.worker.collector.serial_collector import SampleSerialCollector
     from rlframe.worker.collector.tensor_transitions import to_tensor_transitions
-    from rlframe.worker.coordinator import BaseSerialCommander, create_commander
+    from rlframe.worker.coordinator import (
+        BaseParallelCommander,
+        BaseSerialCommander,
+        create_commander,
+        create_parallel_commander,
+    )
     from rlframe.worker.evaluator.base_serial_evaluator import ISerialEvaluator, VectorEvalMonitor
     from rlframe.worker.evaluator.metric import IMetric
     from rlframe.worker.evaluator.metric_evaluator import MetricSerialEvaluator
@@ -52,6 +57,7 @@ if TYPE_CHECKING:
 __all__ = [
     'AdvancedReplayBuffer',
     'BaseLearner',
+    'BaseParallelCommander',
     'BaseSerialCommander',
     'BattleEpisodeSerialCollector',
     'BattleInteractionSerialEvaluator',
@@ -75,6 +81,7 @@ __all__ = [
     'create_buffer',
     'create_commander',
     'create_learner',
+    'create_parallel_commander',
     'create_serial_collector',
     'create_serial_evaluator',
     'get_buffer_cls',
@@ -94,8 +101,10 @@ __getattr__ = lazy_exports(
         'get_serial_collector_cls': 'rlframe.worker.factory',
         'SampleSerialCollector': 'rlframe.worker.collector.serial_collector',
         'to_tensor_transitions': 'rlframe.worker.collector.tensor_transitions',
+        'BaseParallelCommander': 'rlframe.worker.coordinator',
         'BaseSerialCommander': 'rlframe.worker.coordinator',
         'create_commander': 'rlframe.worker.coordinator',
+        'create_parallel_commander': 'rlframe.worker.coordinator',
         'ISerialEvaluator': 'rlframe.worker.evaluator.base_serial_evaluator',
         'VectorEvalMonitor': 'rlframe.worker.evaluator.base_serial_evaluator',
         'IMetric': 'rlframe.worker.evaluator.metric',
