@@ -347,6 +347,12 @@ COMMANDER_REGISTRY = Registry(
     interface='rlframe.worker.coordinator.base_serial_commander:BaseSerialCommander',
 )
 """Commanders, which decide what a round of training does."""
+TRANSPORT_REGISTRY = Registry(
+    'transport',
+    _in('transport', in_process='in_process'),
+    interface='rlframe.transport.base:Transport',
+)
+"""Transports, by which the roles of parallel mode talk to their coordinator."""
 
 REGISTRIES = {
     'env': ENV_REGISTRY,
