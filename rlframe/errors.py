@@ -178,6 +178,19 @@ class MessageError(ConfigError):
 class RequestRefusedError(ConfigError):
     """A request that the coordinator of parallel mode refused."""
 
+    is_fatal = True
+    """Whether the worker has to end; if not, another request may be accepted."""
+
+
+class NotJoinedError(RequestRefusedError):
+    """A request of a worker that the coordinator does not know, or no longer: it may join again."""
+
+    is_fatal = False
+
+
+class PayloadError(RLFrameError):
+    """Arrays that cannot be sent with a message: too large, of an unsupported type, or without room for them."""
+
 
 class CoordinatorLostError(RLFrameError):
     """A coordinator of parallel mode that cannot be reached, or stopped answering."""

@@ -357,6 +357,12 @@ PARALLEL_COMMANDER_REGISTRY = Registry(
     interface='rlframe.worker.coordinator.base_parallel_commander:BaseParallelCommander',
 )
 """Commanders of parallel mode, which decide what collectors and learners do."""
+TRANSPORT_REGISTRY = Registry(
+    'transport',
+    _in('transport', in_process='in_process'),
+    interface='rlframe.transport.base:Transport',
+)
+"""Transports, by which the roles of parallel mode talk to their coordinator."""
 
 REGISTRIES = {
     'env': ENV_REGISTRY,

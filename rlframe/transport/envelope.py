@@ -16,6 +16,10 @@ from rlframe.utils.schema import COUNT, FLAG, Kind, Schema
 
 PROTOCOL = 1
 """Version of the messages; roles of different versions refuse each other."""
+MOST_AT_ONCE = 64
+"""Requests of one connection that may wait for their replies at the same time."""
+_MOST = 2**53
+"""Largest number that every JSON reader keeps exactly."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,14 +36,27 @@ class Envelope:
     """Number of the request, from 0; a reply has that of its request."""
     message: Message
     has_payload: bool = False
+    session: str = ''
+    """Random name of the worker's connection, which replies are kept under; empty in a reply."""
+    unanswered: tuple[int, ...] = ()
+    """Numbers of all requests of the connection that wait for a reply, this one included; the replies to all earlier
+    ones have arrived, or nobody waits for them."""
 
 
+SEQ = Kind(f'an int in [0, {_MOST}]', lambda v: COUNT.fits(v) and v <= _MOST)
+NUMBERS = Kind(
+    f'a list of at most {MOST_AT_ONCE} ints',
+    lambda v: isinstance(v, list | tuple) and len(v) <= MOST_AT_ONCE,
+    SEQ,
+)
 ENVELOPE: Mapping[str, Schema] = {
     'protocol': Kind(str(PROTOCOL), lambda v: v == PROTOCOL and not isinstance(v, bool)),
     'kind': Kind(f'one of {sorted(KINDS)}', lambda v: isinstance(v, str) and v in KINDS),
     'sender': MAYBE_NAME,
-    'seq': COUNT,
+    'seq': SEQ,
     'has_payload': FLAG,
+    'session': MAYBE_NAME,
+    'unanswered': NUMBERS,
     'fields': schema.DICT,
 }
 
@@ -54,6 +71,8 @@ def encode(envelope: Envelope) -> dict[str, Any]:
         'sender': envelope.sender,
         'seq': envelope.seq,
         'has_payload': envelope.has_payload,
+        'session': envelope.session,
+        'unanswered': list(envelope.unanswered),
         'fields': fields,
     }
 
@@ -70,7 +89,8 @@ def decode(tree: Any) -> Envelope:
     _check(fields, kind.SCHEMA, tree['kind'])
     if tree['has_payload'] and not kind.has_payload:
         raise MessageError('this kind of message has no payload', where=tree['kind'])
-    return Envelope(tree['sender'], tree['seq'], kind(**fields), tree['has_payload'])
+    head = {name: tree[name] for name in ('sender', 'seq', 'has_payload', 'session')}
+    return Envelope(message=kind(**fields), unanswered=tuple(tree['unanswered']), **head)
 
 
 def _check(tree: Any, expected: Mapping[str, Schema], where: str) -> None:

@@ -17,6 +17,8 @@ from rlframe.utils.schema import COUNT, FINITE, FLAG, Kind, Schema
 
 MAX_TEXT = 4096
 """Letters of the longest text in a message."""
+REJOIN = 'Join again.'
+"""Remedy of a ``Refused`` to a worker that the coordinator does not know, or no longer."""
 ROLES = ('collector', 'learner')
 TASKS = ('collect', 'collect_at_random', 'evaluate', 'learn')
 _NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9_.-]{0,63}')
