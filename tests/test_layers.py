@@ -32,7 +32,7 @@ MAY_IMPORT = {
     'policy.learning': (*BASE, 'data', 'checkpoint'),
     'policy.acting': (*BASE, 'data', 'policy.learning'),
     'policy': (*BASE, 'data', 'checkpoint', 'model', 'policy.acting', 'policy.learning'),
-    'worker.coordinator': BASE,
+    'worker.coordinator': (*BASE, 'data', 'run', 'transport'),
     'worker.collector': (*BASE, 'data', 'run'),
     'worker.evaluator': (*BASE, 'data', 'run', 'worker.collector'),
     'worker.players': (*BASE, 'data', 'run', 'worker.collector', 'worker.evaluator'),

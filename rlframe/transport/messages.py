@@ -194,7 +194,9 @@ class LearnInfo(Message):
     task: str
     train_iter: int
     info: dict[str, float]
-    SCHEMA = {'task': NAME, 'train_iter': COUNT, 'info': NUMBERS}
+    batches: int = 1
+    """Batches that were used since the last report."""
+    SCHEMA = {'task': NAME, 'train_iter': COUNT, 'info': NUMBERS, 'batches': COUNT}
     has_payload = True
 
 

@@ -73,6 +73,8 @@ class BaseParallelCommander(Configurable):
         self._seed, self._eval_freq, self._random_collect_size = seed, eval_freq, random_collect_size
         self.stop_value = stop_value
         """Mean return that ends training, or None."""
+        self.is_best = False
+        """Whether the last evaluation had the highest score so far."""
         self.stopped = False
         """Whether an evaluation ended training; it stays set, and no task is given any more."""
         self._collecting = RunningTasks(self._cfg.collector_task_space)
@@ -226,6 +228,11 @@ class BaseParallelCommander(Configurable):
             MessageError: If no learner has such a task.
         """
         return self._learned(self._learning.find(task_id), situation)
+
+    @property
+    def collector_places(self) -> int:
+        """Number of collectors that may work at the same time."""
+        return self._collecting.space.max_val
 
     def increase_collector_task_space(self) -> None:
         """Lets one more collector work at the same time."""

@@ -56,8 +56,6 @@ class SoloCommander(BaseParallelCommander):
         self.lockstep = self._cfg.lockstep
         self.latest, self.best = math.nan, -math.inf
         """Score of the last evaluation, and the highest one."""
-        self.is_best = False
-        """Whether the last evaluation had the highest score so far."""
         self._has_filled = self._random_collect_size == 0
         self._has_learner = False
         self._evaluated_last = Evaluated()
