@@ -28,10 +28,14 @@ FACTS = {
 every = pytest.mark.parametrize('name', NAMES)
 
 SPACES = {'collector_task_space': 2, 'learner_task_space': 1}
+OPTIONS: dict[str, Any] = {
+    'one_vs_one': {'league': {'snapshot_freq': 2, 'keep': 2, 'payoff': {'min_win_rate_games': 2}}}
+}
+"""Options with which much happens in few steps."""
 
 
 def create(name: str, **kwargs: Any) -> BaseParallelCommander:
-    cfg = dict(seed=5, policy=dict(other=dict(commander={'type': name, **SPACES})))
+    cfg = dict(seed=5, policy=dict(other=dict(commander={'type': name, **SPACES, **OPTIONS.get(name, {})})))
     return create_parallel_commander(cfg, **{'eval_freq': 3, 'random_collect_size': 2, **kwargs})
 
 
@@ -198,8 +202,13 @@ def test_a_task_ends_once(name: str, method: str) -> None:
 @every
 def test_the_options_say_what_they_do(name: str) -> None:
     cls: Any = PARALLEL_COMMANDER_REGISTRY.get(name)
-    for option in cls.config_fields().values():
-        assert option.doc
+    sections = [cls.config_fields()]
+    while sections:
+        for option in sections.pop().values():
+            if isinstance(option, dict):
+                sections.append(option)
+            else:
+                assert option.doc and not option.problem(option.default)
 
 
 # the space for tasks

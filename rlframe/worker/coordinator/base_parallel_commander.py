@@ -12,7 +12,7 @@ from rlframe.errors import ConfigError, ConfigErrors
 from rlframe.registry import PARALLEL_COMMANDER_REGISTRY
 from rlframe.utils.field import Configurable, Field
 from rlframe.utils.schema import COUNT, FLAG, Schema, check_state, part
-from rlframe.worker.coordinator.jobs import Job, Situation, Snapshot
+from rlframe.worker.coordinator.jobs import RANDOM_PLAYER, Job, Situation, Snapshot
 from rlframe.worker.coordinator.running_tasks import Running, RunningTasks
 
 SECTION = 'policy.other.commander'
@@ -258,11 +258,16 @@ class BaseParallelCommander(Configurable):
 
     @property
     def kept_policies(self) -> list[str]:
-        """Names of all policies that tasks may name from now on; weights of others need not be kept."""
-        return sorted({name for running in self.running.values() for name in running.job.policies})
+        """Names of all policies with weights that tasks may name from now on; others need not be kept."""
+        named = {name for running in self.running.values() for name in running.job.policies}
+        return sorted(named - {RANDOM_PLAYER})
 
     def metrics(self) -> dict[str, float]:
         """Returns values to be logged, by name."""
+        return {}
+
+    def table(self) -> dict[str, Any]:
+        """Returns facts about the players, as values for a JSON file; empty if there is only one."""
         return {}
 
     # bookkeeping
