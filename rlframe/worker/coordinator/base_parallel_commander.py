@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from easydict import EasyDict
 
-from rlframe.errors import ConfigError, ConfigErrors
+from rlframe.errors import ConfigError, ConfigErrors, MessageError
 from rlframe.registry import PARALLEL_COMMANDER_REGISTRY
 from rlframe.utils.field import Configurable, Field
 from rlframe.utils.schema import COUNT, FLAG, Schema, check_state, part
@@ -19,7 +19,7 @@ SECTION = 'policy.other.commander'
 """Section of a config with the options of the commander."""
 
 
-class BaseParallelCommander(Configurable):
+class BaseParallelCommander(Configurable, ABC):
     """Decides what workers do, and learns of what they did; its coordinator owns buffers, weights and workers.
 
     The coordinator asks ``get_collector_task`` or ``get_learner_task`` when a worker is idle, and calls
@@ -160,6 +160,8 @@ class BaseParallelCommander(Configurable):
     def finish_collector_task(self, task_id: str, finished_task: Mapping[str, Any]) -> bool:
         """Ends a task that a collector completed, and returns whether training is over.
 
+        Without the necessary facts the task counts as failed.
+
         Args:
             task_id: Id of the task.
             finished_task: Facts about it; of an evaluation ``score``, and ``train_iter`` of the evaluated weights.
@@ -167,7 +169,12 @@ class BaseParallelCommander(Configurable):
         Raises:
             MessageError: If no collector has such a task, or a fact is missing.
         """
-        self._collector_ended(self._collecting.find(task_id), finished_task)
+        running = self._collecting.find(task_id)
+        try:
+            self._collector_ended(running, finished_task)
+        except MessageError:
+            self.notify_fail_collector_task(task_id)
+            raise
         self._collecting.end(task_id)
         return self.stopped
 
