@@ -353,6 +353,7 @@ PARALLEL_COMMANDER_REGISTRY = Registry(
         'worker.coordinator',
         naive='naive_commander',
         solo='solo_commander',
+        one_vs_one='one_vs_one_commander',
     ),
     interface='rlframe.worker.coordinator.base_parallel_commander:BaseParallelCommander',
 )

@@ -1,23 +1,29 @@
-"""What every registered parallel commander has to keep; RLFRAME_IMPORT names modules with custom ones."""
+"""What every registered parallel commander has to do, also those of modules named in ``RLFRAME_IMPORT``.
+
+To check your own: ``RLFRAME_IMPORT=my_module,other_module pytest tests/contract/test_parallel_commander.py``.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import os
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlframe.errors import MessageError
-from rlframe.registry import PARALLEL_COMMANDER_REGISTRY
+from rlframe.errors import InterfaceError, MessageError
+from rlframe.registry import PARALLEL_COMMANDER_REGISTRY, import_modules
 from rlframe.transport.envelope import Envelope, decode, encode
 from rlframe.transport.messages import Task
 from rlframe.worker import BaseParallelCommander, create_parallel_commander
 from rlframe.worker.coordinator.jobs import Job, Situation
 from rlframe.worker.coordinator.running_tasks import LimitedSpaceContainer
 
+import_modules([name for name in os.environ.get('RLFRAME_IMPORT', '').split(',') if name])
 NAMES = PARALLEL_COMMANDER_REGISTRY.names()
 FACTS = {
     'score': 0.5,
@@ -28,10 +34,14 @@ FACTS = {
 every = pytest.mark.parametrize('name', NAMES)
 
 SPACES = {'collector_task_space': 2, 'learner_task_space': 1}
+OPTIONS: dict[str, Any] = {
+    'one_vs_one': {'league': {'snapshot_freq': 2, 'keep': 2, 'payoff': {'min_win_rate_games': 2}}}
+}
+"""Options with which much happens in few steps."""
 
 
 def create(name: str, **kwargs: Any) -> BaseParallelCommander:
-    cfg = dict(seed=5, policy=dict(other=dict(commander={'type': name, **SPACES})))
+    cfg = dict(seed=5, policy=dict(other=dict(commander={'type': name, **SPACES, **OPTIONS.get(name, {})})))
     return create_parallel_commander(cfg, **{'eval_freq': 3, 'random_collect_size': 2, **kwargs})
 
 
@@ -195,11 +205,54 @@ def test_a_task_ends_once(name: str, method: str) -> None:
         getattr(commander, method)(*args)
 
 
+@pytest.fixture
+def own() -> Iterator[None]:
+    """Custom commanders that are forgotten afterwards."""
+    yield
+    for name in ('half', 'minimal'):
+        PARALLEL_COMMANDER_REGISTRY._classes.pop(name, None)
+
+
+def test_a_class_without_both_decisions_is_refused(own: None) -> None:
+    class Half(BaseParallelCommander):
+        def _next_learner_job(self, situation: Situation) -> Job | None:
+            return None
+
+    PARALLEL_COMMANDER_REGISTRY.register('half', Half)
+    with pytest.raises(InterfaceError, match=r'Half.*lacks _next_collector_job'):
+        create('half')
+
+
+def test_two_decisions_make_a_commander(own: None) -> None:
+    class Minimal(BaseParallelCommander):
+        def _next_collector_job(self, situation: Situation) -> Job | None:
+            return Job(self._name_task('collect'), 'collect', ('own',), (True,), 'own')
+
+        def _next_learner_job(self, situation: Situation) -> Job | None:
+            return None
+
+    PARALLEL_COMMANDER_REGISTRY.register('minimal', Minimal)
+    commander = create('minimal')
+    job = commander.get_collector_task('c', Situation())
+    assert job is not None and job.task == 'collect_1' and commander.kept_policies == ['own']
+    assert commander.settings(Situation()) == commander.learn_settings(Situation()) == {}
+    assert not commander.judge_collector_finish(job.task, {}, Situation())
+    assert commander.judge_collector_finish(job.task, {}, Situation(spent=True))
+    assert not commander.is_complete(Situation(spent=True))
+    assert not commander.finish_collector_task(job.task, {})
+    assert commander.is_complete(Situation(spent=True)) and not commander.is_complete(Situation())
+
+
 @every
 def test_the_options_say_what_they_do(name: str) -> None:
     cls: Any = PARALLEL_COMMANDER_REGISTRY.get(name)
-    for option in cls.config_fields().values():
-        assert option.doc
+    sections = [cls.config_fields()]
+    while sections:
+        for option in sections.pop().values():
+            if isinstance(option, dict):
+                sections.append(option)
+            else:
+                assert option.doc and not option.problem(option.default)
 
 
 # the space for tasks

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from easydict import EasyDict
 
-from rlframe.errors import ConfigError, ConfigErrors
+from rlframe.errors import ConfigError, ConfigErrors, MessageError
 from rlframe.registry import PARALLEL_COMMANDER_REGISTRY
 from rlframe.utils.field import Configurable, Field
 from rlframe.utils.schema import COUNT, FLAG, Schema, check_state, part
-from rlframe.worker.coordinator.jobs import Job, Situation, Snapshot
+from rlframe.worker.coordinator.jobs import RANDOM_PLAYER, Job, Situation, Snapshot
 from rlframe.worker.coordinator.running_tasks import Running, RunningTasks
 
 SECTION = 'policy.other.commander'
 """Section of a config with the options of the commander."""
 
 
-class BaseParallelCommander(Configurable):
+class BaseParallelCommander(Configurable, ABC):
     """Decides what workers do, and learns of what they did; its coordinator owns buffers, weights and workers.
 
     The coordinator asks ``get_collector_task`` or ``get_learner_task`` when a worker is idle, and calls
@@ -162,6 +162,8 @@ class BaseParallelCommander(Configurable):
     def finish_collector_task(self, task_id: str, finished_task: Mapping[str, Any]) -> bool:
         """Ends a task that a collector completed, and returns whether training is over.
 
+        Without the necessary facts the task counts as failed.
+
         Args:
             task_id: Id of the task.
             finished_task: Facts about it; of an evaluation ``score``, and ``train_iter`` of the evaluated weights.
@@ -169,7 +171,12 @@ class BaseParallelCommander(Configurable):
         Raises:
             MessageError: If no collector has such a task, or a fact is missing.
         """
-        self._collector_ended(self._collecting.find(task_id), finished_task)
+        running = self._collecting.find(task_id)
+        try:
+            self._collector_ended(running, finished_task)
+        except MessageError:
+            self.notify_fail_collector_task(task_id)
+            raise
         self._collecting.end(task_id)
         return self.stopped
 
@@ -265,11 +272,16 @@ class BaseParallelCommander(Configurable):
 
     @property
     def kept_policies(self) -> list[str]:
-        """Names of all policies that tasks may name from now on; weights of others need not be kept."""
-        return sorted({name for running in self.running.values() for name in running.job.policies})
+        """Names of all policies with weights that tasks may name from now on; others need not be kept."""
+        named = {name for running in self.running.values() for name in running.job.policies}
+        return sorted(named - {RANDOM_PLAYER})
 
     def metrics(self) -> dict[str, float]:
         """Returns values to be logged, by name."""
+        return {}
+
+    def table(self) -> dict[str, Any]:
+        """Returns facts about the players, as values for a JSON file; empty if there is only one."""
         return {}
 
     # bookkeeping

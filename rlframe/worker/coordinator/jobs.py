@@ -48,7 +48,7 @@ class Job:
     policies: tuple[str, ...]
     """The policies that act or learn, one for each player."""
     active: tuple[bool, ...]
-    """Which of these players record data."""
+    """Which of these players record data; the others act as in evaluations, without exploration."""
     buffer: str = ''
     """Replay buffer of the data; empty if there are none."""
     target: int = 0

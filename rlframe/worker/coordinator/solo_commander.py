@@ -170,7 +170,7 @@ class SoloCommander(BaseParallelCommander):
         self.latest = score_in(facts)
         self.is_best = self.latest > self.best
         self.best = max(self.best, self.latest)
-        self.stopped = self.stopped or (self._reached(self.latest) and _was_trained(running, facts))
+        self.stopped = self.stopped or (self._reached(self.latest) and was_trained(running, facts))
 
     def _reached(self, score: float) -> bool:
         return self.stop_value is not None and score >= self.stop_value
@@ -233,6 +233,6 @@ def score_in(facts: Mapping[str, Any]) -> float:
     return float(score)
 
 
-def _was_trained(running: Running, facts: Mapping[str, Any]) -> bool:
+def was_trained(running: Running, facts: Mapping[str, Any]) -> bool:
     """Returns whether the evaluated weights are those of a trained policy."""
     return bool(facts.get('train_iter', running.train_iter) > 0)

@@ -132,6 +132,26 @@ def test_evaluations_are_interleaved_and_end_an_open_task() -> None:
     assert [kind_of(commander, later), kind_of(commander, later)] == ['evaluate', 'collect']
 
 
+def test_the_last_evaluation_waits_for_the_last_update() -> None:
+    commander = solo()
+    assert kind_of(commander, READY) == 'evaluate'
+    commander.finish_collector_task('evaluate_2', {'score': 0.0})
+    owes = READY._replace(train_iter=12, spent=True, updates_due=3)
+    assert kind_of(commander, owes) is None and not commander.is_complete(owes)
+    assert not commander.judge_learner_finish('learn_1', {}, owes)
+    done = owes._replace(train_iter=15, updates_due=0)
+    assert commander.judge_learner_finish('learn_1', {}, done)
+    assert kind_of(commander, done) == 'evaluate' and not commander.is_complete(done)
+    commander.finish_collector_task('evaluate_3', {'score': 0.0})
+    assert kind_of(commander, done) is None and commander.is_complete(done)
+
+
+def test_a_learner_that_is_ahead_is_evaluated_after_eval_freq_iterations() -> None:
+    commander = solo(dict(collector_task_space=2))
+    assert kind_of(commander, READY._replace(train_iter=9)) == 'collect'
+    assert kind_of(commander, READY._replace(train_iter=10)) == 'evaluate'
+
+
 def test_an_interval_in_seconds_replaces_eval_freq() -> None:
     commander = solo(dict(eval_interval=5.0, collector_task_space=9))
     task = commander.get_collector_task('c', READY)
@@ -223,13 +243,13 @@ def test_a_lost_learner_is_replaced_with_the_same_policy_and_buffer() -> None:
 # errors
 
 
-def test_an_evaluation_without_a_score_is_named() -> None:
+def test_an_evaluation_without_a_score_is_named_and_repeated() -> None:
     commander = solo()
     task = commander.get_collector_task('c', READY)
     assert task is not None
     with pytest.raises(MessageError, match=r'facts\.score.*a number'):
         commander.finish_collector_task(task.task, {'score': 'high'})
-    assert task.task in commander.running  # still
+    assert task.task not in commander.running and kind_of(commander, READY) == 'evaluate'
 
 
 @pytest.mark.parametrize(
