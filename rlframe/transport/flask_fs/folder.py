@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -152,6 +153,7 @@ class OwnedFolder(SharedFolder):
         except OSError as error:
             raise _unusable(f'cannot make the shared folder: {error.strerror}', self.path) from error
         check_writable(self.path)
+        self._check_private()
         self._check_content()
         try:
             self._release = lock(self.path)
@@ -180,6 +182,16 @@ class OwnedFolder(SharedFolder):
             with suppress(OSError):
                 self.path.rmdir()
 
+    def _check_private(self) -> None:
+        """Refuses a folder in which everyone on the machine could replace files."""
+        facts = self.path.stat()
+        if facts.st_mode & stat.S_IWOTH:
+            raise _unusable('everyone may write to the folder', self.path, f'chmod o-w {self.path}')
+        if facts.st_uid not in (os.geteuid(), 0):
+            raise _unusable(
+                f'the folder belongs to user {facts.st_uid}, and you are {os.geteuid()}', self.path
+            )
+
     def _check_content(self) -> None:
         """Refuses a folder with files that no transport wrote, before anything is written to it."""
         others = [
@@ -191,15 +203,17 @@ class OwnedFolder(SharedFolder):
     def _take_over(self, run: str) -> None:
         owner = self.path / OWNER
         if owner.exists() or owner.is_symlink():
-            if (before := _run_in(owner)) != run:
+            before, is_new = _facts_in(owner)
+            if before != run:
                 raise _unusable(
                     f'the folder belongs to another run, {before!r}, and this is {run!r}', self.path
                 )
+            self._is_new = self._is_new or is_new
             owner.unlink()
         self._clean()
         descriptor = os.open(owner, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, PRIVATE)
         with os.fdopen(descriptor, 'w', encoding='utf-8') as file:
-            json.dump({'run': run}, file)
+            json.dump({'run': run, 'is_new': self._is_new}, file)
 
     def _clean(self) -> None:
         for entry in self._ours():
@@ -207,16 +221,16 @@ class OwnedFolder(SharedFolder):
                 os.unlink(entry.path)
 
 
-def _run_in(owner: Path) -> str:
+def _facts_in(owner: Path) -> tuple[str, bool]:
+    """Returns the run that a folder belongs to, and whether it was created for it."""
     try:
         with open_regular(owner) as file:
             found = strict_json.loads(file.read(4096), 'MANIFEST')
-        return str(found['run'])[:64]
+        return str(found['run'])[:64], found['is_new'] is True
     except (ValueError, KeyError, TypeError):  # a CheckpointCorruptError is a ValueError
-        return 'an unknown one'
+        return 'an unknown one', False
 
 
-def _unusable(message: str, path: Path) -> ExperimentDirError:
-    return ExperimentDirError(
-        message, where=str(path), remedy='Name another folder with path_data, or delete this one.'
-    )
+def _unusable(message: str, path: Path, remedy: str = '') -> ExperimentDirError:
+    remedy = remedy or 'Name another folder with path_data, or delete this one.'
+    return ExperimentDirError(message, where=str(path), remedy=remedy)

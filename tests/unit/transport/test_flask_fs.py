@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import transports
 from transports import Coordinator, collected, join, joined, serving, with_faults
 
 from rlframe import __version__
@@ -22,6 +25,7 @@ from rlframe.errors import (
     ConfigError,
     CoordinatorLostError,
     ExperimentDirError,
+    MissingDependencyError,
     NotJoinedError,
     PayloadError,
     RequestRefusedError,
@@ -460,6 +464,56 @@ def test_worker_finds_a_coordinator_that_was_restarted(tmp_path: Path) -> None:
         assert transport._number != number
         again.close()
     assert sum(first.rows.values()) == 0 and sum(second.rows.values()) == 2
+    assert os.listdir(tmp_path) == []
+
+
+SERVER = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from transports import Coordinator
+from rlframe.transport.flask_fs.server import FlaskFSServer
+server = FlaskFSServer({'path_data': sys.argv[2]}, run='one')
+server.start(Coordinator())
+print(server.address, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_worker_of_a_coordinator_that_was_killed_fails_in_time_or_joins_its_successor(tmp_path: Path) -> None:
+    path = tmp_path / 'data'
+    command = [sys.executable, '-c', SERVER, str(Path(transports.__file__).parent), str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        address = child.stdout.readline().strip()
+        transport = client(address, tmp_path)
+        transport.request(join())
+        transport.request(collected(0), {'a': np.zeros(3)})
+        child.kill()
+        child.wait(30)
+    with pytest.raises(CoordinatorLostError, match=r'refused|cut|reset'):
+        transport.request(collected(1), {'a': np.zeros(3)}, timeout=0.2)
+    port, coordinator = parse_address(address)[1], Coordinator()
+    server = FlaskFSServer({'path_data': str(path), 'port': port}, run='one')
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(transport.request, collected(1), {'a': np.zeros(3)})
+        server.start(coordinator)
+        with pytest.raises(NotJoinedError):
+            waiting.result(30)
+    transport.request(join())
+    transport.request(collected(1), {'a': np.zeros(3)})
+    transport.close()
+    server.close()
+    assert sum(coordinator.rows.values()) == 1 and os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize('package', ['flask', 'waitress'])
+def test_missing_package_is_named_and_nothing_is_opened(
+    package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.split('.')[0] == package] + [package]:
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(MissingDependencyError, match=rf'needs {package}.*rlframe\[http\]'), serve(tmp_path):
+        pass
     assert os.listdir(tmp_path) == []
 
 

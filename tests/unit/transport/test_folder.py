@@ -96,6 +96,7 @@ def test_leftovers_of_a_killed_coordinator_are_its_own_runs_to_delete(tmp_path: 
     folder = owned(path)
     assert set(os.listdir(path)) == {'.lock', OWNER}
     folder.close()
+    assert not path.exists(), 'the folder was made for this run'
 
 
 def test_folder_with_other_files_is_refused_and_not_touched(tmp_path: Path) -> None:
@@ -115,7 +116,7 @@ def test_folder_with_a_damaged_owner_is_refused(text: str, tmp_path: Path) -> No
 
 def test_links_are_neither_followed_nor_overwritten(tmp_path: Path) -> None:
     secret = tmp_path / 'secret'
-    secret.write_text(json.dumps({'run': 'run'}))
+    secret.write_text(json.dumps({'run': 'run', 'is_new': True}))
     path = tmp_path / 'data'
     path.mkdir()
     (path / OWNER).symlink_to(secret)
@@ -132,7 +133,10 @@ def test_links_are_neither_followed_nor_overwritten(tmp_path: Path) -> None:
         folder.take(folder.payload_file(1, 2, UP))
     folder.delete(1)
     folder.close()
-    assert secret.read_text() == json.dumps({'run': 'run'}) and not path.joinpath('1-answer').is_symlink()
+    assert (
+        secret.read_text() == json.dumps({'run': 'run', 'is_new': True})
+        and not path.joinpath('1-answer').is_symlink()
+    )
 
 
 def test_folder_that_cannot_be_written_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,6 +147,19 @@ def test_folder_that_cannot_be_written_is_refused(tmp_path: Path, monkeypatch: p
     with pytest.raises(ExperimentDirError, match='cannot write here: Permission denied'):
         owned(tmp_path)
     assert os.listdir(tmp_path) == []
+
+
+def test_folder_that_others_may_change_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / 'data'
+    path.mkdir()
+    path.chmod(0o777)
+    with pytest.raises(ExperimentDirError, match=f'everyone may write to the folder. chmod o-w {path}'):
+        owned(path)
+    path.chmod(0o755)
+    os.chown(path, 12345, -1) if os.geteuid() == 0 else monkeypatch.setattr(os, 'geteuid', lambda: 12345)
+    with pytest.raises(ExperimentDirError, match='belongs to user'):
+        owned(path)
+    assert os.listdir(path) == []
 
 
 def test_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
