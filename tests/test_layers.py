@@ -40,6 +40,7 @@ MAY_IMPORT = {
     'worker.replay_buffer': (*BASE, 'data', 'run', 'checkpoint'),
     'worker': (*BASE, 'worker.collector', 'worker.evaluator'),
     'transport': (*BASE, 'data', 'checkpoint'),
+    'transport.flask_fs': (*BASE, 'data', 'run', 'checkpoint', 'transport'),
     'config': (*BASE, 'run', 'checkpoint'),
     'pipeline': (
         *BASE, 'data', 'run', 'checkpoint', 'config', 'policy', 'policy.acting', 'policy.learning',

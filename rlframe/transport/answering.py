@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
-from rlframe.errors import MessageError, RLFrameError
+from rlframe.errors import MessageError, PayloadError, RLFrameError
 from rlframe.transport.base import Handler, Reply, Server
 from rlframe.transport.envelope import Envelope
 from rlframe.transport.messages import MAX_TEXT, Joined, Refused
@@ -74,13 +74,24 @@ class AnsweringServer(Server, Generic[R]):
             RLFrameError: If the reply cannot be sent; the worker is told so.
         """
 
+    def admit(self, session: str, worker: str) -> None:
+        """Admits a connection under the id that the handler gave to its worker; another one with that id is forgotten.
+
+        Args:
+            session: The connection.
+            worker: The id.
+        """
+        if self._replies.session_of(worker) not in ('', session):
+            self.forget(worker)
+        self._replies.joined(session, worker)
+
     def release(self, kept: R) -> None:
         """Cleans up after a reply that is no longer kept."""
 
     def _handle(self, handler: Handler, envelope: Envelope, load: Callable[[], Any]) -> R:
         reply = _handled(handler, envelope, load)
         if isinstance(reply.message, Joined):
-            self._replies.joined(envelope.session, reply.message.worker)
+            self.admit(envelope.session, reply.message.worker)
         try:
             return self.keep(envelope, reply)
         except RLFrameError as error:
@@ -101,8 +112,11 @@ def _handled(handler: Handler, envelope: Envelope, load: Callable[[], Any]) -> R
 
 
 def refusal(error: RLFrameError) -> Reply:
-    """Returns the reply that tells a worker about an error; only a ``MessageError`` lets it go on."""
-    text = str(error)
-    if error.remedy:
-        text = text.removesuffix(f' {error.remedy}')
-    return Reply(Refused(text[:MAX_TEXT], error.remedy[:MAX_TEXT], not isinstance(error, MessageError)))
+    """Returns the reply that tells a worker about an error; it may go on after a ``MessageError`` or a ``PayloadError``."""
+    is_fatal = not isinstance(error, MessageError | PayloadError)
+    return Reply(Refused(said(error)[:MAX_TEXT], error.remedy[:MAX_TEXT], is_fatal))
+
+
+def said(error: RLFrameError) -> str:
+    """Returns the text of an error without its remedy."""
+    return str(error).removesuffix(f' {error.remedy}') if error.remedy else str(error)

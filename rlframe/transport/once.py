@@ -59,7 +59,7 @@ class Replies(Generic[R]):
         patience: Seconds that a repeated request waits at most.
     """
 
-    def __init__(self, release: Callable[[R], None] | None = None, patience: float = 10.0) -> None:
+    def __init__(self, release: Callable[[R], None] | None = None, patience: float = 5.0) -> None:
         self._release, self._patience = release or (lambda reply: None), patience
         self._lock = threading.Lock()
         self._sessions: dict[str, _Session[R]] = {}
@@ -86,14 +86,16 @@ class Replies(Generic[R]):
         return entry.reply
 
     def joined(self, session: str, worker: str) -> None:
-        """Admits the worker of a connection under its id; a connection that had that id before is forgotten."""
-        if self._workers.get(worker) not in (None, session):
-            self.forget(worker)
+        """Admits the worker of a connection under an id that no other connection has."""
         with self._lock:
             known = self._sessions.setdefault(session, _Session())
             self._workers.pop(known.worker, None)
             known.worker = worker
             self._workers[worker] = session
+
+    def session_of(self, worker: str) -> str:
+        """Returns the connection of a worker; an empty text if there is none."""
+        return self._workers.get(worker, '')
 
     def forget(self, worker: str) -> None:
         """Drops all replies to a worker, and refuses its further requests; an unknown worker is ignored."""
@@ -138,7 +140,8 @@ class Replies(Generic[R]):
             for name, session in self._sessions.items()
             if not session.worker and all(entry.done.is_set() for entry in session.entries.values())
         ]
-        gone = [name for name in strangers[: len(strangers) - MOST_STRANGERS] if name != newest]
+        most = max(len(strangers) - MOST_STRANGERS, 0)
+        gone = [name for name in strangers[:most] if name != newest]
         return [entry for name in gone for entry in self._sessions.pop(name).entries.values()]
 
     def _handled(self, entry: _Entry[R], handle: Callable[[], R]) -> R:
