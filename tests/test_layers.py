@@ -46,7 +46,7 @@ MAY_IMPORT = {
         'worker', 'worker.coordinator', 'worker.players',
     ),
     'backend': (*BASE, 'data', 'pipeline'),
-    'backend.ray.actors': (*BASE, 'data', 'run'),
+    'backend.ray.actors': (*BASE, 'data', 'run', 'worker.collector'),
     'backend.ray.constructor': (*BASE, 'data', 'run', 'worker.collector', 'backend.ray.actors'),
     'backend.ray': (
         *BASE, 'data', 'run', 'worker', 'worker.collector', 'worker.evaluator', 'worker.players', 'pipeline', 'backend',
