@@ -40,6 +40,9 @@ MAY_IMPORT = {
     'worker.replay_buffer': (*BASE, 'data', 'run', 'checkpoint'),
     'worker': (*BASE, 'worker.collector', 'worker.evaluator'),
     'transport': (*BASE, 'data', 'checkpoint'),
+    'worker.parallel': (
+        *BASE, 'data', 'run', 'transport', 'worker.collector', 'worker.evaluator', 'worker.players', 'worker.learner',
+    ),
     'config': (*BASE, 'run', 'checkpoint'),
     'pipeline': (
         *BASE, 'data', 'run', 'checkpoint', 'config', 'policy', 'policy.acting', 'policy.learning',
