@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -40,10 +41,21 @@ from rlframe.utils.seed import set_seed
 from rlframe.worker import create_serial_collector
 from rlframe.worker.collector.counted import Parts
 from rlframe.worker.parallel.base_parallel_collector import Evaluation
+from rlframe.worker.parallel.transport_learner import LearnerParts
 
 ROOT = Path(__file__).parents[1]
 NONE = Orders(False, False, -1, '')
 """Orders to go on."""
+PATIENCE = 30.0
+"""Seconds that a test waits for what has to happen."""
+
+
+def wait_until(condition: Callable[[], Any]) -> None:
+    """Waits for an event in another thread."""
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end, 'it did not happen'
+        time.sleep(0.005)
 
 
 def compiled(name: str, *overrides: str) -> Any:
@@ -92,6 +104,17 @@ def make_evaluation(cfg: Any) -> Callable[[int, int], Evaluation]:
     return make
 
 
+def make_learner(cfg: Any) -> Callable[[int, int], LearnerParts]:
+    """Returns a factory of learners."""
+
+    def make(rank: int, incarnation: int) -> LearnerParts:
+        set_seed(cfg.seed)
+        policy = build.make_policy(cfg, build.make_factory(cfg).spec)
+        return LearnerParts(build.make_learner(cfg, policy), policy.collect_mode)
+
+    return make
+
+
 def weights_of(cfg: Any, seed: int) -> dict[str, Any]:
     """Returns the weights of a new policy."""
     set_seed(seed)
@@ -122,7 +145,7 @@ class ScriptedCoordinator:
         tasks: The tasks.
         weights: Weights by version; the newest one has as many train iterations as ten times its version.
         settings: Settings of each part.
-        batches: Data of a learner, in order.
+        batches: Payloads for a learner, in order.
     """
 
     def __init__(
@@ -134,6 +157,10 @@ class ScriptedCoordinator:
     ) -> None:
         self.tasks, self.weights, self.batches = list(tasks), dict(weights or {}), list(batches)
         self.settings = settings or {}
+        self.state: Any = None
+        """The last state of a learner, as another one gets it."""
+        self.batches_each = 1
+        """Number of batches in each item of ``batches``."""
         self.messages: list[Message] = []
         """All requests but signs of life, in order."""
         self.parts: list[tuple[Collected, Any]] = []
@@ -187,6 +214,9 @@ class ScriptedCoordinator:
         return Reply(Wait(0.0, True, 'nothing is left to do'))
 
     def on_AskWeights(self, message: AskWeights, payload: Any) -> Reply:
+        if message.policy.endswith('.state'):
+            has_state = self.state is not None
+            return Reply(Weights(message.policy, 0 if has_state else -1, 0), self.state)
         newest = max(self.weights, default=-1)
         is_newer = newest > message.newer_than
         tree = self.weights[newest] if is_newer else None
@@ -213,8 +243,7 @@ class ScriptedCoordinator:
     def on_AskData(self, message: AskData, payload: Any) -> Reply:
         if not self.batches:
             return Reply(Wait(0.0, True, 'there are no more data'))
-        own, self.batches = self.batches[: message.count], self.batches[message.count :]
-        return Reply(Data(sum(map(len, own)), 100, {}), own)
+        return Reply(Data(self.batches_each, 100, {}), self.batches.pop(0))
 
     def on_LearnInfo(self, message: LearnInfo, payload: Any) -> Reply:
         self.infos.append((message, payload))

@@ -113,6 +113,11 @@ class CommWorker(Configurable):
         """Training samples or episodes produced so far, sent or not."""
         return 0
 
+    @property
+    def _unreported(self) -> int:
+        """Training samples or episodes for the farewell: produced since it joined, or not confirmed before."""
+        return self.produced
+
     # running
 
     def start(self) -> None:
@@ -169,7 +174,7 @@ class CommWorker(Configurable):
             raise
         finally:
             self._release()
-            self._membership.leave(reason or self._stopped, self.produced)
+            self._membership.leave(reason or self._stopped, self._unreported)
             self._ended.set()
 
     def stop(self, reason: str = CLOSED) -> None:
@@ -240,9 +245,14 @@ class CommWorker(Configurable):
         else:
             self._awake.wait(min(max(answer.seconds, 0.0), self._cfg.timeout))
 
-    def _obey(self, orders: Orders) -> None:
-        """Obeys orders; called by any thread."""
+    def _obey(self, orders: Orders, task: str | None = None) -> None:
+        """Obeys orders; called by any thread.
+
+        Args:
+            orders: The orders.
+            task: The task that they are about; None: the current one.
+        """
         if orders.stop:
             self.stop(orders.reason or ENDED)
-        elif orders.abandon:
+        elif orders.abandon and self._task is not None and task in (None, self._task.task):
             self._abandon(orders.reason or 'the coordinator gave it up')

@@ -32,7 +32,7 @@ class Membership:
         transport: Connection to the coordinator; closed by ``leave``.
         join: Introduces the worker.
         beat: Returns the sign of life, in another thread.
-        obey: Obeys orders, in any thread.
+        obey: Obeys orders about a task, in another thread; None stands for the current task.
         timeout: Seconds without any answer after which the coordinator counts as lost.
     """
 
@@ -41,7 +41,7 @@ class Membership:
         transport: Transport,
         join: Join,
         beat: Callable[[], Beat],
-        obey: Callable[[Orders], None],
+        obey: Callable[[Orders, str | None], None],
         timeout: float,
     ) -> None:
         self._transport, self._join, self._beat, self._obey = transport, join, beat, obey
@@ -151,8 +151,10 @@ class Membership:
     def _send_beats(self) -> None:
         assert self.joined is not None  # join() starts this thread afterwards
         while not self.left.wait(self.joined.beat_interval):
+            beat, task = self._beat(), None
             try:
-                orders, _ = self.ask(self._beat(), Orders, timeout=max(1.0, self.joined.beat_interval))
+                orders, _ = self.ask(beat, Orders, timeout=max(1.0, self.joined.beat_interval))
+                task = beat.task
             except CoordinatorLostError as error:
                 if self.left.is_set() or monotonic() - self._heard_at < self._timeout:
                     continue
@@ -160,7 +162,7 @@ class Membership:
                 orders = Orders(True, True, -1, str(error)[:MAX_TEXT])
             except RLFrameError as error:  # with a refusal, whoever works joins again
                 orders = Orders(getattr(error, 'is_fatal', False), True, -1, str(error)[:MAX_TEXT])
-            self._obey(orders)
+            self._obey(orders, task)
             if self.lost is not None:
                 return
 

@@ -45,6 +45,7 @@ class TransportCollector(CommWorker, BaseCommCollector):
     ) -> None:
         CommWorker.__init__(self, cfg, **given)
         self._collector = collector = create_parallel_collector({}) if collector is None else collector
+        self._confirmed = self._confirmed_before = 0  # rows, in all and before it joined last
         self.pushed, self.dropped = 0, 0
         """Training samples or episodes that the coordinator took, and others."""
         self._stepdata: Any = None
@@ -60,6 +61,10 @@ class TransportCollector(CommWorker, BaseCommCollector):
     @property
     def produced(self) -> int:
         return self._collector.produced
+
+    @property
+    def _unreported(self) -> int:
+        return self.produced - self._confirmed_before
 
     # what the parallel collector asks for
 
@@ -97,6 +102,7 @@ class TransportCollector(CommWorker, BaseCommCollector):
             except RLFrameError:
                 self.dropped += metadata.rows
                 raise
+            self._confirmed += metadata.rows
             self.pushed += taken.pushed
             self.dropped += metadata.rows - taken.pushed
             return taken
@@ -122,7 +128,7 @@ class TransportCollector(CommWorker, BaseCommCollector):
         return self._collector.get_finish_info()
 
     def _joined(self) -> None:
-        joined = self._membership.joined
+        joined, self._confirmed_before = self._membership.joined, self._confirmed
         assert joined is not None  # it has joined
         self._collector.enrol(joined.rank, joined.incarnation)
 
