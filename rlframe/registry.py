@@ -341,6 +341,24 @@ BUFFER_REGISTRY = Registry(
     interface='rlframe.worker.replay_buffer.base_buffer:IBuffer',
 )
 """Replay buffers, which store transitions and sample from them."""
+PARALLEL_COLLECTOR_REGISTRY = Registry(
+    'parallel collector',
+    _in('worker.parallel', zergling='zergling_parallel_collector', marine='marine_parallel_collector'),
+    interface='rlframe.worker.parallel.base_parallel_collector:BaseParallelCollector',
+)
+"""Parallel collectors, which collect and evaluate as the tasks of a coordinator say."""
+COMM_COLLECTOR_REGISTRY = Registry(
+    'comm collector',
+    _in('worker.parallel', naive='naive_collector', in_process='transport_collector', flask_fs='flask_fs'),
+    interface='rlframe.worker.parallel.base_comm_collector:BaseCommCollector',
+)
+"""Comm collectors, which connect a parallel collector with a coordinator."""
+COMM_LEARNER_REGISTRY = Registry(
+    'comm learner',
+    _in('worker.parallel', in_process='transport_learner', flask_fs='flask_fs'),
+    interface='rlframe.worker.parallel.base_comm_learner:BaseCommLearner',
+)
+"""Comm learners, which connect a learner with a coordinator."""
 COMMANDER_REGISTRY = Registry(
     'commander',
     _in('worker.coordinator', base='base_serial_commander'),

@@ -41,13 +41,16 @@ MAY_IMPORT = {
     'worker': (*BASE, 'worker.collector', 'worker.evaluator'),
     'transport': (*BASE, 'data', 'checkpoint'),
     'transport.flask_fs': (*BASE, 'data', 'run', 'checkpoint', 'transport'),
+    'worker.parallel': (
+        *BASE, 'data', 'run', 'transport', 'worker.collector', 'worker.evaluator', 'worker.players', 'worker.learner',
+    ),
     'config': (*BASE, 'run', 'checkpoint'),
     'pipeline': (
         *BASE, 'data', 'run', 'checkpoint', 'config', 'policy', 'policy.acting', 'policy.learning',
         'worker', 'worker.coordinator', 'worker.players',
     ),
     'backend': (*BASE, 'data', 'pipeline'),
-    'backend.ray.actors': (*BASE, 'data', 'run'),
+    'backend.ray.actors': (*BASE, 'data', 'run', 'worker.collector'),
     'backend.ray.constructor': (*BASE, 'data', 'run', 'worker.collector', 'backend.ray.actors'),
     'backend.ray': (
         *BASE, 'data', 'run', 'worker', 'worker.collector', 'worker.evaluator', 'worker.players', 'pipeline', 'backend',

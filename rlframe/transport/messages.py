@@ -236,7 +236,18 @@ class Joined(Message):
     """Seconds between two signs of life."""
     deadline: float
     """Seconds of silence after which a worker counts as lost."""
-    SCHEMA = {'worker': NAME, 'run': NAME, 'beat_interval': FINITE, 'deadline': FINITE}
+    rank: int = 0
+    """Number among the workers of its role, which derives its random generators; a name keeps its number."""
+    incarnation: int = 0
+    """How often a worker of this name joined before and was lost."""
+    SCHEMA = {
+        'worker': NAME,
+        'run': NAME,
+        'beat_interval': FINITE,
+        'deadline': FINITE,
+        'rank': COUNT,
+        'incarnation': COUNT,
+    }
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlframe.backend.local import LocalBackend
-from rlframe.backend.ray.actors.actor import Parts
 from rlframe.backend.ray.actors.options import remote_config_of
 from rlframe.backend.ray.evaluator import EvaluatorParts, Recorder
 from rlframe.pipeline import build
@@ -15,6 +14,7 @@ from rlframe.registry import import_modules
 from rlframe.run.progress import Progress
 from rlframe.utils.field import ResolvedConfig
 from rlframe.utils.seed import incarnation_seed, set_seed
+from rlframe.worker.collector.counted import Parts
 
 
 class MakeCollector:

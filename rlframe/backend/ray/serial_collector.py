@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rlframe.backend.ray.actors.actor import Header, Request, acting_of
+from rlframe.backend.ray.actors.actor import Header, Request
 from rlframe.backend.ray.actors.calls import Answer, Call
 from rlframe.backend.ray.actors.options import mark_read
 from rlframe.backend.ray.actors.pool import ActorPool
@@ -16,6 +16,7 @@ from rlframe.backend.ray.checks import check_steps_envs
 from rlframe.backend.ray.shares import Ready, ReadyQueue, first_number, merged, shares, writable
 from rlframe.backend.ray.staleness import Staleness
 from rlframe.backend.state import from_zero, in_actor, untold
+from rlframe.data.faces import acting_of
 from rlframe.errors import CheckpointMismatchError, ConfigError
 from rlframe.run.metrics import ScalarWriter
 from rlframe.run.progress import Progress
@@ -118,7 +119,7 @@ class RaySerialCollector(Metered, ISerialCollector):
     @property
     def carried(self) -> int:
         """Env steps carried over to the next call, in actors and here."""
-        in_actors = sum(header.carried for _, header in self._headers.values())
+        in_actors = sum(header.counts.carried for _, header in self._headers.values())
         return in_actors + sum(ready.steps for ready in self._ready)
 
     @property
@@ -231,13 +232,13 @@ class RaySerialCollector(Metered, ISerialCollector):
 
     def _count(self, answer: Answer, data: Any) -> None:
         """Updates counters with the facts about received data."""
-        rank, header = answer.call.rank, answer.value
+        rank, header, counts = answer.call.rank, answer.value, answer.value.counts
         incarnation = self._pool.slots[rank].incarnation
         before, last = self._headers.get(rank, (incarnation, None))
-        self.discarded += header.discarded - (last.discarded if last and before == incarnation else 0)
+        self.discarded += counts.discarded - (last.counts.discarded if last and before == incarnation else 0)
         self._headers[rank] = incarnation, header
-        self._meter.count(header.envstep, header.episode_count)
-        self._log.add(header.episodes)
+        self._meter.count(counts.envstep, counts.episode_count)
+        self._log.add(counts.episodes)
         if isinstance(data, tuple):
             self._players.add_told(data[1])
         self._take_acting(rank, header.acting)
@@ -373,8 +374,7 @@ class RaySerialCollector(Metered, ISerialCollector):
             CheckpointMismatchError: If it was saved with another number of actors.
         """
         ranks, state = self._pool.ranks, in_actor(state, self._acting(self._pool.ranks[0]))
-        saved = state['actors']
-        if len(saved) != len(ranks):
+        if len(saved := state['actors']) != len(ranks):
             raise CheckpointMismatchError(
                 f'{len(saved)} actors there, {len(ranks)} here',
                 where='policy.collect.collector.num_collectors',

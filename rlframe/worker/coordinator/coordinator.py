@@ -134,8 +134,9 @@ class Coordinator(Configurable):
         ahead = PARTS_AHEAD * data.updates_per_part if ahead is None else ahead
         self._requests = Requests(self, self._cfg.wait, ahead, self._welcome, fingerprint)
 
-    def _welcome(self, worker: str) -> Joined:
-        return Joined(worker, self._run_id, self._cfg.beat_interval, self._cfg.worker_deadline)
+    def _welcome(self, worker: Worker) -> Joined:
+        interval, deadline = self._cfg.beat_interval, self._cfg.worker_deadline
+        return Joined(worker.id, self._run_id, interval, deadline, worker.rank, worker.incarnation)
 
     @property
     def state_name(self) -> str:

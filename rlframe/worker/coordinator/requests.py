@@ -28,7 +28,7 @@ class Requests:
         coordinator: Does the bookkeeping.
         wait: Seconds after which a worker asks again if there is nothing to do or no data yet.
         max_updates_due: Updates that the learner may be behind before collectors wait.
-        welcome: Makes the answer to an admitted worker from its id.
+        welcome: Makes the answer to an admitted worker.
         fingerprint: Hash of the part of the config that all roles share.
     """
 
@@ -37,7 +37,7 @@ class Requests:
         coordinator: Coordinator,
         wait: float,
         max_updates_due: int,
-        welcome: Callable[[str], m.Joined],
+        welcome: Callable[[Worker], m.Joined],
         fingerprint: str,
     ) -> None:
         self._coordinator, self._wait, self._max_due = coordinator, wait, max_updates_due
@@ -102,7 +102,7 @@ class Requests:
                 )
         worker = self._coordinator.admit(message)
         logger.info('%s joined', worker)
-        return self._welcome(worker.id)
+        return self._welcome(worker)
 
     def _orders(self, worker: Worker, abandon: bool = False) -> m.Orders:
         c = self._coordinator

@@ -21,6 +21,10 @@ class Worker:
     """Host and process, in words."""
     slots: int
     """Envs of a collector, ranks of a learner."""
+    rank: int
+    """Number among the workers of its role; a name keeps its number."""
+    incarnation: int
+    """How often a worker of this name joined before."""
     heard: float
     """When its last message came, on the clock of the table."""
     task: str = ''
@@ -52,6 +56,7 @@ class WorkerTable:
         """How many workers have joined since the start, by role."""
         self.lost: list[str] = []
         """The workers that were lost, in words, with the causes."""
+        self._seats: dict[tuple[str, str], tuple[int, int]] = {}  # rank and incarnation of each role and name
         self._missing_since = dict.fromkeys(self.joined, clock())
 
     def join(self, message: Join) -> Worker:
@@ -59,9 +64,22 @@ class WorkerTable:
         self.joined[message.role] += 1
         name = f'{message.role}_{self.joined[message.role]}'
         place = f'pid {message.pid} on {message.host}'
-        worker = Worker(name, message.role, message.name, place, message.slots, self._clock())
+        rank, incarnation = self._seat(message.role, message.name)
+        worker = Worker(
+            name, message.role, message.name, place, message.slots, rank, incarnation, self._clock()
+        )
         self.by_id[name] = worker
         return worker
+
+    def _seat(self, role: str, name: str) -> tuple[int, int]:
+        """Returns the rank of a name, and how often it was taken before."""
+        if (role, name) in self._seats:
+            rank, incarnation = self._seats[role, name]
+            seat = rank, incarnation + 1
+        else:
+            seat = sum(other == role for other, _ in self._seats), 0
+        self._seats[role, name] = seat
+        return seat
 
     def namesake(self, message: Join) -> Worker | None:
         """Returns the present worker with the role and the name of one that joins: it has been restarted."""

@@ -1,0 +1,57 @@
+"""BaseCommLearner: the interface of what connects a learner with a coordinator."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+from rlframe.registry import COMM_LEARNER_REGISTRY
+from rlframe.utils.field import Configurable
+from rlframe.worker.learner.learner_hook import LearnerHook
+
+
+class BaseCommLearner(Configurable, ABC):
+    """Gets data for a learner, and sends its weights and what it reports.
+
+    Args:
+        cfg: Options.
+    """
+
+    def __init__(self, cfg: Mapping[str, Any] | None = None) -> None:
+        self._cfg = self.resolve_config(cfg)
+
+    @abstractmethod
+    def send_policy(self, state_dict: Mapping[str, Any]) -> None:
+        """Publishes weights."""
+
+    @abstractmethod
+    def get_data(self, batch_size: int) -> Any:
+        """Returns a batch to train on; None if there are to be no more."""
+
+    @abstractmethod
+    def send_learn_info(self, learn_info: Mapping[str, Any]) -> None:
+        """Reports on an update; see ``BaseLearner.learn_info``."""
+
+    @property
+    @abstractmethod
+    def hooks4call(self) -> list[LearnerHook]:
+        """The hooks by which a learner calls ``send_policy`` and ``send_learn_info``."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Begins to work, in a thread."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Ends the work; may be called twice."""
+
+
+def create_comm_learner(cfg: Mapping[str, Any], **kwargs: Any) -> BaseCommLearner:
+    """Builds the comm learner named by ``cfg.type``.
+
+    Raises:
+        RegistryError: If no comm learner has that name; the closest one is named.
+    """
+    made: BaseCommLearner = COMM_LEARNER_REGISTRY.build(cfg, cfg, **kwargs)
+    return made
