@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 from rlframe.data.batch import Batch
+from rlframe.transport.extras import joined, merged, split
 from rlframe.utils.schema import COUNT, DICT, LIST, Schema, check_state, maybe
 
 STATE: Schema = {'buffer?': maybe(DICT), 'fresh': LIST, 'owed': COUNT, 'learned': COUNT}
@@ -46,6 +47,7 @@ class TrainingData:
         self._fresh: deque[tuple[int, Any]] = deque()  # parts for an on-policy policy, with their rows
         self.owed = self.learned = self.given = 0
         """Updates that the data made due, that were made, and whose data the learner has got."""
+        self._extras: dict[str, Any] = {}  # for the learner, with its next data
 
     @property
     def due(self) -> int:
@@ -57,17 +59,19 @@ class TrainingData:
 
         Args:
             rows: Its size.
-            data: The data.
+            data: The data, with extras for the learner if there are any.
             envstep: Env steps so far.
             counts: Whether updates are due for it.
 
         Returns:
             How many items were accepted.
         """
+        data, extras = split(data)
         if self.buffer is None:
-            self._fresh.append((rows, data))
+            self._fresh.append((rows, joined(data, extras)))
             self.owed += 1
             return rows
+        self._extras = merged(self._extras, extras)
         accepted = self.buffer.push(data, envstep)
         if counts and self.buffer.count() >= self._batch_size:
             self.owed += self.updates_per_part
@@ -87,7 +91,8 @@ class TrainingData:
         count = min(self.updates_per_part, open_)
         drawn = list(self.buffer.batches(count, self._batch_size, train_iter))
         self.given += count
-        return count, drawn[0] if count == 1 else Batch.cat(drawn)
+        extras, self._extras = self._extras, {}
+        return count, joined(drawn[0] if count == 1 else Batch.cat(drawn), extras)
 
     def report(self, updates: int, priorities: Mapping[str, Any] | None = None) -> None:
         """Takes note of updates that were made, and of the priorities of their data."""

@@ -17,18 +17,6 @@ ACTING, STATISTICS = 'acting', 'statistics'
 """Names of the acting state after collection, and of the statistics before and after it."""
 
 
-def joined(data: Any, extras: Mapping[str, Any]) -> Any:
-    """Returns the payload of data and extras: the data alone if there are none."""
-    return {'data': data, **extras} if extras else data
-
-
-def split(payload: Any) -> tuple[Any, dict[str, Any]]:
-    """Returns data and extras of a payload from ``joined``."""
-    if isinstance(payload, dict) and 'data' in payload:
-        return payload['data'], {name: value for name, value in payload.items() if name != 'data'}
-    return payload, {}
-
-
 class ActingExtras:
     """Measures what a call of ``collect`` changes in a policy beside its memory of episodes.
 

@@ -14,6 +14,7 @@ from easydict import EasyDict
 
 from rlframe.data.faces import acting_of
 from rlframe.registry import COMM_LEARNER_REGISTRY
+from rlframe.transport.extras import split
 from rlframe.transport.messages import (
     AskData,
     AskWeights,
@@ -34,7 +35,7 @@ from rlframe.worker.learner.learner_hook import LearnerHook
 from rlframe.worker.parallel.base_comm_learner import BaseCommLearner
 from rlframe.worker.parallel.comm_hooks import SendLearnInfoHook, SendPolicyHook
 from rlframe.worker.parallel.comm_worker import CommWorker
-from rlframe.worker.parallel.extras import split, take_in
+from rlframe.worker.parallel.extras import take_in
 from rlframe.worker.parallel.held_weights import ACTING, TaskAbandoned
 from rlframe.worker.parallel.learn_report import LearnReport
 
