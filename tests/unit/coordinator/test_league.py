@@ -150,6 +150,27 @@ def test_the_easiest_past_self_is_dropped_and_its_weights_too() -> None:
     assert league.payoff.games('main', 'main_20') == 0
 
 
+def test_the_newest_past_self_is_not_dropped_and_a_dropped_one_has_no_rating() -> None:
+    league = league_of({10: LOSS, 20: DRAW}, keep=2)
+    league.take_snapshot(30)  # unknown, hence easier than main_10
+    league.played(('main', 'main_30'), [LOSS])
+    league.take_snapshot(40)
+    assert league.table()['players'] == ['main', 'main_30', 'main_40']
+    assert set(league.elo.ratings) == {'main', 'main_30', 'main_40'}
+
+
+def test_the_newest_past_self_is_kept_even_if_all_others_are_harder() -> None:
+    league = league_of({10: LOSS, 20: LOSS}, keep=2)
+    league.take_snapshot(30)
+    assert league.table()['players'] == ['main', 'main_20', 'main_30']
+
+
+def test_a_past_self_has_the_rating_that_the_main_player_had() -> None:
+    league = league_of({10: WIN})
+    league.take_snapshot(20)
+    assert league.elo.ratings['main_20'] == league.elo.ratings['main'] > 0
+
+
 def test_weights_of_a_running_task_are_kept() -> None:
     own = commander(keep=1, strong_win_rate=None, branch_probs=dict(pfsp=1, sp=0))
     own.league.take_snapshot(10)
@@ -214,6 +235,41 @@ def test_the_best_score_is_that_of_the_highest_level() -> None:
         evaluate(own, 5 * k, [result], score)
         best.append(own.is_best)
     assert best == [True, True, False, True] and own.best == 0.0
+
+
+def test_of_equally_hard_past_selves_the_newest_is_the_hardest() -> None:
+    league = league_of({10: DRAW, 20: DRAW, 30: WIN})
+    league.level = 2
+    assert league.next_evaluation(30) == 'main_20'
+
+
+def test_no_score_is_not_the_best() -> None:
+    own = commander()
+    for train_iter, score in ((0, 1.0), (5, float('nan'))):
+        evaluate(own, train_iter, ['wins'], score)
+    assert not own.is_best and own.best == 1.0
+
+
+def test_weights_that_were_not_trained_end_nothing() -> None:
+    own = commander(stop_value=0.9, strong_win_rate=None)
+    own.league.take_snapshot(10)
+    own.league.level = 2
+    assert evaluate(own, 0, ['wins'], 1.0) == ('main_10', False)
+    assert evaluate(own, 5, ['wins'], 1.0) == ('main_10', True)
+
+
+def test_a_restored_commander_keeps_level_and_best_score() -> None:
+    own, restored = commander(strong_win_rate=None), commander(strong_win_rate=None)
+    own.league.take_snapshot(10)
+    evaluate(own, 0, ['wins'], 1.0)
+    evaluate(own, 5, ['losses'], -0.5)
+    restored.load_state_dict(json.loads(json.dumps(own.state_dict())))
+    for each in (own, restored):
+        assert evaluate(each, 10, ['losses'], 0.5) == ('main_10', False)
+        assert each.is_best and each.best == 0.5 and each.league.level == 1
+        assert evaluate(each, 15, ['losses'], -0.7) == ('main_10', False)
+        assert not each.is_best
+    assert own.state_dict() == restored.state_dict()
 
 
 def test_draws_count_half() -> None:
