@@ -50,6 +50,7 @@ class Transport(Configurable):
             RequestRefusedError: If the coordinator refused the request; with its reason and remedy. If ``is_fatal``,
                 the worker has to end.
             NotJoinedError: If the coordinator does not know this worker, or no longer; it may join again.
+            MessageError: If a field of the message does not have its declared type; nothing was sent.
             PayloadError: If the payload cannot be sent, since there is no room for it or it has an unsupported type;
                 nothing was sent.
         """

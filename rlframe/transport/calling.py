@@ -11,7 +11,7 @@ from typing import Any
 
 from rlframe.errors import CoordinatorLostError, MessageError, NotJoinedError, RequestRefusedError
 from rlframe.transport.base import Reply, Transport
-from rlframe.transport.envelope import MOST_AT_ONCE, Envelope
+from rlframe.transport.envelope import MOST_AT_ONCE, Envelope, decode, encode
 from rlframe.transport.messages import REJOIN, Join, Joined, Message, Refused
 from rlframe.utils.field import Field
 
@@ -86,8 +86,9 @@ class CallingTransport(Transport):
         """Cleans up after a request, answered or not."""
 
     def _numbered(self, message: Message, has_payload: bool) -> Envelope:
-        if has_payload and not message.has_payload:
-            raise MessageError('this kind of message has no payload', where=type(message).__name__)
+        decode(
+            encode(Envelope('', 0, message, has_payload))
+        )  # raises here if the coordinator would refuse it
         with self._lock:
             if len(self._unanswered) >= MOST_AT_ONCE:
                 raise MessageError(f'more than {MOST_AT_ONCE} requests at the same time', where=self._where)

@@ -42,7 +42,7 @@ class InProcessServer(AnsweringServer[Reply]):
         if self._is_closed:
             raise CoordinatorLostError('the coordinator has stopped', where=self.address)
         try:
-            return self.answer(decode(encode(envelope)), lambda: payload)
+            return self.answer(envelope, lambda: payload)
         except MessageError as error:
             return refusal(error)
 

@@ -42,6 +42,8 @@ def _is_plain(value: Any, depth: int = 0) -> bool:
         return len(value) <= MAX_TEXT
     if depth > 8 or not isinstance(value, Mapping | list | tuple):
         return False
+    if isinstance(value, Mapping) and not all(isinstance(name, str) for name in value):
+        return False
     below = value.values() if isinstance(value, Mapping) else value
     return all(_is_plain(item, depth + 1) for item in below)
 

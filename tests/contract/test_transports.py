@@ -143,6 +143,26 @@ def test_payload_of_a_message_that_has_none_is_refused(kind: str, tmp_path: Path
         transport.request(m.AskTask())
 
 
+@pytest.mark.parametrize(
+    ('message', 'place'),
+    [
+        (m.LearnInfo('task', 1, {'loss': np.float32(0.5)}), r'LearnInfo\.info\.loss'),  # type: ignore[dict-item]
+        (m.Finished('task', True, '', {'facts': {1: 2}}), r'Finished\.facts'),
+        (m.Finished('task', True, '', {'facts': np.zeros(1)}), r'Finished\.facts'),
+        (m.AskWeights('../x', 1), r'AskWeights\.policy'),
+    ],
+)
+def test_message_outside_its_schema_is_not_sent(
+    kind: str, message: Message, place: str, tmp_path: Path
+) -> None:
+    coordinator = Coordinator()
+    with serving(kind, tmp_path, coordinator) as server, joined(server) as transport:
+        with pytest.raises(MessageError, match=place):
+            transport.request(message)
+        transport.request(m.AskTask())
+    assert len(coordinator.handled) == 2
+
+
 @settings(
     max_examples=25,
     deadline=None,

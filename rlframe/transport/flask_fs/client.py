@@ -172,7 +172,7 @@ class FlaskFSTransport(CallingTransport):
             )
         tree = self._parsed(data)
         if answer.status == BUSY:
-            raise ConnectionError(str(tree.get('fields', {}).get('message', 'the coordinator is busy')))
+            raise ConnectionError(f'the coordinator is busy: {str(tree.get("fields"))[:300]}')
         return tree
 
     def _parsed(self, data: bytes) -> dict[str, Any]:
