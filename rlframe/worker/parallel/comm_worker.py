@@ -11,7 +11,7 @@ from typing import Any
 
 from easydict import EasyDict
 
-from rlframe.errors import CoordinatorLostError, RequestRefusedError
+from rlframe.errors import ConfigError, CoordinatorLostError, RequestRefusedError
 from rlframe.registry import TRANSPORT_REGISTRY
 from rlframe.transport.base import Transport
 from rlframe.transport.messages import AskTask, Beat, Finished, Message, Orders, Task, Wait
@@ -70,13 +70,11 @@ class CommWorker(Configurable):
         slots: int = 1,
     ) -> None:
         self._cfg = self.resolve_config(cfg)
-        if transport is None:
-            kind: Any = TRANSPORT_REGISTRY.get(self.transport_type)
-            transport = kind(self._cfg.transport, address)
+        self._transport, self._given_address = transport, address
         self._name = name or f'{self.role}-{os.getpid()}'
         self._logger = logging.getLogger(f'rlframe.{self.role}')
         join = introduction(self.role, self._name, fingerprint, slots)
-        self._membership = Membership(transport, join, self._beat, self._obey, self._cfg.timeout)
+        self._membership = Membership(self._connected, join, self._beat, self._obey, self._cfg.timeout)
         self._stopped = ''
         self._task: Task | None = None
         self._thread: threading.Thread | None = None
@@ -104,6 +102,24 @@ class CommWorker(Configurable):
     @abstractmethod
     def _release(self) -> None:
         """Closes envs and the like."""
+
+    def _address(self) -> Any:
+        """Returns the address of the coordinator if none was given to the constructor."""
+        raise ConfigError(
+            f'{type(self).__name__} needs the address of a coordinator, or a transport', where='address'
+        )
+
+    def _transport_options(self) -> dict[str, Any]:
+        """Returns the options of the transport."""
+        return dict(self._cfg.transport)
+
+    def _connected(self) -> Transport:
+        """Returns the connection to the coordinator, created at the first call."""
+        if self._transport is None:
+            kind: Any = TRANSPORT_REGISTRY.get(self.transport_type)
+            address = self._address() if self._given_address is None else self._given_address
+            self._transport = kind(self._transport_options(), address)
+        return self._transport
 
     def _joined(self) -> None:
         """Takes notice that the worker has joined."""
