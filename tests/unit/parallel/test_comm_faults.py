@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
+import time
 from typing import Any
 
 import numpy as np
 import pytest
-from parallel_parts import ScriptedCoordinator, compiled, make_evaluation, make_parts, task_of, weights_of
+from parallel_parts import (
+    PATIENCE,
+    ScriptedCoordinator,
+    compiled,
+    make_evaluation,
+    make_parts,
+    task_of,
+    wait_until,
+    weights_of,
+)
 from runs import differences
 
 from rlframe.errors import CoordinatorLostError
+from rlframe.pipeline import build
 from rlframe.transport.base import Reply
 from rlframe.transport.envelope import Envelope
-from rlframe.transport.in_process import InProcessTransport
+from rlframe.transport.in_process import InProcessServer, InProcessTransport
 from rlframe.transport.messages import Collected
+from rlframe.worker.coordinator.coordinator import Coordinator
+from rlframe.worker.coordinator.naive_commander import NaiveCommander
+from rlframe.worker.coordinator.training_data import TrainingData
 from rlframe.worker.parallel.transport_collector import TransportCollector
 from rlframe.worker.parallel.zergling_parallel_collector import ZerglingParallelCollector
 
@@ -95,3 +111,63 @@ def test_rows_are_accounted_for_if_the_coordinator_dies_among_faults(fault: str)
         comm.run()
     assert comm.produced == comm.pushed + comm.dropped and comm.dropped <= 6
     assert comm.pushed <= coordinator.pushed <= comm.produced
+
+
+def test_a_worker_that_was_given_up_comes_back_and_every_row_is_accounted_for() -> None:
+    cfg = compiled(*DQN)
+    server = InProcessServer()
+    coordinator = Coordinator(
+        {'wait': 0.002, 'max_updates_due': 10**9},
+        server=server,
+        commander=NaiveCommander({'parts': 4, 'eps': 0.5}),
+        data=TrainingData(build.make_buffer(cfg), 16, 1),
+        name='test',
+    )
+    coordinator.start()
+    collector = ZerglingParallelCollector({'weights_timeout': 0.01}, make_parts(cfg), make_evaluation(cfg))
+    comm = TransportCollector({}, collector=collector, transport=server.connect(), name='c')
+    comm.start()
+    for loss in range(3):
+        wait_until(lambda loss=loss: coordinator.pushed > 30 * (loss + 1) and coordinator.workers.by_id)
+        with coordinator._requests.lock:
+            (worker,) = coordinator.workers.by_id.values()
+            coordinator.leave(worker, 'it was silent')
+    wait_until(lambda: coordinator.pushed > 150)
+    comm.close()
+    coordinator.close()
+    assert coordinator.received == coordinator.pushed + coordinator.dropped == comm.produced
+    assert comm.pushed == coordinator.pushed and comm.wait(0)
+
+
+def test_close_ends_within_its_deadline_even_if_an_env_hangs() -> None:
+    cfg = compiled(*DQN)
+    coordinator = ScriptedCoordinator([task_of(parts=0)], {0: weights_of(cfg, 1)})
+    hang, hangs = threading.Event(), threading.Event()
+    make = make_parts(cfg)
+
+    def hanging(rank: int, incarnation: int) -> Any:
+        parts = make(rank, incarnation)
+        step = parts.env.step
+
+        def hung(*given: Any) -> Any:
+            hangs.set()
+            hang.wait()
+            return step(*given)
+
+        parts.env.step = hung
+        return parts
+
+    collector = ZerglingParallelCollector({'close_timeout': 0.2}, hanging)
+    comm = TransportCollector(
+        {'close_timeout': 0.4}, collector=collector, transport=coordinator.server.connect(), name='c'
+    )
+    comm.start()
+    assert hangs.wait(PATIENCE)
+    begin = time.monotonic()
+    comm.close()
+    assert time.monotonic() - begin < PATIENCE / 2
+    hang.set()
+    with contextlib.suppress(Exception):  # its envs were closed under it
+        comm.wait(PATIENCE)
+    assert comm._ended.is_set()
+    comm.close()
