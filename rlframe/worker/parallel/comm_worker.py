@@ -7,11 +7,12 @@ import os
 import threading
 from abc import abstractmethod
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from easydict import EasyDict
 
-from rlframe.errors import ConfigError, CoordinatorLostError, RequestRefusedError
+from rlframe.errors import ConfigError, CoordinatorLostError, RequestRefusedError, RLFrameError
 from rlframe.registry import TRANSPORT_REGISTRY
 from rlframe.transport.base import Transport
 from rlframe.transport.messages import AskTask, Beat, Finished, Message, Orders, Task, Wait
@@ -161,8 +162,7 @@ class CommWorker(Configurable):
     def _run_quietly(self) -> None:
         try:
             self.run()
-        except BaseException as error:  # raised by wait()
-            self._error = error
+        except BaseException as error:  # wait() raises it
             self._logger.error('%s: %s', self._name, error)
 
     def run(self) -> None:
@@ -173,7 +173,6 @@ class CommWorker(Configurable):
             RequestRefusedError: If it refuses this worker.
         """
         self._runner = threading.get_ident()
-        reason = ''
         try:
             self._membership.join()
             self._joined()
@@ -181,16 +180,20 @@ class CommWorker(Configurable):
                 self._work()
             if self._membership.lost is not None:
                 raise self._membership.lost
-        except CoordinatorLostError as error:
-            if self._stopped != CLOSED:
-                reason = str(error)
-                raise
         except BaseException as error:
-            reason = f'{type(error).__name__}: {error}'
-            raise
+            if self._stopped != CLOSED or not isinstance(error, CoordinatorLostError):
+                self._error = error
+                raise
         finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        error = self._error
+        try:
             self._release()
-            self._membership.leave(reason or self._stopped, self._unreported)
+        finally:
+            reason = self._stopped if error is None else f'{type(error).__name__}: {error}'
+            self._membership.leave(reason, self._unreported)
             self._ended.set()
 
     def stop(self, reason: str = CLOSED) -> None:
@@ -205,8 +208,7 @@ class CommWorker(Configurable):
         if self._runner == threading.get_ident():
             return  # run() ends cleanly by itself
         if self._thread is None and self._runner == -1:  # it never ran
-            self._release()
-            self._membership.leave(CLOSED, self.produced)
+            self._leave()
             return
         half = self._cfg.close_timeout / 2
         if not self._ended.wait(half):
@@ -242,7 +244,8 @@ class CommWorker(Configurable):
             raise
         except Exception as error:
             text = f'{type(error).__name__}: {error}'
-            self._tell(Finished(task.task, False, text[:1000], {}))
+            with suppress(RLFrameError):  # the coordinator may be gone, too
+                self._tell(Finished(task.task, False, text[:1000], {}))
             raise
         if finished is not None:
             self._tell(finished)

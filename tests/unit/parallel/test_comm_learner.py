@@ -8,7 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from parallel_parts import NONE, PATIENCE, ScriptedCoordinator, compiled, make_learner, task_of, wait_until
+from parallel_parts import (
+    NONE,
+    PATIENCE,
+    ScriptedCoordinator,
+    batches_of,
+    compiled,
+    make_learner,
+    task_of,
+    wait_until,
+)
 from runs import differences
 
 from rlframe.data import Batch
@@ -83,22 +92,6 @@ def test_the_same_batches_give_the_same_bits_as_in_a_serial_run(
             )
             == []
         )
-
-
-def batches_of(cfg: Any, count: int) -> list[Any]:
-    """Returns batches of random transitions."""
-    rng, size = np.random.default_rng(0), cfg.policy.learn.batch_size
-    return [
-        Batch(
-            obs=rng.normal(size=(size, 4)).astype(np.float32),
-            next_obs=rng.normal(size=(size, 4)).astype(np.float32),
-            action=rng.integers(2, size=size),
-            reward=np.ones(size, np.float32),
-            terminated=np.zeros(size, bool),
-            truncated=np.zeros(size, bool),
-        )
-        for _ in range(count)
-    ]
 
 
 def test_several_batches_of_one_payload_are_trained_on_one_after_the_other() -> None:

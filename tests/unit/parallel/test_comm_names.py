@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from parallel_parts import (
     ScriptedCoordinator,
+    batches_of,
     compiled,
     make_evaluation,
     make_learner,
@@ -84,18 +85,7 @@ def test_the_same_data_arrive_over_http_as_in_process(http: Any) -> None:
 
 def test_a_learner_over_http_ends_with_the_bits_of_one_in_process(http: Any) -> None:
     cfg = compiled(*DQN)
-    rng, size = np.random.default_rng(0), 16
-    batches = [
-        Batch(
-            obs=rng.normal(size=(size, 4)).astype(np.float32),
-            next_obs=rng.normal(size=(size, 4)).astype(np.float32),
-            action=rng.integers(2, size=size),
-            reward=np.ones(size, np.float32),
-            terminated=np.zeros(size, bool),
-            truncated=np.zeros(size, bool),
-        )
-        for _ in range(3)
-    ]
+    batches = batches_of(cfg, 3)
     task = task_of('learn', target=0, parts=0)
     coordinators = [ScriptedCoordinator([task], batches=batches) for _ in range(2)]
     address, shared = http(coordinators[0])
