@@ -186,7 +186,8 @@ def test_a_learner_waits_for_data_and_ends_when_it_is_closed() -> None:
         wait_until(lambda coordinator=coordinator: 'AskData' in coordinator.kinds)
         comm.close()
         comm.close()
-        assert coordinator.kinds[-2:] == ['Finished', 'Farewell'] and not coordinator.finished[0].completed
+        assert coordinator.kinds[-3:] == ['PutState', 'Finished', 'Farewell']
+        assert not coordinator.finished[0].completed
 
 
 def test_an_abandoned_task_ends_and_the_next_one_is_done() -> None:
@@ -220,3 +221,19 @@ def test_an_error_of_an_update_is_told_and_raised() -> None:
     with pytest.raises(KeyError):
         connect(coordinator, cfg).run()
     assert not coordinator.finished[0].completed and 'KeyError' in coordinator.messages[-1].reason
+
+
+def test_a_run_that_is_over_ends_the_task_as_a_completed_one() -> None:
+    cfg = compiled(*DQN, 'policy.learn.learner.hook.save_ckpt_after_run=true')
+    coordinator = ScriptedCoordinator([task_of(**LEARN)], batches=batches_of(cfg, 5))
+
+    def end(message: Any, payload: Any) -> Reply | None:
+        return Reply(Orders(True, False, -1, 'solved')) if message.train_iter == 3 else None
+
+    coordinator.on[LearnInfo] = end
+    comm = connect(coordinator, cfg, lockstep=True)
+    comm.run()
+    (finished,) = coordinator.finished
+    assert finished.completed and finished.facts['train_iter'] == 3
+    assert coordinator.kinds[-3:] == ['PutState', 'Finished', 'Farewell']
+    assert coordinator.messages[-1].reason == 'solved'
