@@ -350,13 +350,13 @@ PARALLEL_COLLECTOR_REGISTRY = Registry(
 COMM_COLLECTOR_REGISTRY = Registry(
     'comm collector',
     _in('worker.parallel', naive='naive_collector', in_process='transport_collector', flask_fs='flask_fs'),
-    interface='rlframe.worker.parallel.base_comm_collector:BaseCommCollector',
+    interface='rlframe.worker.parallel.comm_interface:BaseCommCollector',
 )
 """Comm collectors, which connect a parallel collector with a coordinator."""
 COMM_LEARNER_REGISTRY = Registry(
     'comm learner',
     _in('worker.parallel', in_process='transport_learner', flask_fs='flask_fs'),
-    interface='rlframe.worker.parallel.base_comm_learner:BaseCommLearner',
+    interface='rlframe.worker.parallel.comm_interface:BaseCommLearner',
 )
 """Comm learners, which connect a learner with a coordinator."""
 COMMANDER_REGISTRY = Registry(

@@ -9,7 +9,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from rlframe import config
+from rlframe.data import Batch
 from rlframe.errors import MessageError
 from rlframe.pipeline import build
 from rlframe.run.progress import Progress
@@ -120,6 +123,22 @@ def weights_of(cfg: Any, seed: int) -> dict[str, Any]:
     set_seed(seed)
     factory = build.make_factory(cfg)
     return copy.deepcopy(build.make_policy(cfg, factory.spec).collect_mode.state_dict())
+
+
+def batches_of(cfg: Any, count: int) -> list[Any]:
+    """Returns batches of random transitions."""
+    rng, size = np.random.default_rng(0), cfg.policy.learn.batch_size
+    return [
+        Batch(
+            obs=rng.normal(size=(size, 4)).astype(np.float32),
+            next_obs=rng.normal(size=(size, 4)).astype(np.float32),
+            action=rng.integers(2, size=size),
+            reward=np.ones(size, np.float32),
+            terminated=np.zeros(size, bool),
+            truncated=np.zeros(size, bool),
+        )
+        for _ in range(count)
+    ]
 
 
 def task_of(kind: str = 'collect', **fields: Any) -> Task:

@@ -42,7 +42,8 @@ MAY_IMPORT = {
     'transport': (*BASE, 'data', 'checkpoint'),
     'transport.flask_fs': (*BASE, 'data', 'run', 'checkpoint', 'transport'),
     'worker.parallel': (
-        *BASE, 'data', 'run', 'transport', 'worker.collector', 'worker.evaluator', 'worker.players', 'worker.learner',
+        *BASE, 'data', 'run', 'transport', 'transport.flask_fs', 'worker.collector', 'worker.evaluator', 'worker.players',
+        'worker.learner',
     ),
     'config': (*BASE, 'run', 'checkpoint'),
     'pipeline': (

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from rlframe.data.batch import Batch
 from rlframe.data.timestep import FloatArray
 from rlframe.run.progress import Progress
@@ -59,10 +61,10 @@ def collect_counted(parts: Parts, target: int | None, train_iter: int, **options
     data = collector.collect(target, train_iter=train_iter, **options)
     return data, Counts(
         progress.envstep - envstep,
-        collector.take_episodes(),
+        collector.take_episodes() if hasattr(collector, 'take_episodes') else np.zeros((0, 3)),
         progress.episodes - episodes,
         collector.discarded,
-        collector.carried,
+        getattr(collector, 'carried', 0),
         perf_counter() - start,
     )
 

@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from easydict import EasyDict
 
-from rlframe.registry import PARALLEL_COLLECTOR_REGISTRY
+from rlframe.transport.extras import joined
 from rlframe.transport.messages import Collected, Taken, Task
 from rlframe.utils.field import Configurable, Field
 from rlframe.worker.collector.counted import MakeParts, Parts, collect_counted, numbered
+from rlframe.worker.parallel.extras import ActingExtras
 from rlframe.worker.parallel.held_weights import Acting, Held, HeldWeights, TaskAbandoned, Update
 from rlframe.worker.parallel.task_log import TaskLog, plain_columns
 
@@ -241,6 +242,10 @@ class BaseParallelCollector(Configurable, ABC):
             task: The task.
         """
 
+    def _measured(self, parts: Parts) -> ActingExtras | None:
+        """Returns what measures the changes of the policy by acting; None if they are not sent."""
+        return None
+
     def _results(self, collected: Any) -> list[str]:
         """Returns the result of each ended game for the first active player; none in envs of one player."""
         return []
@@ -267,7 +272,7 @@ class BaseParallelCollector(Configurable, ABC):
         options: dict[str, Any] = {'policy_kwargs': dict(self._settings)}
         if at_random:
             options = {'random_collect': True, 'record_random_collect': False}
-        self._is_torn = True
+        self._is_torn, extras = True, self._measured(parts)
         collected, counts = collect_counted(parts, task.target or None, held.train_iter, **options)
         self._is_torn = False
         data = numbered(parts.collector.training_data(collected), parts, self.rank)
@@ -282,7 +287,7 @@ class BaseParallelCollector(Configurable, ABC):
             'returns': counts.episodes[:, 0].tolist(),
             'lengths': counts.episodes[:, 1].tolist(),
             'successes': [None if np.isnan(value) else value for value in counts.episodes[:, 2].tolist()],
-            'episodes': counts.episode_count,
+            'episode_count': counts.episode_count,
             'discarded': discarded,
             'carried': counts.carried,
             'seconds': counts.seconds,
@@ -290,7 +295,8 @@ class BaseParallelCollector(Configurable, ABC):
         }
         part, version = self._log.parts - 1, max(held.version, 0)
         taken = self._send(
-            data, Collected(task.task, part, len(data), envstep, version, held.train_iter, facts)
+            joined(data, extras.take() if extras is not None else {}),
+            Collected(task.task, part, len(data), envstep, version, held.train_iter, facts),
         )
         self._weights.note(held.policy, taken.version)
         if not taken.stop:
@@ -376,20 +382,3 @@ class BaseParallelCollector(Configurable, ABC):
 
     def __repr__(self) -> str:
         return f'{type(self).__name__}(rank {self.rank})'
-
-
-def create_parallel_collector(cfg: Mapping[str, Any], **kwargs: Any) -> BaseParallelCollector:
-    """Builds the parallel collector named by ``cfg.type``, by default ``zergling``.
-
-    Raises:
-        RegistryError: If no parallel collector has that name; the closest one is named.
-    """
-    named = {'type': 'zergling', **{name: cfg[name] for name in ('type', 'import_names') if name in cfg}}
-    made: BaseParallelCollector = PARALLEL_COLLECTOR_REGISTRY.build(named, cfg, **kwargs)
-    return made
-
-
-def get_parallel_collector_cls(cfg: Mapping[str, Any]) -> type[BaseParallelCollector]:
-    """Returns the class named by ``cfg.type``."""
-    found: Any = PARALLEL_COLLECTOR_REGISTRY.get_cls(cfg)
-    return found

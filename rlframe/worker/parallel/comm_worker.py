@@ -7,11 +7,12 @@ import os
 import threading
 from abc import abstractmethod
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from easydict import EasyDict
 
-from rlframe.errors import CoordinatorLostError, RequestRefusedError
+from rlframe.errors import ConfigError, CoordinatorLostError, RequestRefusedError, RLFrameError
 from rlframe.registry import TRANSPORT_REGISTRY
 from rlframe.transport.base import Transport
 from rlframe.transport.messages import AskTask, Beat, Finished, Message, Orders, Task, Wait
@@ -70,13 +71,11 @@ class CommWorker(Configurable):
         slots: int = 1,
     ) -> None:
         self._cfg = self.resolve_config(cfg)
-        if transport is None:
-            kind: Any = TRANSPORT_REGISTRY.get(self.transport_type)
-            transport = kind(self._cfg.transport, address)
+        self._transport, self._given_address = transport, address
         self._name = name or f'{self.role}-{os.getpid()}'
         self._logger = logging.getLogger(f'rlframe.{self.role}')
         join = introduction(self.role, self._name, fingerprint, slots)
-        self._membership = Membership(transport, join, self._beat, self._obey, self._cfg.timeout)
+        self._membership = Membership(self._connected, join, self._beat, self._obey, self._cfg.timeout)
         self._stopped = ''
         self._task: Task | None = None
         self._thread: threading.Thread | None = None
@@ -104,6 +103,24 @@ class CommWorker(Configurable):
     @abstractmethod
     def _release(self) -> None:
         """Closes envs and the like."""
+
+    def _address(self) -> Any:
+        """Returns the address of the coordinator if none was given to the constructor."""
+        raise ConfigError(
+            f'{type(self).__name__} needs the address of a coordinator, or a transport', where='address'
+        )
+
+    def _transport_options(self) -> dict[str, Any]:
+        """Returns the options of the transport."""
+        return dict(self._cfg.transport)
+
+    def _connected(self) -> Transport:
+        """Returns the connection to the coordinator, created at the first call."""
+        if self._transport is None:
+            kind: Any = TRANSPORT_REGISTRY.get(self.transport_type)
+            address = self._address() if self._given_address is None else self._given_address
+            self._transport = kind(self._transport_options(), address)
+        return self._transport
 
     def _joined(self) -> None:
         """Takes notice that the worker has joined."""
@@ -145,8 +162,7 @@ class CommWorker(Configurable):
     def _run_quietly(self) -> None:
         try:
             self.run()
-        except BaseException as error:  # raised by wait()
-            self._error = error
+        except BaseException as error:  # wait() raises it
             self._logger.error('%s: %s', self._name, error)
 
     def run(self) -> None:
@@ -157,7 +173,6 @@ class CommWorker(Configurable):
             RequestRefusedError: If it refuses this worker.
         """
         self._runner = threading.get_ident()
-        reason = ''
         try:
             self._membership.join()
             self._joined()
@@ -165,16 +180,20 @@ class CommWorker(Configurable):
                 self._work()
             if self._membership.lost is not None:
                 raise self._membership.lost
-        except CoordinatorLostError as error:
-            if self._stopped != CLOSED:
-                reason = str(error)
-                raise
         except BaseException as error:
-            reason = f'{type(error).__name__}: {error}'
-            raise
+            if self._stopped != CLOSED or not isinstance(error, CoordinatorLostError):
+                self._error = error
+                raise
         finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        error = self._error
+        try:
             self._release()
-            self._membership.leave(reason or self._stopped, self._unreported)
+        finally:
+            reason = self._stopped if error is None else f'{type(error).__name__}: {error}'
+            self._membership.leave(reason, self._unreported)
             self._ended.set()
 
     def stop(self, reason: str = CLOSED) -> None:
@@ -189,8 +208,7 @@ class CommWorker(Configurable):
         if self._runner == threading.get_ident():
             return  # run() ends cleanly by itself
         if self._thread is None and self._runner == -1:  # it never ran
-            self._release()
-            self._membership.leave(CLOSED, self.produced)
+            self._leave()
             return
         half = self._cfg.close_timeout / 2
         if not self._ended.wait(half):
@@ -226,7 +244,8 @@ class CommWorker(Configurable):
             raise
         except Exception as error:
             text = f'{type(error).__name__}: {error}'
-            self._tell(Finished(task.task, False, text[:1000], {}))
+            with suppress(RLFrameError):  # the coordinator may be gone, too
+                self._tell(Finished(task.task, False, text[:1000], {}))
             raise
         if finished is not None:
             self._tell(finished)

@@ -14,7 +14,7 @@ from typing import Any
 from rlframe.data.faces import acting_of
 
 ACTING, STATISTICS = 'acting', 'statistics'
-"""Names of the acting state after collection, and of the statistics before and after it."""
+"""Names of the acting state, beside weights and data, and of the statistics before and after collection."""
 
 
 class ActingExtras:

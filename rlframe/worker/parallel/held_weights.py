@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlframe.data.faces import acting_of
+from rlframe.worker.parallel.extras import ACTING
 
-ACTING = 'acting'
-"""Name, among the weights of a policy, of the acting state that a run in lockstep passes back and forth."""
 PAUSE = 0.02
 """Seconds between two questions for weights that are not available yet."""
 
@@ -69,6 +68,8 @@ class HeldWeights:
         self._held: dict[tuple[str, int], Held] = {}
         self._newest: dict[str, int] = {}
         self._asked_at = -np.inf
+        self.in_lockstep = False
+        """Whether the acting state comes with the weights, and has to go back with the data."""
 
     def forget(self) -> None:
         """Forgets all versions, so that the weights are fetched again; a coordinator may count anew."""
@@ -116,7 +117,7 @@ class HeldWeights:
             update = self._ask(held.policy, held.version)
             self._asked_at = monotonic()
             if update.weights is not None:
-                _load(face, update.weights)
+                self.in_lockstep = _load(face, update.weights)
                 held = Held(held.policy, update.version, update.train_iter)
             if held.version >= least:
                 return held
@@ -128,9 +129,11 @@ class HeldWeights:
             sleep(PAUSE)
 
 
-def _load(face: Any, weights: Any) -> None:
+def _load(face: Any, weights: Any) -> bool:
+    """Loads weights, and the acting state if it comes with them; returns whether it does."""
     acting = weights.get(ACTING)
     face.load_state_dict({name: tree for name, tree in weights.items() if name != ACTING})
     transfer = acting_of(face) if acting is not None else None
     if transfer is not None:
         transfer.load_state(acting)
+    return transfer is not None

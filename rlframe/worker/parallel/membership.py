@@ -29,7 +29,7 @@ class Membership:
     """Joins a run, sends requests and signs of life, joins again if it is no longer known, and leaves.
 
     Args:
-        transport: Connection to the coordinator; closed by ``leave``.
+        connect: Returns the connection to the coordinator, which ``leave`` closes.
         join: Introduces the worker.
         beat: Returns the sign of life, in another thread.
         obey: Obeys orders about a task, in another thread; None stands for the current task.
@@ -38,13 +38,14 @@ class Membership:
 
     def __init__(
         self,
-        transport: Transport,
+        connect: Callable[[], Transport],
         join: Join,
         beat: Callable[[], Beat],
         obey: Callable[[Orders, str | None], None],
         timeout: float,
     ) -> None:
-        self._transport, self._join, self._beat, self._obey = transport, join, beat, obey
+        self._connect, self._join, self._beat, self._obey = connect, join, beat, obey
+        self._is_connected = False
         self._timeout, self._heard_at, self._refused_at = timeout, monotonic(), -1.0
         self.joined: Joined | None = None
         """The coordinator's answer; None before the first."""
@@ -115,7 +116,8 @@ class Membership:
         """
         if self.lost is not None and not isinstance(message, Farewell):
             raise self.lost
-        reply = self._transport.request(message, payload, self._timeout if timeout is None else timeout)
+        transport, self._is_connected = self._connect(), True
+        reply = transport.request(message, payload, self._timeout if timeout is None else timeout)
         self._heard_at = monotonic()
         if not isinstance(reply.message, expected):
             raise MessageError(
@@ -140,13 +142,14 @@ class Membership:
         except RLFrameError as error:
             logger.debug('no farewell: %s', error)
         finally:
-            self._transport.close()
+            self.disconnect()
             if self._beats is not None and self._beats is not threading.current_thread():
                 self._beats.join(FAREWELL_SECONDS)
 
     def disconnect(self) -> None:
         """Ends the connection, so that a request that waits for its reply fails."""
-        self._transport.close()
+        if self._is_connected:
+            self._connect().close()
 
     def _send_beats(self) -> None:
         assert self.joined is not None  # join() starts this thread afterwards

@@ -12,10 +12,11 @@ from easydict import EasyDict
 from rlframe.errors import PayloadError, RLFrameError
 from rlframe.registry import COMM_COLLECTOR_REGISTRY
 from rlframe.transport.messages import AskWeights, Beat, Collected, Finished, Taken, Task, Weights
-from rlframe.worker.parallel.base_comm_collector import BaseCommCollector
-from rlframe.worker.parallel.base_parallel_collector import BaseParallelCollector, create_parallel_collector
+from rlframe.worker.parallel.base_parallel_collector import BaseParallelCollector
+from rlframe.worker.parallel.comm_interface import BaseCommCollector
 from rlframe.worker.parallel.comm_worker import CommWorker
 from rlframe.worker.parallel.held_weights import TaskAbandoned, Update
+from rlframe.worker.parallel.zergling_parallel_collector import ZerglingParallelCollector
 
 ROOM_PAUSE = 0.2
 """Seconds between two attempts to send data that there is no room for."""
@@ -44,7 +45,7 @@ class TransportCollector(CommWorker, BaseCommCollector):
         **given: Any,
     ) -> None:
         CommWorker.__init__(self, cfg, **given)
-        self._collector = collector = create_parallel_collector({}) if collector is None else collector
+        self._collector = collector = ZerglingParallelCollector() if collector is None else collector
         self._confirmed = self._confirmed_before = 0  # rows, in all and before it joined last
         self.pushed, self.dropped = 0, 0
         """Training samples or episodes that the coordinator took, and others."""

@@ -32,12 +32,11 @@ from rlframe.transport.messages import (
 from rlframe.utils.field import Field
 from rlframe.worker.learner.base_learner import BaseLearner
 from rlframe.worker.learner.learner_hook import LearnerHook
-from rlframe.worker.parallel.base_comm_learner import BaseCommLearner
-from rlframe.worker.parallel.comm_hooks import SendLearnInfoHook, SendPolicyHook
-from rlframe.worker.parallel.comm_worker import CommWorker
-from rlframe.worker.parallel.extras import take_in
-from rlframe.worker.parallel.held_weights import ACTING, TaskAbandoned
-from rlframe.worker.parallel.learn_report import LearnReport
+from rlframe.worker.parallel.comm_interface import BaseCommLearner
+from rlframe.worker.parallel.comm_worker import CLOSED, CommWorker
+from rlframe.worker.parallel.extras import ACTING, take_in
+from rlframe.worker.parallel.held_weights import TaskAbandoned
+from rlframe.worker.parallel.learn_report import LearnReport, SendLearnInfoHook, SendPolicyHook
 
 PART = 'learner'
 """Name of the learner's state in a checkpoint."""
@@ -274,6 +273,12 @@ class TransportLearner(CommWorker, BaseCommLearner):
                 self.deal_with_learner_learn(data)
             if self._task_is_over.is_set():
                 raise TaskAbandoned(self._interrupt)
+        except TaskAbandoned:
+            if self._stopped == CLOSED:  # another learner continues
+                self.send_learn_info(self.learner.learn_info)
+                self._send_state()
+            if self._stopped in ('', CLOSED):
+                raise
         finally:
             self._task_is_over.set()
             if self._next is not None:

@@ -7,7 +7,9 @@ from typing import Any
 from rlframe.errors import MessageError
 from rlframe.registry import PARALLEL_COLLECTOR_REGISTRY
 from rlframe.transport.messages import Task
+from rlframe.worker.collector.counted import Parts
 from rlframe.worker.parallel.base_parallel_collector import BaseParallelCollector
+from rlframe.worker.parallel.extras import ActingExtras
 from rlframe.worker.parallel.held_weights import Acting
 
 
@@ -20,6 +22,9 @@ class ZerglingParallelCollector(BaseParallelCollector):
 
     def _acting(self, faces: Any, task: Task) -> list[Acting]:
         return [Acting(0, faces, self._only_policy(task))]
+
+    def _measured(self, parts: Parts) -> ActingExtras:
+        return ActingExtras(parts.trained, self._weights.in_lockstep)
 
     def _only_policy(self, task: Task) -> str:
         if len(task.policies) != 1:

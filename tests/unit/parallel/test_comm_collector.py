@@ -245,7 +245,7 @@ def test_data_without_room_are_sent_when_there_is_room_again(monkeypatch: pytest
     cfg = compiled(*DQN)
     coordinator = ScriptedCoordinator([task_of(parts=2)], {0: weights_of(cfg, 1)})
     comm = connect(coordinator, cfg)
-    transport, failures = comm._membership._transport, [PayloadError('no room'), PayloadError('no room')]
+    transport, failures = comm._connected(), [PayloadError('no room'), PayloadError('no room')]
     request = transport.request
 
     def without_room(message: Any, payload: Any = None, timeout: Any = None) -> Reply:

@@ -8,7 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from parallel_parts import NONE, PATIENCE, ScriptedCoordinator, compiled, make_learner, task_of, wait_until
+from parallel_parts import (
+    NONE,
+    PATIENCE,
+    ScriptedCoordinator,
+    batches_of,
+    compiled,
+    make_learner,
+    task_of,
+    wait_until,
+)
 from runs import differences
 
 from rlframe.data import Batch
@@ -83,22 +92,6 @@ def test_the_same_batches_give_the_same_bits_as_in_a_serial_run(
             )
             == []
         )
-
-
-def batches_of(cfg: Any, count: int) -> list[Any]:
-    """Returns batches of random transitions."""
-    rng, size = np.random.default_rng(0), cfg.policy.learn.batch_size
-    return [
-        Batch(
-            obs=rng.normal(size=(size, 4)).astype(np.float32),
-            next_obs=rng.normal(size=(size, 4)).astype(np.float32),
-            action=rng.integers(2, size=size),
-            reward=np.ones(size, np.float32),
-            terminated=np.zeros(size, bool),
-            truncated=np.zeros(size, bool),
-        )
-        for _ in range(count)
-    ]
 
 
 def test_several_batches_of_one_payload_are_trained_on_one_after_the_other() -> None:
@@ -193,7 +186,8 @@ def test_a_learner_waits_for_data_and_ends_when_it_is_closed() -> None:
         wait_until(lambda coordinator=coordinator: 'AskData' in coordinator.kinds)
         comm.close()
         comm.close()
-        assert coordinator.kinds[-2:] == ['Finished', 'Farewell'] and not coordinator.finished[0].completed
+        assert coordinator.kinds[-3:] == ['PutState', 'Finished', 'Farewell']
+        assert not coordinator.finished[0].completed
 
 
 def test_an_abandoned_task_ends_and_the_next_one_is_done() -> None:
@@ -227,3 +221,19 @@ def test_an_error_of_an_update_is_told_and_raised() -> None:
     with pytest.raises(KeyError):
         connect(coordinator, cfg).run()
     assert not coordinator.finished[0].completed and 'KeyError' in coordinator.messages[-1].reason
+
+
+def test_a_run_that_is_over_ends_the_task_as_a_completed_one() -> None:
+    cfg = compiled(*DQN, 'policy.learn.learner.hook.save_ckpt_after_run=true')
+    coordinator = ScriptedCoordinator([task_of(**LEARN)], batches=batches_of(cfg, 5))
+
+    def end(message: Any, payload: Any) -> Reply | None:
+        return Reply(Orders(True, False, -1, 'solved')) if message.train_iter == 3 else None
+
+    coordinator.on[LearnInfo] = end
+    comm = connect(coordinator, cfg, lockstep=True)
+    comm.run()
+    (finished,) = coordinator.finished
+    assert finished.completed and finished.facts['train_iter'] == 3
+    assert coordinator.kinds[-3:] == ['PutState', 'Finished', 'Farewell']
+    assert coordinator.messages[-1].reason == 'solved'

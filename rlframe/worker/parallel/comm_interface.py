@@ -1,4 +1,4 @@
-"""BaseCommLearner: the interface of what connects a learner with a coordinator."""
+"""BaseCommCollector and BaseCommLearner: the interfaces of what connects workers with a coordinator."""
 
 from __future__ import annotations
 
@@ -6,9 +6,44 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
-from rlframe.registry import COMM_LEARNER_REGISTRY
 from rlframe.utils.field import Configurable
 from rlframe.worker.learner.learner_hook import LearnerHook
+
+
+class BaseCommCollector(Configurable, ABC):
+    """Gets weights and sends data for a parallel collector.
+
+    Args:
+        cfg: Options.
+    """
+
+    def __init__(self, cfg: Mapping[str, Any] | None = None) -> None:
+        self._cfg = self.resolve_config(cfg)
+
+    @abstractmethod
+    def get_policy_update_info(self, path: str) -> Any:
+        """Returns the newest weights of a policy, by its name."""
+
+    @abstractmethod
+    def send_metadata(self, metadata: Any) -> Any:
+        """Sends facts about the data of ``send_stepdata``."""
+
+    @abstractmethod
+    def send_stepdata(self, stepdata: Any) -> Any:
+        """Takes training data."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Begins to work, in a thread."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Ends the work; may be called twice."""
+
+    @property
+    def collector_uid(self) -> str:
+        """The collector's id in the run; empty if it has none."""
+        return ''
 
 
 class BaseCommLearner(Configurable, ABC):
@@ -45,13 +80,3 @@ class BaseCommLearner(Configurable, ABC):
     @abstractmethod
     def close(self) -> None:
         """Ends the work; may be called twice."""
-
-
-def create_comm_learner(cfg: Mapping[str, Any], **kwargs: Any) -> BaseCommLearner:
-    """Builds the comm learner named by ``cfg.type``.
-
-    Raises:
-        RegistryError: If no comm learner has that name; the closest one is named.
-    """
-    made: BaseCommLearner = COMM_LEARNER_REGISTRY.build(cfg, cfg, **kwargs)
-    return made
