@@ -17,7 +17,7 @@ EXTRAS = {
     'pettingzoo': ['pettingzoo', 'pygame-ce'],  # some of its games need more: pettingzoo[classic]
     'minari': ['minari'],
     'envpool': ['envpool'],
-    'http': ['flask'],
+    'http': ['flask', 'waitress'],
     'video': ['moviepy'],
     'tune': ['ray[tune] >= 2.52', 'optuna', 'scikit-learn', 'matplotlib'],
     'onnx': ['onnx', 'onnxscript'],
@@ -43,6 +43,8 @@ EXTRAS = {
         'tensorboard',
         'optuna',
         'scikit-learn',
+        'flask',
+        'waitress',
     ],
     'bench': ['stable-baselines3', 'tianshou', 'cpprb; python_version < "3.13"'],
 }

@@ -171,6 +171,35 @@ class ActorFailedError(RLFrameError):
     """An exception of a Ray actor that cannot be recreated in this process."""
 
 
+class MessageError(ConfigError):
+    """A message between roles of parallel mode that does not obey the protocol."""
+
+
+class RequestRefusedError(ConfigError):
+    """A request that the coordinator of parallel mode refused."""
+
+    is_fatal = True
+    """Whether the worker has to end; if not, another request may be accepted."""
+
+
+class NotJoinedError(RequestRefusedError):
+    """A request of a worker that the coordinator does not know, or no longer: it may join again."""
+
+    is_fatal = False
+
+
+class PayloadError(RLFrameError):
+    """Arrays that cannot be sent with a message: too large, of an unsupported type, or without room for them."""
+
+
+class CoordinatorLostError(RLFrameError):
+    """A coordinator of parallel mode that cannot be reached, or stopped answering."""
+
+
+class WorkerLostError(RLFrameError):
+    """Workers of parallel mode that died, hung or left, so that training cannot go on."""
+
+
 class RunEndedError(RLFrameError):
     """An attempt of code in a run, such as an env, to end the process."""
 

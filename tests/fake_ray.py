@@ -20,6 +20,7 @@ from rlframe.backend.ray.actors.options import RAY_OPTIONS
 from rlframe.backend.ray.actors.pool import ActorPool
 from rlframe.data import Batch
 from rlframe.utils.field import defaults_of
+from rlframe.worker.collector.counted import Counts
 
 NEVER = float('inf')
 
@@ -69,9 +70,8 @@ class Actor:
         request, weights = args
         self.requests.append(request)
         self.weights.append(weights)
-        return Header(
-            request.version, request.train_iter, request.target, np.zeros((0, 3)), 0, 0, 0, 0.0, None, None
-        )
+        counts = Counts(request.target, np.zeros((0, 3)), 0, 0, 0, 0.0)
+        return Header(request.version, request.train_iter, counts, None, None)
 
 
 class FakeRay:

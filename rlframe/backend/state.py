@@ -157,6 +157,6 @@ def untold(
     count = 0
     for rank, state in actors.items():
         incarnation, last = headers.get(rank, (-1, None))
-        told = last.discarded if last is not None and incarnation == slots[rank].incarnation else 0
+        told = last.counts.discarded if last is not None and incarnation == slots[rank].incarnation else 0
         count += state['collector']['discarded'] - told if state is not None else 0
     return count

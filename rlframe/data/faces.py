@@ -137,3 +137,11 @@ def _packed(obs: Mapping[Any, Any], spec: EnvSpec) -> Array:
                 f'env {env}: the observation is not of the space {spec.observation_space!r}: {error}'
             ) from error
     return rows
+
+
+def acting_of(face: Any) -> Any:
+    """Returns the function that transfers the acting state of a policy; None if the policy has none."""
+    try:
+        return face.get_attribute('acting')
+    except AttributeError:
+        return None

@@ -177,3 +177,14 @@ def test_rlframes_half_of_dqn_updates_as_often_as_the_hand_written_one():
         measured = json.loads(answer.stdout.splitlines()[-1])
         counts.append((measured['env_steps'], measured['updates']))
     assert counts == [(160, 65), (160, 65)]
+
+
+@pytest.mark.parametrize('kind', ['in_process', 'flask_fs', 'files per sample'])
+def test_benchmark_of_transports_measures_each(kind, monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    transport = importlib.import_module('transport')
+    monkeypatch.setattr(transport, 'SECONDS', 0.0)
+    monkeypatch.setattr(transport, 'SIZES', {'10 KB': 10_000})
+    found = transport.measured(kind)
+    assert list(found) == ['no payload', '10 KB'] and not transport.CHILDREN
+    assert all(us > 0 and cpu >= 0 for us, cpu in found.values())

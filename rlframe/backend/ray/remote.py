@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rlframe.backend.local import LocalBackend
-from rlframe.backend.ray.actors.actor import Parts
 from rlframe.backend.ray.actors.options import remote_config_of
 from rlframe.backend.ray.evaluator import EvaluatorParts, Recorder
 from rlframe.pipeline import build
 from rlframe.registry import import_modules
 from rlframe.run.progress import Progress
 from rlframe.utils.seed import incarnation_seed, set_seed
+from rlframe.worker.collector.counted import Parts
 
 if TYPE_CHECKING:
     from rlframe.config.sections import ExperimentConfig

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rlframe.backend.ray.actors.actor import Header, Request, acting_of
+from rlframe.backend.ray.actors.actor import Header, Request
 from rlframe.backend.ray.actors.calls import Answer, Call
 from rlframe.backend.ray.actors.options import ActorsConfig, mark_read
 from rlframe.backend.ray.actors.pool import ActorPool
@@ -16,6 +16,7 @@ from rlframe.backend.ray.levels import LevelSeeds
 from rlframe.backend.ray.shares import UNLIMITED, Ready, ReadyQueue, first_number, merged, shares, writable
 from rlframe.backend.ray.staleness import Staleness
 from rlframe.backend.state import checked_actors, from_zero, in_actor, untold
+from rlframe.data.faces import acting_of
 from rlframe.errors import ConfigError
 from rlframe.run.metrics import ScalarWriter
 from rlframe.run.progress import Progress
@@ -120,7 +121,7 @@ class RaySerialCollector(Metered, ISerialCollector):
     @property
     def carried(self) -> int:
         """Env steps carried over to the next call, in actors and here."""
-        in_actors = sum(header.carried for _, header in self._headers.values())
+        in_actors = sum(header.counts.carried for _, header in self._headers.values())
         return in_actors + sum(ready.steps for ready in self._ready)
 
     @property
@@ -234,13 +235,13 @@ class RaySerialCollector(Metered, ISerialCollector):
 
     def _count(self, answer: Answer, data: Any) -> None:
         """Updates counters with the facts about received data."""
-        rank, header = answer.call.rank, answer.value
+        rank, header, counts = answer.call.rank, answer.value, answer.value.counts
         incarnation = self._pool.slots[rank].incarnation
         before, last = self._headers.get(rank, (incarnation, None))
-        self.discarded += header.discarded - (last.discarded if last and before == incarnation else 0)
+        self.discarded += counts.discarded - (last.counts.discarded if last and before == incarnation else 0)
         self._headers[rank] = incarnation, header
-        self._meter.count(header.envstep, header.episode_count)
-        self._log.add(header.episodes)
+        self._meter.count(counts.envstep, counts.episode_count)
+        self._log.add(counts.episodes)
         if isinstance(data, tuple):
             self._players.add_told(data[1])
         self._take_acting(rank, header.acting)

@@ -33,6 +33,8 @@ class PlayerCollector(SerialCollector):
 
     _cfg: PlayerCollectorConfig
     _recorder: Any  # a PlayerRecorder
+    recorded: list[bool] | None = None
+    """For each player, whether its moves are returned, from the next ``reset_env`` on; None: as the config says."""
 
     config = dict(
         record=Field(
@@ -60,7 +62,8 @@ class PlayerCollector(SerialCollector):
 
     def _make_recorder(self, env_num: int, policy: Any = None) -> Any:
         player_num = self._policy.player_num
-        recorded = check_flags(self._cfg.record, player_num)
+        flags = self._cfg.record if self.recorded is None else self.recorded
+        recorded = check_flags(flags, player_num)
         return PlayerRecorder(env_num, player_num, recorded, self._make_rows, self._mark_episodes)
 
     def _make_rows(self, player: int, env_num: int) -> TrajectoryRecorder:

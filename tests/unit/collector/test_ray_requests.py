@@ -287,7 +287,7 @@ def own_get(ray: FakeRay, failing: tuple[int, ...]) -> Any:
     def failing_get(ref: Any, timeout: float | None = None) -> Any:
         owner = next((actor for actor in ray.actors if any(ref is own for own in actor.refs)), None)
         value = get(ref, timeout)
-        collected = owner is not None and owner.rank in failing and hasattr(value, 'envstep')
+        collected = owner is not None and owner.rank in failing and hasattr(value, 'counts')
         return failure_of(ZeroDivisionError(f'in rank {owner.rank}')) if owner and collected else value
 
     return failing_get

@@ -6,37 +6,19 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from time import perf_counter
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from rlframe.backend.ray.actors.last_words import note_ends
 from rlframe.backend.ray.actors.weights import unflatten
-from rlframe.data.batch import Batch
-from rlframe.data.timestep import FloatArray
+from rlframe.data.faces import acting_of
 from rlframe.errors import ActorFailedError, RLFrameError
 from rlframe.registry import REGISTRIES
-from rlframe.run.progress import Progress
 from rlframe.utils.seed import component_rng, global_rng_state, set_global_rng_state
 from rlframe.utils.serialize import from_bytes, to_bytes
+from rlframe.worker.collector.counted import Counts, collect_counted, numbered
 
 State = dict[str, Any]
 A = TypeVar('A')
-
-
-class Parts(NamedTuple):
-    """The parts of an actor."""
-
-    collector: Any
-    """A serial collector with its envs and its policy."""
-    env: Any
-    """Its env manager."""
-    progress: Progress
-    """Its counters."""
-    trained: Any
-    """Collect face of the policy; its ``load_state_dict`` takes weights."""
-    random: Any = None
-    """The same, acting at random."""
-
 
 ACTING = ('env', 'env_manager', 'policy', 'model', 'collector', 'evaluator')
 """Kinds of components that an actor may be made of."""
@@ -49,10 +31,6 @@ def components_of_script() -> dict[tuple[str, str], type]:
         for kind in ACTING
         for name, cls in REGISTRIES[kind].registered_in('__main__').items()
     }
-
-
-MakeParts = Callable[[int, int], Parts]
-"""Creates the parts of an actor of a rank, in its k-th incarnation: 0 for the first, plus one after each loss."""
 
 
 class Failure(NamedTuple):
@@ -100,16 +78,7 @@ class Header(NamedTuple):
     version: int
     """Version of the weights that acted."""
     train_iter: int
-    envstep: int
-    """Env steps taken."""
-    episodes: FloatArray
-    """Return, length and success of the ended episodes, [n, 3]."""
-    episode_count: int
-    discarded: int
-    """Env steps discarded since the start."""
-    carried: int
-    """Env steps carried over to the next request."""
-    seconds: float
+    counts: Counts
     acting: State | None
     """Acting state after the request, if the request brought one."""
     statistics: tuple[State, State] | None
@@ -228,8 +197,8 @@ class CollectorActor(RemoteActor):
         return self._answer(self._parts.collector.close)
 
     def _collect(self, request: Request, weights: State | None) -> tuple[Header, Any]:
-        parts, start = self._parts, perf_counter()
-        collector, progress = parts.collector, parts.progress
+        parts = self._parts
+        collector = parts.collector
         if weights is not None:
             parts.trained.load_state_dict(unflatten(weights))
         self._enter(request.acting)
@@ -239,38 +208,19 @@ class CollectorActor(RemoteActor):
         if request.reset_env:
             collector.reset_env()
             parts.trained.reset(None)
-        envstep, episodes, statistics = progress.envstep, progress.episodes, self._statistics(request)
-        data = collector.collect(request.target, train_iter=request.train_iter, **request.options)
+        statistics = self._statistics(request)
+        data, counts = collect_counted(parts, request.target, request.train_iter, **request.options)
         header = Header(
             request.version,
             request.train_iter,
-            progress.envstep - envstep,
-            collector.take_episodes(),
-            progress.episodes - episodes,
-            collector.discarded,
-            collector.carried,
-            perf_counter() - start,
+            counts,
             self._acting() if request.acting is not None else None,
             (statistics, self._statistics(request)) if statistics else None,
         )
-        return header, self._numbered(data)
+        return header, numbered(data, parts, self._rank)
 
     def _face(self) -> Any:
         return self._parts.random if self._at_random else self._parts.trained
-
-    def _numbered(self, data: Any) -> Any:
-        """Makes the column ``env_id`` unique over all actors."""
-        if self._rank == 0:
-            return data
-        if isinstance(data, Batch):
-            env = self._parts.env
-            first = self._rank * env.env_num * env.spec.player_num
-            return (
-                data.replace(env_id=data['env_id'] + data['env_id'].dtype.type(first))
-                if 'env_id' in data
-                else data
-            )
-        return type(data)(self._numbered(part) for part in data) if isinstance(data, list | tuple) else data
 
     def _acting(self) -> State | None:
         acting = acting_of(self._parts.trained)
@@ -284,14 +234,6 @@ class CollectorActor(RemoteActor):
         acting = acting_of(self._parts.trained)
         if acting is not None and state is not None:
             acting.load_state(state)
-
-
-def acting_of(face: Any) -> Any:
-    """Returns the function that transfers the acting state of a policy; None if the policy has none."""
-    try:
-        return face.get_attribute('acting')
-    except AttributeError:
-        return None
 
 
 def reseed(face: Any, seed: int, rank: int) -> None:

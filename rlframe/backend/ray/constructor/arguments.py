@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlframe.backend.ray.actors.actor import Parts, reseed
+from rlframe.backend.ray.actors.actor import reseed
 from rlframe.backend.ray.actors.options import without_ray_options
 from rlframe.backend.ray.actors.weights import on_cpu
 from rlframe.backend.ray.constructor.compat import within_bounds
@@ -22,6 +22,7 @@ from rlframe.utils.arithmetic import aligned
 from rlframe.utils.bit_state import checked_bits
 from rlframe.utils.lazy import LazyModule
 from rlframe.utils.seed import component_rng, incarnation_seed, set_seed
+from rlframe.worker.collector.counted import Parts
 
 torch = LazyModule('torch')
 

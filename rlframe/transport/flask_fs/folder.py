@@ -1,0 +1,236 @@
+"""The shared folder: its names, its owner, and the files that both ends write."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from rlframe.checkpoint.files import open_regular
+from rlframe.errors import (
+    CheckpointCorruptError,
+    ExperimentDirError,
+    ExperimentLockedError,
+    PayloadError,
+)
+from rlframe.run.run_folder import LOCK, check_writable, lock
+from rlframe.safety import strict_json
+from rlframe.safety.private_file import PRIVATE
+from rlframe.transport.flask_fs.array_file import pack, read_file, write_file
+
+OWNER = 'owner.json'
+"""File that names the run that a folder belongs to."""
+UP, DOWN = 'up', 'down'
+"""Directions of payloads: to the coordinator, and from it."""
+CHALLENGE, ANSWER = 'challenge', 'answer'
+"""Small files by which both ends check that they see the same folder."""
+_OURS = re.compile(
+    rf'\d{{1,20}}-(\d{{1,20}}-({UP}|{DOWN})\.(safetensors|tmp)|({CHALLENGE}|{ANSWER})(\.tmp)?)'
+)
+NONCE = 64
+"""Letters of a nonce."""
+
+
+class SharedFolder:
+    """Payloads in a folder that the coordinator and its workers share.
+
+    Every name consists of the number of a connection, which the coordinator gave to it, the number of a request, and
+    the direction; no text of a message is ever part of a path.
+
+    Args:
+        path: The folder.
+        most_payload: Bytes that a payload may have.
+        most_folder: Bytes that all files in the folder may have.
+    """
+
+    def __init__(self, path: str | Path, most_payload: int, most_folder: int) -> None:
+        self.path = Path(path).expanduser().absolute()
+        self._most_payload, self._most_folder = most_payload, most_folder
+
+    def payload_file(self, connection: int, seq: int, direction: str) -> Path:
+        """Returns the path of a payload."""
+        return self.path / f'{int(connection)}-{int(seq)}-{direction}.safetensors'
+
+    def write(self, file: Path, payload: Any) -> None:
+        """Writes a payload.
+
+        Raises:
+            PayloadError: If it is too large, has an unsupported value, or cannot be written; nothing is left behind.
+        """
+        packed = pack(payload)
+        self._check_room(packed.nbytes)
+        try:
+            write_file(file, packed)
+        except OSError as error:
+            raise PayloadError(
+                f'the payload of {packed.nbytes:,} bytes cannot be written: {error.strerror}',
+                where=str(self.path),
+                remedy='Is the disk full, and may you write there?',
+            ) from error
+
+    def take(self, file: Path) -> Any:
+        """Reads a payload and deletes its file; raises like ``read_file``."""
+        try:
+            return read_file(file, self._most_payload)
+        finally:
+            file.unlink(missing_ok=True)
+
+    def write_nonce(self, connection: int, purpose: str, nonce: str) -> None:
+        """Writes a small file of a connection; raises ``OSError``."""
+        file = self.path / f'{int(connection)}-{purpose}'
+        draft = file.with_name(f'{file.name}.tmp')
+        draft.unlink(missing_ok=True)
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, PRIVATE)
+        with os.fdopen(descriptor, 'w', encoding='ascii') as opened:
+            opened.write(nonce)
+        os.rename(draft, file)
+
+    def read_nonce(self, connection: int, purpose: str) -> str:
+        """Returns the content of such a file; an empty text if it cannot be read."""
+        try:
+            with open_regular(self.path / f'{int(connection)}-{purpose}') as file:
+                return file.read(NONCE).decode('ascii', 'replace')
+        except CheckpointCorruptError:
+            return ''
+
+    def delete(self, connection: int) -> None:
+        """Deletes all files of a connection."""
+        for entry in self._ours():
+            if entry.name.startswith(f'{int(connection)}-'):
+                with suppress(OSError):
+                    os.unlink(entry.path)
+
+    def _ours(self) -> Iterator[os.DirEntry[str]]:
+        """Yields the entries with a name that a transport gives."""
+        with suppress(OSError), os.scandir(self.path) as entries:
+            yield from (entry for entry in entries if _OURS.fullmatch(entry.name))
+
+    def _check_room(self, nbytes: int) -> None:
+        if nbytes > self._most_payload:
+            raise PayloadError(
+                f'the payload has {nbytes:,} bytes, but max_payload_bytes is {self._most_payload:,}',
+                where=str(self.path),
+                remedy='Send smaller parts, or raise max_payload_bytes everywhere.',
+            )
+        used = 0
+        for entry in self._ours():
+            with suppress(OSError):  # deleted meanwhile
+                used += entry.stat(follow_symlinks=False).st_size
+        if used + nbytes > self._most_folder:
+            raise PayloadError(
+                f'the shared folder is full: {used:,} bytes are waiting, {nbytes:,} more would exceed'
+                f' max_folder_bytes={self._most_folder:,}',
+                where=str(self.path),
+                remedy='Raise max_folder_bytes, or let fewer workers run.',
+            )
+
+
+class OwnedFolder(SharedFolder):
+    """The folder as its owner sees it: one coordinator, which creates and locks it, and deletes what is left.
+
+    Args:
+        path: The folder.
+        most_payload: Bytes that a payload may have.
+        most_folder: Bytes that all files in the folder may have.
+        run: Id of the run that it belongs to.
+
+    Raises:
+        ExperimentLockedError: If another live coordinator uses it; with who that is.
+        ExperimentDirError: If it cannot be written, belongs to another run, or has other files.
+    """
+
+    def __init__(self, path: str | Path, most_payload: int, most_folder: int, run: str) -> None:
+        super().__init__(path, most_payload, most_folder)
+        self._is_closed = False
+        try:
+            self._is_new = not self.path.is_dir()
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise _unusable(f'cannot make the shared folder: {error.strerror}', self.path) from error
+        check_writable(self.path)
+        self._check_private()
+        self._check_content()
+        try:
+            self._release = lock(self.path)
+        except ExperimentLockedError as error:
+            raise ExperimentLockedError(
+                error.message.replace('the run folder', 'the shared folder'),
+                where=str(self.path),
+                remedy='Give each coordinator a folder of its own (path_data), or end the other one.',
+            ) from error
+        try:
+            self._take_over(run)
+        except BaseException:
+            self._release()
+            raise
+
+    def close(self) -> None:
+        """Deletes all files of the transport, and the folder if this object created it; may be called twice."""
+        if self._is_closed:
+            return  # it may be another coordinator's by now
+        self._is_closed = True
+        self._clean()
+        with suppress(OSError):
+            (self.path / OWNER).unlink(missing_ok=True)
+        self._release()
+        if self._is_new:
+            with suppress(OSError):
+                self.path.rmdir()
+
+    def _check_private(self) -> None:
+        """Refuses a folder in which everyone on the machine could replace files."""
+        facts = self.path.stat()
+        if facts.st_mode & stat.S_IWOTH:
+            raise _unusable('everyone may write to the folder', self.path, f'chmod o-w {self.path}')
+        if facts.st_uid not in (os.geteuid(), 0):
+            raise _unusable(
+                f'the folder belongs to user {facts.st_uid}, and you are {os.geteuid()}', self.path
+            )
+
+    def _check_content(self) -> None:
+        """Refuses a folder with files that no transport wrote, before anything is written to it."""
+        others = [
+            name for name in os.listdir(self.path) if name not in (OWNER, LOCK) and not _OURS.fullmatch(name)
+        ]
+        if others:
+            raise _unusable(f'the folder has other files: {sorted(others)[:3]}', self.path)
+
+    def _take_over(self, run: str) -> None:
+        owner = self.path / OWNER
+        if owner.exists() or owner.is_symlink():
+            before, is_new = _facts_in(owner)
+            if before != run:
+                raise _unusable(
+                    f'the folder belongs to another run, {before!r}, and this is {run!r}', self.path
+                )
+            self._is_new = self._is_new or is_new
+            owner.unlink()
+        self._clean()
+        descriptor = os.open(owner, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, PRIVATE)
+        with os.fdopen(descriptor, 'w', encoding='utf-8') as file:
+            json.dump({'run': run, 'is_new': self._is_new}, file)
+
+    def _clean(self) -> None:
+        for entry in self._ours():
+            with suppress(OSError):
+                os.unlink(entry.path)
+
+
+def _facts_in(owner: Path) -> tuple[str, bool]:
+    """Returns the run that a folder belongs to, and whether it was created for it."""
+    try:
+        with open_regular(owner) as file:
+            found = strict_json.loads(file.read(4096), 'MANIFEST')
+        return str(found['run'])[:64], found['is_new'] is True
+    except (ValueError, KeyError, TypeError):  # a CheckpointCorruptError is a ValueError
+        return 'an unknown one', False
+
+
+def _unusable(message: str, path: Path, remedy: str = '') -> ExperimentDirError:
+    remedy = remedy or 'Name another folder with path_data, or delete this one.'
+    return ExperimentDirError(message, where=str(path), remedy=remedy)

@@ -1,0 +1,220 @@
+"""An HTTP server that gives bodies to a function and sends what it returns: Flask behind waitress."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import logging
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from http.client import HTTPConnection, HTTPException
+from typing import TYPE_CHECKING, Any
+
+from rlframe import _version
+from rlframe.errors import ConfigError, MissingDependencyError
+from rlframe.transport.envelope import PROTOCOL, Envelope, encode
+from rlframe.transport.flask_fs.options import HEALTH_PATH, JSON_TYPE, MESSAGE_PATH, PROTOCOL_HEADER
+from rlframe.transport.messages import MAX_TEXT, Refused
+
+if TYPE_CHECKING:
+    from flask import Flask
+
+logger = logging.getLogger('rlframe.transport')
+
+Serve = Callable[[bytes], tuple[int, bytes]]
+"""Returns status and JSON for the body of a message."""
+PROBE_SECONDS = 1.0
+
+
+def refused_body(message: str, remedy: str = '', fatal: bool = True) -> bytes:
+    """Returns the JSON of a refusal, on one line."""
+    refused = Refused(message[:MAX_TEXT], remedy[:MAX_TEXT], fatal)
+    return json.dumps(encode(Envelope('', 0, refused))).encode('ascii') + b'\n'
+
+
+def bound_socket(host: str, port: int) -> socket.socket:
+    """Returns a socket that is bound but does not listen yet; port 0 takes a free one.
+
+    Raises:
+        ConfigError: If the address is in use or not one of this machine; with who answers there, if that is known.
+    """
+    try:
+        family, kind, proto, _, place = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except (OSError, UnicodeError) as error:
+        raise ConfigError(f'no such host: {error}', where='host', got=host, expected='an address') from error
+    opened = socket.socket(family, kind, proto)
+    try:
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        opened.bind(place)
+        opened.listen(1)  # two sockets may be bound to a port, but only one listens
+    except OSError as error:
+        opened.close()
+        raise ConfigError(
+            f'cannot listen on {host}:{port}: {error.strerror}{_who(host, port)}',
+            where='port',
+            remedy='End that program, or choose another port; port=0 takes a free one.',
+        ) from error
+    return opened
+
+
+def _who(host: str, port: int) -> str:
+    """Says what answers on a port."""
+    connection = HTTPConnection(host, port, timeout=PROBE_SECONDS)
+    try:
+        connection.request('GET', HEALTH_PATH)
+        answer = connection.getresponse()
+        if answer.getheader(PROTOCOL_HEADER) is None:
+            return '; another HTTP server answers there'
+        run = json.loads(answer.read(1000))['run']
+        return f'; the coordinator of the run {str(run)[:64]!r} answers there'
+    except (OSError, HTTPException, ValueError, KeyError, TypeError):
+        return ''
+    finally:
+        connection.close()
+
+
+def make_app(serve: Serve, token: str, run: str, max_body: int) -> Flask:
+    """Returns the Flask application.
+
+    Args:
+        serve: Answers the bodies of messages.
+        token: What ``Authorization: Bearer`` must say; empty if anyone on this machine may ask.
+        run: Id of the run, which ``GET /health`` tells anyone.
+        max_body: Bytes of the largest body.
+
+    Raises:
+        MissingDependencyError: If Flask is not installed.
+    """
+    try:
+        import flask
+        from werkzeug.exceptions import HTTPException as HTTPError
+    except ImportError as error:
+        raise _missing(error) from error
+    app = flask.Flask('rlframe.transport', static_folder=None)
+    app.config['MAX_CONTENT_LENGTH'] = max_body
+
+    def response(status: int, body: bytes) -> flask.Response:
+        made = flask.Response(body, status, content_type=JSON_TYPE)
+        made.headers[PROTOCOL_HEADER] = str(PROTOCOL)
+        return made
+
+    @app.before_request
+    def check() -> flask.Response | None:
+        given = flask.request.headers.get('Authorization', '').encode('utf-8', 'replace')
+        is_open = not token or flask.request.path == HEALTH_PATH
+        if is_open or hmac.compare_digest(given, f'Bearer {token}'.encode()):
+            return None
+        remedy = 'Set the same token for all roles: the option token, or the variable RLFRAME_TOKEN.'
+        return response(401, refused_body('the token is missing or wrong', remedy))
+
+    @app.post(MESSAGE_PATH)
+    def message() -> flask.Response:
+        if flask.request.mimetype != JSON_TYPE:
+            return response(415, refused_body(f'a message has the content type {JSON_TYPE}'))
+        return response(*serve(flask.request.get_data(cache=False)))
+
+    @app.get(HEALTH_PATH)
+    def health() -> flask.Response:
+        facts = {'rlframe': _version.__version__, 'protocol': PROTOCOL, 'run': run}
+        return response(200, json.dumps(facts).encode('ascii') + b'\n')
+
+    @app.errorhandler(HTTPError)
+    def refuse(error: HTTPError) -> flask.Response:
+        return response(error.code or 400, refused_body(error.name))
+
+    return app
+
+
+class HTTPServer:
+    """Serves an application in threads until it is closed.
+
+    Args:
+        app: The application.
+        listening: The socket.
+        threads: Threads that answer.
+        connections: Connections at the same time.
+        max_body: Bytes of the largest body; larger ones are not read.
+
+    Raises:
+        MissingDependencyError: If waitress is not installed.
+    """
+
+    def __init__(
+        self, app: Flask, listening: socket.socket, threads: int, connections: int, max_body: int
+    ) -> None:
+        try:
+            from waitress import wasyncore
+            from waitress.server import create_server
+        except ImportError as error:
+            raise _missing(error) from error
+        self._loop: Any = wasyncore.loop
+        self._close_all: Any = wasyncore.close_all
+        self._map: dict[int, Any] = {}
+        logging.getLogger('waitress.queue').setLevel(logging.ERROR)  # a request that waits its turn is normal
+        self._server: Any = create_server(
+            app,
+            map=self._map,
+            sockets=[listening],
+            threads=threads,
+            connection_limit=connections,
+            max_request_body_size=max_body,
+            ident=None,
+            _start=False,
+        )
+        self._server.channel_class = _channel_class()
+        self._server.accept_connections()
+        self._is_closing = False
+        self._thread = threading.Thread(target=self._run, name='rlframe-http', daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ends all connections and threads; may be called twice."""
+        if self._is_closing:
+            return
+        self._is_closing = True
+        with suppress(OSError):
+            self._server.pull_trigger()
+        self._thread.join(10.0)
+
+    def _run(self) -> None:
+        while not self._is_closing:
+            self._loop(timeout=1.0, use_poll=True, map=self._map, count=1)
+        self._server.task_dispatcher.shutdown(cancel_pending=True, timeout=5)
+        self._close_all(self._map)
+
+
+def _channel_class() -> type:
+    """Returns waitress's connection, with errors that are JSON as ours are."""
+    from waitress.channel import HTTPChannel
+    from waitress.task import ErrorTask
+
+    class Error:
+        def __init__(self, error: Any) -> None:
+            self._error = error
+
+        def to_response(self, ident: Any = None) -> tuple[str, list[tuple[str, str]], bytes]:
+            error = self._error
+            headers = [('Content-Type', JSON_TYPE), (PROTOCOL_HEADER, str(PROTOCOL))]
+            # an unknown transfer encoding (501) is the sender's mistake as well
+            status = '400 Bad Request' if error.code == 501 else f'{error.code} {error.reason}'
+            return status, headers, refused_body(error.reason)
+
+    class JSONErrorTask(ErrorTask):  # type: ignore[misc]  # waitress has no types
+        def execute(self) -> None:
+            self.request.error = Error(self.request.error)
+            super().execute()
+
+    class Channel(HTTPChannel):  # type: ignore[misc]  # waitress has no types
+        error_task_class = JSONErrorTask
+
+    return Channel
+
+
+def _missing(error: ImportError) -> MissingDependencyError:
+    return MissingDependencyError(
+        f'the transport flask_fs needs {error.name}', remedy="pip install 'rlframe[http]'"
+    )

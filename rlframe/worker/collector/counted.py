@@ -1,0 +1,82 @@
+"""Collection for a requester in another process or thread: the data, with the counts that it needs to know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlframe.data.batch import Batch
+from rlframe.data.timestep import FloatArray
+from rlframe.run.progress import Progress
+
+
+class Parts(NamedTuple):
+    """A collector with its own envs and policy."""
+
+    collector: Any
+    """A serial collector with its envs and its policy."""
+    env: Any
+    """Its env manager."""
+    progress: Progress
+    """Its counters."""
+    trained: Any
+    """Collect face of the policy; its ``load_state_dict`` takes weights."""
+    random: Any = None
+    """The same, acting at random."""
+
+
+MakeParts = Callable[[int, int], Parts]
+"""Creates the parts of a collector of a rank, in its k-th incarnation: 0 for the first, plus one after each loss."""
+
+
+class Counts(NamedTuple):
+    """Facts about the data of one call of ``collect``."""
+
+    envstep: int
+    """Env steps taken."""
+    episodes: FloatArray
+    """Return, length and success of the ended episodes, [n, 3]."""
+    episode_count: int
+    discarded: int
+    """Env steps discarded since the start."""
+    carried: int
+    """Env steps carried over to the next request."""
+    seconds: float
+
+
+def collect_counted(parts: Parts, target: int | None, train_iter: int, **options: Any) -> tuple[Any, Counts]:
+    """Collects, and returns the collected data and the facts about them.
+
+    Args:
+        parts: The collector.
+        target: Number of training samples or episodes; None: the policy's own number.
+        train_iter: Train iterations of the weights that act.
+        options: Further arguments of the collector's ``collect``.
+    """
+    collector, progress, start = parts.collector, parts.progress, perf_counter()
+    envstep, episodes = progress.envstep, progress.episodes
+    data = collector.collect(target, train_iter=train_iter, **options)
+    return data, Counts(
+        progress.envstep - envstep,
+        collector.take_episodes() if hasattr(collector, 'take_episodes') else np.zeros((0, 3)),
+        progress.episodes - episodes,
+        collector.discarded,
+        getattr(collector, 'carried', 0),
+        perf_counter() - start,
+    )
+
+
+def numbered(data: Any, parts: Parts, rank: int) -> Any:
+    """Returns data whose column ``env_id``, if there is one, is unique over the collectors of all ranks."""
+    if rank == 0:
+        return data
+    if not isinstance(data, Batch):
+        is_nested = isinstance(data, list | tuple)
+        return type(data)(numbered(part, parts, rank) for part in data) if is_nested else data
+    if 'env_id' not in data:
+        return data
+    first = rank * parts.env.env_num * parts.env.spec.player_num
+    return data.replace(env_id=data['env_id'] + data['env_id'].dtype.type(first))

@@ -1,0 +1,389 @@
+"""Coordinator: brings collectors and learners together; it keeps tasks, data and weights, and watches the workers."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from time import monotonic
+from typing import Any
+
+from rlframe.errors import WorkerLostError
+from rlframe.run.progress import Progress
+from rlframe.transport.base import Server
+from rlframe.transport.messages import Join, Joined
+from rlframe.utils.field import Configurable, Field
+from rlframe.utils.schema import COUNT, DICT, FINITE, Schema, check_state, part
+from rlframe.worker.coordinator.base_parallel_commander import BaseParallelCommander
+from rlframe.worker.coordinator.coordinated_run import CoordinatedRun
+from rlframe.worker.coordinator.jobs import Situation
+from rlframe.worker.coordinator.requests import Requests
+from rlframe.worker.coordinator.training_data import TrainingData
+from rlframe.worker.coordinator.weights_store import Version, WeightsStore
+from rlframe.worker.coordinator.workers import Worker, WorkerTable
+
+logger = logging.getLogger('rlframe.coordinator')
+
+PARTS_AHEAD = 4
+"""Parts of data that collectors may be ahead of the learner, by default."""
+STATE: Schema = {
+    'commander': DICT,
+    'data': DICT,
+    'weights': DICT,
+    'rows': {'received': COUNT, 'pushed': COUNT, 'dropped': COUNT},
+    'seconds': FINITE,
+}
+
+
+class Coordinator(Configurable):
+    """Answers the requests of collectors and learners; it never calls them, and no request waits inside it.
+
+    Its commander decides which tasks workers get. Data go to a replay buffer and from there to the learner; weights go
+    from the learner to the collectors. Workers may join, leave and come back at any time. A worker that is silent for
+    ``worker_deadline`` counts as lost: its tasks are given to others. ``check`` raises an error once nobody has been
+    there for a role for ``role_deadline``.
+
+    Args:
+        cfg: Options.
+        server: The coordinator's end of a transport.
+        commander: Decides what to do.
+        data: Takes the data of collectors.
+        run: Is told what happens.
+        progress: Counters of the experiment.
+        name: Name of the policy that is trained, and of its data.
+        run_id: Name of the run, which workers are told.
+        fingerprint: Hash of the part of the config that all roles share; workers with another one are refused.
+        clock: Returns seconds that never go back.
+    """
+
+    config = dict(
+        beat_interval=Field(
+            1.0,
+            range='(0, inf)',
+            unit='seconds',
+            doc='between two signs of life of a worker',
+            may_change=True,
+        ),
+        worker_deadline=Field(
+            15.0,
+            range='(0, inf)',
+            unit='seconds',
+            doc='of silence after which a worker counts as lost',
+            may_change=True,
+        ),
+        role_deadline=Field(
+            120.0,
+            range='(0, inf)',
+            unit='seconds',
+            doc='without any collector, or without any learner, after which the run ends',
+            may_change=True,
+        ),
+        wait=Field(
+            0.05,
+            range='(0, inf)',
+            unit='seconds',
+            doc='after which a worker asks again if there is nothing to do or no data yet',
+            may_change=True,
+        ),
+        max_updates_due=Field(
+            None,
+            type=int,
+            range='[0, inf)',
+            unit='updates',
+            doc='that the learner may be behind before collectors wait; None: those of four parts',
+            may_change=True,
+        ),
+    )
+
+    def __init__(  # noqa: PLR0913  parts of the coordinator
+        self,
+        cfg: Mapping[str, Any] | None = None,
+        *,
+        server: Server,
+        commander: BaseParallelCommander,
+        data: TrainingData,
+        run: CoordinatedRun | None = None,
+        progress: Progress | None = None,
+        name: str = 'main',
+        run_id: str = 'run',
+        fingerprint: str = '',
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._cfg = self.resolve_config(cfg)
+        self._server, self._run, self._run_id = server, run if run is not None else CoordinatedRun(), run_id
+        self.commander, self.data, self.name = commander, data, name
+        self.progress = progress if progress is not None else Progress()
+        """Counters of the experiment."""
+        self._clock, self._began, self._seconds = clock, clock(), 0.0
+        self.workers = WorkerTable(self._cfg.worker_deadline, clock)
+        """The present workers."""
+        self.weights = WeightsStore()
+        """Newest weights of each policy, and under ``state_name`` the last state of the learner."""
+        self.received = self.pushed = self.dropped = 0
+        """Training samples or episodes that were produced; ``received == pushed + dropped``."""
+        self.save_at = -1
+        """Train iteration at which the learner was asked for its state; -1 if it is not asked."""
+        self.reason = ''
+        """Why the run is over."""
+        self._learn_info: dict[str, Any] = {}
+        self._evaluating: dict[str, Version] = {}  # weights of running evaluations, by task
+        self._learned_before = 0  # updates that the last saved state of the learner contains
+        self._added_places = 0  # of collectors beyond those that the config has
+        self._stopping = threading.Event()
+        ahead = self._cfg.max_updates_due
+        ahead = PARTS_AHEAD * data.updates_per_part if ahead is None else ahead
+        self._requests = Requests(self, self._cfg.wait, ahead, self._welcome, fingerprint)
+
+    def _welcome(self, worker: Worker) -> Joined:
+        interval, deadline = self._cfg.beat_interval, self._cfg.worker_deadline
+        return Joined(worker.id, self._run_id, interval, deadline, worker.rank, worker.incarnation)
+
+    @property
+    def state_name(self) -> str:
+        """Name under which a learner that takes the place of another fetches its last saved state."""
+        return f'{self.name}.state'
+
+    # life
+
+    def start(self) -> None:
+        """Begins to answer workers."""
+        self._server.start(self._requests.handle)
+
+    def close(self) -> None:
+        """Stops answering; may be called twice."""
+        self.shut_down('the coordinator ends')
+        self._server.close()
+
+    @property
+    def system_shutdown_flag(self) -> bool:
+        """Whether the run is over; it stays set."""
+        return self._stopping.is_set()
+
+    def shut_down(self, reason: str) -> None:
+        """Tells all workers to leave, with the reason; the first one stays."""
+        if not self._stopping.is_set():
+            self.reason = reason
+            self._stopping.set()
+
+    def request_state(self) -> None:
+        """Asks the learner for its state, which ``on_state`` gets."""
+        self.save_at = self.progress.train_iter
+
+    def check(self) -> None:
+        """Removes silent workers and looks whether training goes on; to be called about once a second.
+
+        Raises:
+            WorkerLostError: If a role has had no worker for too long.
+            Exception: Whatever a callback raised while a request was answered.
+        """
+        with self._requests.lock:
+            if self._requests.error is not None:
+                raise self._requests.error
+            for worker in self.workers.silent():
+                self.leave(worker, f'no sign of life for {self._cfg.worker_deadline:g} s')
+            if self.commander.is_complete(self.situation()):
+                self.shut_down('training is complete')
+            for role in () if self._stopping.is_set() else ('learner', 'collector'):
+                if (seconds := self.workers.missing(role)) > self._cfg.role_deadline:
+                    self._raise_missing(role, seconds)
+
+    def _raise_missing(self, role: str, seconds: float) -> None:
+        lost = '; lost: ' + '; '.join(self.workers.lost[-3:]) if self.workers.lost else ''
+        raise WorkerLostError(
+            f'no {role} for {seconds:.0f} s{lost}',
+            where='coordinator.role_deadline',
+            remedy=f'Start one: python -m rlframe.entry -m {role} --join {self._server.address} -c CONFIG.',
+        )
+
+    # workers
+
+    def admit(self, message: Join) -> Worker:
+        """Adds a worker; one with the same role and name counts as lost, as it was started again."""
+        if (before := self.workers.namesake(message)) is not None:
+            self.leave(before, 'it was started again')
+        worker = self.workers.join(message)
+        if worker.role == 'collector' and self.workers.present('collector') > self.commander.collector_places:
+            self._added_places += 1
+            self.deal_with_increase_collector()
+        return worker
+
+    def leave(self, worker: Worker, cause: str) -> None:
+        """Removes a worker and ends its task; with a cause, as one that was lost."""
+        if cause:
+            logger.warning('%s is lost: %s', worker, cause)
+        if worker.task:
+            self.end_task(worker)
+        self.workers.leave(worker.id, cause)
+        self._server.forget(worker.id)
+        if worker.role == 'collector' and self._added_places:
+            self._added_places -= 1
+            self.deal_with_decrease_collector()
+
+    def end_task(self, worker: Worker) -> None:
+        """Ends a task that its worker does not complete; others will do what it would have done."""
+        task, worker.task = worker.task, ''
+        self._evaluating.pop(task, None)
+        if worker.role == 'collector':
+            self.commander.notify_fail_collector_task(task)
+            return
+        saved = self.weights.get(self.state_name)
+        self.progress.train_iter = saved.train_iter if saved is not None else 0
+        self.data.learner_lost(self._learned_before)
+        self.commander.notify_fail_learner_task(task)
+
+    # what requests bring
+
+    def count(self, envstep: int, facts: Mapping[str, Any]) -> None:
+        """Counts env steps of a collector and writes its metrics."""
+        self.progress.envstep += envstep
+        self.progress.episodes += int(facts.get('episode_count', 0))
+        self._run.record(facts, self.progress)
+
+    def count_rows(self, worker: Worker, pushed: int, dropped: int) -> None:
+        """Counts training samples or episodes that a collector produced."""
+        self.received, self.pushed = self.received + pushed + dropped, self.pushed + pushed
+        self.dropped += dropped
+        worker.pushed, worker.dropped = worker.pushed + pushed, worker.dropped + dropped
+
+    def weights_for(self, worker: Worker, policy: str) -> Version | None:
+        """Returns the newest weights of a policy; those that an evaluation uses are kept until it is over."""
+        found = self.weights.get(policy)
+        running = self.commander.running.get(worker.task)
+        if found is not None and running is not None and running.job.kind == 'evaluate':
+            self._evaluating.setdefault(worker.task, found)
+        return found
+
+    def take_state(self, state: Any, train_iter: int) -> None:
+        """Keeps the state of the learner, for one that may take its place, and passes it on."""
+        self.save_at = -1
+        self._learned_before = self.data.learned
+        self.weights.put(self.state_name, Version(train_iter, train_iter, state))
+        self._run.take_state(state, train_iter)
+
+    # the bookkeeping, under the names of DI-engine
+
+    def deal_with_collector_send_data(
+        self, task_id: str, buffer_id: str, data_id: str, data: Any, rows: int | None = None
+    ) -> int:
+        """Takes the data of a collector, and returns how many items were accepted.
+
+        Args:
+            task_id: The collector's task; data of an unknown one are dropped.
+            buffer_id: Name of the data.
+            data_id: Name of this part, for the log.
+            data: The training samples or episodes.
+            rows: Their number; by default the length of the data.
+        """
+        running = self.commander.running.get(task_id)
+        if running is None or buffer_id != self.name:
+            logger.warning('part %s of the unknown task %s is dropped', data_id, task_id)
+            return 0
+        size = len(data) if rows is None else rows
+        return self.data.push(size, data, self.progress.envstep, running.job.kind == 'collect')
+
+    def deal_with_collector_judge_finish(self, task_id: str, data: Mapping[str, Any]) -> bool:
+        """Returns whether a collector's task is over with the part that came last."""
+        return self.commander.judge_collector_finish(task_id, data, self.situation())
+
+    def deal_with_collector_finish_task(self, task_id: str, finished_task: Mapping[str, Any]) -> bool:
+        """Ends a collector's task, an evaluation for example; returns whether training is over."""
+        weights = self._evaluating.pop(task_id, None)
+        kind = self.commander.running[task_id].job.kind
+        is_over = self.commander.finish_collector_task(task_id, finished_task)
+        if kind == 'evaluate':
+            self._run.evaluated(finished_task, weights, self.commander.is_best)
+        if is_over:
+            self.shut_down('solved')
+        return is_over
+
+    def deal_with_learner_get_data(
+        self, task_id: str, buffer_id: str, batch_size: int, cur_learner_iter: int
+    ) -> Any:
+        """Returns the data of the next updates, or None if none are due; the sizes are those of the config."""
+        return self.data.draw(cur_learner_iter)[1]
+
+    def deal_with_learner_send_info(self, task_id: str, buffer_id: str, info: Mapping[str, Any]) -> None:
+        """Takes note of the updates that a learner made.
+
+        Args:
+            task_id: The learner's task.
+            buffer_id: Name of the data.
+            info: Training variables, and ``train_iter``, ``batches`` (used since the last report) and
+                ``priority_info``.
+        """
+        counts = {name: info.get(name) for name in ('train_iter', 'batches', 'priority_info')}
+        self._learn_info = {name: value for name, value in info.items() if name not in counts}
+        self.data.report(int(counts['batches'] or 0), counts['priority_info'])
+        self.progress.train_iter = int(counts['train_iter'] or 0)
+        snapshot = self.commander.update_learner_info(task_id, self._learn_info, self.situation())
+        if snapshot is not None:
+            self.weights.copy(snapshot.policy, snapshot.name)
+        self.weights.keep_only({self.name, self.state_name, *self.commander.kept_policies})
+        self._run.record(self._learn_info, self.progress)
+
+    def deal_with_learner_judge_finish(self, task_id: str, info: Mapping[str, Any]) -> bool:
+        """Returns whether a learner's task is over."""
+        return self.commander.judge_learner_finish(task_id, info, self.situation())
+
+    def deal_with_learner_finish_task(self, task_id: str, finished_task: Mapping[str, Any]) -> str:
+        """Ends a learner's task, and returns the name of its data."""
+        return self.commander.finish_learner_task(task_id, finished_task)
+
+    def deal_with_increase_collector(self) -> None:
+        """Lets one more collector work at the same time."""
+        self.commander.increase_collector_task_space()
+
+    def deal_with_decrease_collector(self) -> None:
+        """Lets one collector less work at the same time."""
+        self.commander.decrease_collector_task_space()
+
+    # state
+
+    def situation(self) -> Situation:
+        """Returns the progress, as the commander sees it."""
+        due = self.data.due
+        return Situation(
+            envstep=self.progress.envstep,
+            train_iter=self.progress.train_iter,
+            version=self.weights.version(self.name),
+            updates_due=due,
+            seconds=self._seconds + self._clock() - self._began,
+            spent=self._run.is_spent(self.progress, due),
+            learn_info=self._learn_info,
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns everything that a coordinator continues from, but the replay buffer; workers join again."""
+        with self._requests.lock:
+            return {
+                'commander': self.commander.state_dict(),
+                'data': self.data.state_dict(),
+                'weights': self.weights.state_dict(),
+                'rows': {'received': self.received, 'pushed': self.pushed, 'dropped': self.dropped},
+                'seconds': self._seconds + self._clock() - self._began,
+            }
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Continues from ``state_dict()``; tasks of that time are ended, as their workers join again."""
+        check_state(state_dict, STATE)
+        with self._requests.lock:
+            with part('commander'):
+                self.commander.load_state_dict(state_dict['commander'])
+            for worker in {running.worker for running in self.commander.running.values()}:
+                self.commander.worker_left(worker)
+            with part('data'):
+                self.data.load_state_dict(state_dict['data'])
+            with part('weights'):
+                self.weights.load_state_dict(dict(state_dict['weights']))
+            rows = state_dict['rows']
+            self.received, self.pushed, self.dropped = rows['received'], rows['pushed'], rows['dropped']
+            self._learned_before = self.data.learned
+            self._began, self._seconds = self._clock(), state_dict['seconds']
+
+    def info(self, s: str) -> None:
+        """Writes to the log."""
+        logger.info('%s', s)
+
+    def error(self, s: str) -> None:
+        """Writes an error to the log."""
+        logger.error('%s', s)

@@ -1,0 +1,133 @@
+"""WorkerTable: the workers of a coordinator, with their deadlines and counts."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from time import monotonic
+from typing import Any
+
+from rlframe.transport.messages import Beat, Join
+
+
+@dataclasses.dataclass
+class Worker:
+    """A worker that has joined."""
+
+    id: str
+    role: str
+    name: str
+    place: str
+    """Host and process, in words."""
+    slots: int
+    """Envs of a collector, ranks of a learner."""
+    rank: int
+    """Number among the workers of its role; a name keeps its number."""
+    incarnation: int
+    """How often a worker of this name joined before."""
+    heard: float
+    """When its last message came, on the clock of the table."""
+    task: str = ''
+    """Id of its task; empty if it has none."""
+    beat: Beat | None = None
+    """Its last sign of life."""
+    pushed: int = 0
+    """Training samples or episodes of it that were taken."""
+    dropped: int = 0
+    """Training samples or episodes of it that arrived and were dropped."""
+
+    def __str__(self) -> str:
+        return f'{self.role} {self.name} ({self.place})'
+
+
+class WorkerTable:
+    """Knows who takes part. A worker that is silent for longer than the deadline counts as lost.
+
+    Args:
+        deadline: Seconds of silence.
+        clock: Returns seconds that never go back.
+    """
+
+    def __init__(self, deadline: float, clock: Callable[[], float] = monotonic) -> None:
+        self.deadline, self._clock = deadline, clock
+        self.by_id: dict[str, Worker] = {}
+        """The present workers."""
+        self.joined = {'collector': 0, 'learner': 0}
+        """How many workers have joined since the start, by role."""
+        self.lost: list[str] = []
+        """The workers that were lost, in words, with the causes."""
+        self._seats: dict[tuple[str, str], tuple[int, int]] = {}  # rank and incarnation of each role and name
+        self._missing_since = dict.fromkeys(self.joined, clock())
+
+    def join(self, message: Join) -> Worker:
+        """Adds a worker under a new id."""
+        self.joined[message.role] += 1
+        name = f'{message.role}_{self.joined[message.role]}'
+        place = f'pid {message.pid} on {message.host}'
+        rank, incarnation = self._seat(message.role, message.name)
+        worker = Worker(
+            name, message.role, message.name, place, message.slots, rank, incarnation, self._clock()
+        )
+        self.by_id[name] = worker
+        return worker
+
+    def _seat(self, role: str, name: str) -> tuple[int, int]:
+        """Returns the rank of a name, and how often it was taken before."""
+        if (role, name) in self._seats:
+            rank, incarnation = self._seats[role, name]
+            seat = rank, incarnation + 1
+        else:
+            seat = sum(other == role for other, _ in self._seats), 0
+        self._seats[role, name] = seat
+        return seat
+
+    def namesake(self, message: Join) -> Worker | None:
+        """Returns the present worker with the role and the name of one that joins: it has been restarted."""
+        same = (w for w in self.by_id.values() if (w.role, w.name) == (message.role, message.name))
+        return next(same, None)
+
+    def hear(self, worker: str) -> Worker | None:
+        """Takes note of a message, and returns its sender; None if that is not a present worker."""
+        found = self.by_id.get(worker)
+        if found is not None:
+            found.heard = self._clock()
+        return found
+
+    def leave(self, worker: str, cause: str = '') -> Worker | None:
+        """Removes a worker; with a cause, as one that was lost."""
+        found = self.by_id.pop(worker, None)
+        if found is not None:
+            self._missing_since[found.role] = self._clock()
+            if cause:
+                self.lost.append(f'{found}: {cause}')
+        return found
+
+    def silent(self) -> list[Worker]:
+        """Returns the workers whose deadline has passed."""
+        now = self._clock()
+        return [worker for worker in self.by_id.values() if now - worker.heard > self.deadline]
+
+    def missing(self, role: str) -> float:
+        """Returns the seconds since the last worker of a role was present; 0 if one is."""
+        return 0.0 if self.present(role) else self._clock() - self._missing_since[role]
+
+    def present(self, role: str) -> int:
+        """Returns how many workers of a role are present."""
+        return sum(worker.role == role for worker in self.by_id.values())
+
+    def counts(self) -> Mapping[str, Any]:
+        """Returns facts about each worker for displays, by name."""
+        return {
+            worker.name: {
+                'role': worker.role,
+                'state': worker.beat.state if worker.beat else 'joined',
+                'task': worker.task,
+                'envstep': worker.beat.envstep if worker.beat else 0,
+                'train_iter': worker.beat.train_iter if worker.beat else 0,
+                'version': worker.beat.version if worker.beat else 0,
+                'pushed': worker.pushed,
+                'dropped': worker.dropped,
+                'silent': self._clock() - worker.heard,
+            }
+            for worker in self.by_id.values()
+        }

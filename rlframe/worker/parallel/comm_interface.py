@@ -1,0 +1,82 @@
+"""BaseCommCollector and BaseCommLearner: the interfaces of what connects workers with a coordinator."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+from rlframe.utils.field import Configurable
+from rlframe.worker.learner.learner_hook import LearnerHook
+
+
+class BaseCommCollector(Configurable, ABC):
+    """Gets weights and sends data for a parallel collector.
+
+    Args:
+        cfg: Options.
+    """
+
+    def __init__(self, cfg: Mapping[str, Any] | None = None) -> None:
+        self._cfg = self.resolve_config(cfg)
+
+    @abstractmethod
+    def get_policy_update_info(self, path: str) -> Any:
+        """Returns the newest weights of a policy, by its name."""
+
+    @abstractmethod
+    def send_metadata(self, metadata: Any) -> Any:
+        """Sends facts about the data of ``send_stepdata``."""
+
+    @abstractmethod
+    def send_stepdata(self, stepdata: Any) -> Any:
+        """Takes training data."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Begins to work, in a thread."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Ends the work; may be called twice."""
+
+    @property
+    def collector_uid(self) -> str:
+        """The collector's id in the run; empty if it has none."""
+        return ''
+
+
+class BaseCommLearner(Configurable, ABC):
+    """Gets data for a learner, and sends its weights and what it reports.
+
+    Args:
+        cfg: Options.
+    """
+
+    def __init__(self, cfg: Mapping[str, Any] | None = None) -> None:
+        self._cfg = self.resolve_config(cfg)
+
+    @abstractmethod
+    def send_policy(self, state_dict: Mapping[str, Any]) -> None:
+        """Publishes weights."""
+
+    @abstractmethod
+    def get_data(self, batch_size: int) -> Any:
+        """Returns a batch to train on; None if there are to be no more."""
+
+    @abstractmethod
+    def send_learn_info(self, learn_info: Mapping[str, Any]) -> None:
+        """Reports on an update; see ``BaseLearner.learn_info``."""
+
+    @property
+    @abstractmethod
+    def hooks4call(self) -> list[LearnerHook]:
+        """The hooks by which a learner calls ``send_policy`` and ``send_learn_info``."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Begins to work, in a thread."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Ends the work; may be called twice."""

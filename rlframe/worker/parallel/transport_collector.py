@@ -1,0 +1,167 @@
+"""TransportCollector: connects a parallel collector with a coordinator over any transport."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from time import monotonic
+from typing import Any
+
+from easydict import EasyDict
+
+from rlframe.errors import PayloadError, RLFrameError
+from rlframe.registry import COMM_COLLECTOR_REGISTRY
+from rlframe.transport.messages import AskWeights, Beat, Collected, Finished, Taken, Task, Weights
+from rlframe.worker.parallel.base_parallel_collector import BaseParallelCollector
+from rlframe.worker.parallel.comm_interface import BaseCommCollector
+from rlframe.worker.parallel.comm_worker import CommWorker
+from rlframe.worker.parallel.held_weights import TaskAbandoned, Update
+from rlframe.worker.parallel.zergling_parallel_collector import ZerglingParallelCollector
+
+ROOM_PAUSE = 0.2
+"""Seconds between two attempts to send data that there is no room for."""
+
+
+@COMM_COLLECTOR_REGISTRY.register('in_process')
+class TransportCollector(CommWorker, BaseCommCollector):
+    """Asks for tasks, lets a parallel collector work on them, and sends its data: one request for each part.
+
+    Rows are counted: ``produced == pushed + dropped``. Rows without a confirmation count as dropped here, even if only
+    the confirmation was lost.
+
+    Args:
+        cfg: Options.
+        collector: Works on the tasks; needed to run.
+        given: Further arguments of ``CommWorker``: ``transport`` or ``address``, ``name``, ``fingerprint``, ``slots``.
+    """
+
+    role = 'collector'
+
+    def __init__(
+        self,
+        cfg: EasyDict | Mapping[str, Any] | None = None,
+        *,
+        collector: BaseParallelCollector | None = None,
+        **given: Any,
+    ) -> None:
+        CommWorker.__init__(self, cfg, **given)
+        self._collector = collector = ZerglingParallelCollector() if collector is None else collector
+        self._confirmed = self._confirmed_before = 0  # rows, in all and before it joined last
+        self.pushed, self.dropped = 0, 0
+        """Training samples or episodes that the coordinator took, and others."""
+        self._stepdata: Any = None
+        collector.get_policy_update_info = self._update
+        collector.send_stepdata = self._keep_stepdata
+        collector.send_metadata = self.send_metadata
+
+    @property
+    def collector_uid(self) -> str:
+        """The collector's id in the run; empty before it has joined."""
+        return self._membership.worker
+
+    @property
+    def produced(self) -> int:
+        return self._collector.produced
+
+    @property
+    def _unreported(self) -> int:
+        return self.produced - self._confirmed_before
+
+    # what the parallel collector asks for
+
+    def get_policy_update_info(self, path: str) -> Update:
+        """Returns the newest weights of a policy, by its name."""
+        return self._update(path, -1)
+
+    def _update(self, policy: str, newer_than: int) -> Update:
+        weights, tree = self._ask(AskWeights(policy, newer_than), Weights)
+        return Update(weights.version, weights.train_iter, tree)
+
+    def send_stepdata(self, stepdata: Any) -> None:
+        """Takes the training data of the next ``send_metadata``, which sends both in one request."""
+        self._keep_stepdata(stepdata)
+
+    def _keep_stepdata(self, stepdata: Any) -> None:
+        self._stepdata = stepdata
+
+    def send_metadata(self, metadata: Collected) -> Taken:
+        """Sends a part; returns what became of it.
+
+        If there is no room for its data, this waits for room, up to ``timeout``.
+        """
+        data, self._stepdata = self._stepdata, None
+        end = monotonic() + self._cfg.timeout
+        while True:
+            try:
+                reply, _ = self._ask(metadata, Taken, data)
+            except PayloadError:
+                if monotonic() < end and not self._stopped:
+                    self._awake.wait(ROOM_PAUSE)
+                    continue
+                self.dropped += metadata.rows
+                raise
+            except RLFrameError:
+                self.dropped += metadata.rows
+                raise
+            taken: Taken = reply
+            self._confirmed += metadata.rows
+            self.pushed += taken.pushed
+            self.dropped += metadata.rows - taken.pushed
+            return taken
+
+    # the steps of a task, under DI-engine's names
+
+    def deal_with_resource(self) -> dict[str, int]:
+        """Returns the number of CPU cores and GPUs that the collector may use."""
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
+        return {'gpu': 0, 'cpu': cores}
+
+    def deal_with_collector_start(self, task_info: Task) -> dict[str, str]:
+        """Begins a task."""
+        self._collector.begin(task_info)
+        return {'message': 'collector task has started'}
+
+    def deal_with_collector_data(self) -> bool:
+        """Collects and sends one part of the task; returns whether the task goes on."""
+        return self._collector.step()
+
+    def deal_with_collector_close(self) -> dict[str, Any]:
+        """Returns the facts about the task."""
+        return self._collector.get_finish_info()
+
+    def _joined(self) -> None:
+        joined, self._confirmed_before = self._membership.joined, self._confirmed
+        assert joined is not None  # it has joined
+        self._collector.enrol(joined.rank, joined.incarnation)
+
+    def _work_on(self, task: Task) -> Finished:
+        self.deal_with_collector_start(task)
+        if self._stopped:
+            raise TaskAbandoned(self._stopped)
+        self._collector.start()
+        why = self._collector.abandoned
+        return Finished(task.task, not why, why, self.deal_with_collector_close())
+
+    def _beat(self) -> Beat:
+        status, task = self._collector.status(), self._task
+        return Beat(
+            task.kind if task is not None else 'idle',
+            task.task if task is not None else '',
+            status['envstep'],
+            status['train_iter'],
+            status['version'],
+            {
+                'steps': status['steps'],
+                'produced': self.produced,
+                'pushed': self.pushed,
+                'dropped': self.dropped,
+            },
+        )
+
+    def _abandon(self, reason: str) -> None:
+        task = self._task
+        if task is not None:
+            self._collector.abandon(task.task, reason)
+
+    def _release(self) -> None:
+        self._collector.close()

@@ -1,0 +1,315 @@
+"""TransportLearner: connects a learner with a coordinator over any transport."""
+
+from __future__ import annotations
+
+import copy
+import os
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+from easydict import EasyDict
+
+from rlframe.data.faces import acting_of
+from rlframe.registry import COMM_LEARNER_REGISTRY
+from rlframe.transport.extras import split
+from rlframe.transport.messages import (
+    AskData,
+    AskWeights,
+    Beat,
+    Data,
+    Finished,
+    LearnInfo,
+    Orders,
+    PutState,
+    PutWeights,
+    Task,
+    Wait,
+    Weights,
+)
+from rlframe.utils.field import Field
+from rlframe.worker.learner.base_learner import BaseLearner
+from rlframe.worker.learner.learner_hook import LearnerHook
+from rlframe.worker.parallel.comm_interface import BaseCommLearner
+from rlframe.worker.parallel.comm_worker import CLOSED, CommWorker
+from rlframe.worker.parallel.extras import ACTING, take_in
+from rlframe.worker.parallel.held_weights import TaskAbandoned
+from rlframe.worker.parallel.learn_report import LearnReport, SendLearnInfoHook, SendPolicyHook
+
+PART = 'learner'
+"""Name of the learner's state in a checkpoint."""
+
+
+class LearnerParts(NamedTuple):
+    """A learner with its policy."""
+
+    learner: BaseLearner
+    face: Any
+    """Collect face of the policy, whose ``state_dict`` is what collectors get."""
+
+
+class Round(NamedTuple):
+    """Data for one or several updates."""
+
+    batches: list[Any]
+    envstep: int
+    settings: Mapping[str, Any]
+    extras: Mapping[str, Any]
+    """What collectors report of their policy, see ``extras``."""
+
+
+@COMM_LEARNER_REGISTRY.register('in_process')
+class TransportLearner(CommWorker, BaseCommLearner):
+    """Asks for data, lets a learner train on them, and publishes its weights: one request for each.
+
+    A task begins with the last state that a learner of this run sent, if there is one, and with the publication of the
+    weights. Then rounds follow: data, ``BaseLearner.train`` for each batch, weights, report, and whatever the coordinator
+    orders, such as the state for a checkpoint. The version of weights is their train iteration.
+
+    Args:
+        cfg: Options.
+        make_learner: Creates learner and policy, from a rank and an incarnation; needed to run.
+        given: Further arguments of ``CommWorker``: ``transport`` or ``address``, ``name``, ``fingerprint``, ``slots``.
+    """
+
+    config = dict(
+        send_policy_freq=Field(
+            1, range='[1, inf)', unit='train iterations', doc='between two publications of the weights'
+        ),
+        lockstep=Field(
+            False,
+            doc='take turns with a single collector, as a serial run does: publish after each round, fetch nothing ahead',
+        ),
+    )
+    role = 'learner'
+
+    def __init__(
+        self,
+        cfg: EasyDict | Mapping[str, Any] | None = None,
+        *,
+        make_learner: Callable[[int, int], LearnerParts] | None = None,
+        **given: Any,
+    ) -> None:
+        CommWorker.__init__(self, cfg, **given)
+        self._make_learner = make_learner
+        self._parts: LearnerParts | None = None
+        self._policy, self._interrupt, self._task_is_over = '', '', threading.Event()
+        self._published_at, self._policy_is_due = -1, False
+        self._save_at, self._saved_for = -1, -1
+        self._report_of_round = LearnReport()
+        self._ahead: ThreadPoolExecutor | None = None
+        self._next: Future[Round | None] | None = None
+
+    # what a learner asks for
+
+    @property
+    def learner(self) -> BaseLearner:
+        """The learner, created when it is first needed."""
+        return self._made().learner
+
+    def _made(self) -> LearnerParts:
+        if self._parts is None:
+            if self._make_learner is None:
+                raise ValueError('this comm learner was given no make_learner')
+            joined = self._membership.joined
+            place = (joined.rank, joined.incarnation) if joined is not None else (0, 0)
+            self._parts = self._make_learner(*place)
+            learner = self._parts.learner
+            learner.checkpoint_fn = lambda name: self._send_state()
+            learner.get_data = self.get_data
+            if learner.tb_logger is None:
+                learner.tb_logger = self._report_of_round
+            for hook in self.hooks4call:
+                learner.register_hook(hook)
+        return self._parts
+
+    @property
+    def hooks4call(self) -> list[LearnerHook]:
+        """The hooks that notice when weights are due, and collect what is to be reported."""
+        options: dict[str, Any] = {'send': self._note_policy, 'send_policy_freq': self._cfg.send_policy_freq}
+        report: dict[str, Any] = {'send': lambda learner: self._report_of_round.add(learner)}
+        return [
+            SendPolicyHook('send_policy', 100, position='before_run', **options),
+            SendPolicyHook('send_policy', 100, position='after_iter', **options),
+            SendLearnInfoHook('send_learn_info', 100, position='after_iter', **report),
+            SendLearnInfoHook('send_learn_info', 100, position='after_run', send=self._send_last_info),
+        ]
+
+    def _note_policy(self, learner: BaseLearner) -> None:
+        self._policy_is_due = True
+
+    def _send_last_info(self, learner: BaseLearner) -> None:
+        self.send_learn_info(learner.learn_info)
+
+    def send_policy(self, state_dict: Mapping[str, Any]) -> None:
+        """Publishes weights, which are copied."""
+        train_iter = self.learner.train_iter
+        tree = copy.deepcopy(dict(state_dict))
+        orders, _ = self._ask(PutWeights(self._policy, train_iter, train_iter), Orders, tree)
+        self._published_at, self._policy_is_due = train_iter, False
+        self._obey(orders)
+
+    def _publish(self) -> None:
+        """Publishes the current weights unless they are published already."""
+        parts = self._made()
+        if self._published_at == parts.learner.train_iter:
+            return
+        weights = dict(parts.face.state_dict())
+        acting = acting_of(parts.face) if self._cfg.lockstep else None
+        if acting is not None:
+            weights[ACTING] = acting.state()
+        self.send_policy(weights)
+
+    def get_data(self, batch_size: int) -> Any:
+        """Returns the data of the next update; None if there are to be no more."""
+        batches = self._fetched_round()
+        return None if batches is None else batches.batches[0]
+
+    def send_learn_info(self, learn_info: Mapping[str, Any]) -> None:
+        """Reports on the updates since the last report."""
+        task = self._task
+        batches, info, priorities = self._report_of_round.take()
+        if task is None or not batches:
+            return
+        message = LearnInfo(task.task, int(learn_info['learner_step']), info, batches)
+        orders, _ = self._ask(message, Orders, priorities)
+        self._obey(orders)
+
+    # the steps of a task, under DI-engine's names
+
+    def deal_with_resource(self) -> dict[str, int]:
+        """Returns the number of GPUs and CPU cores that the learner may use."""
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
+        return {'gpu': 0, 'cpu': cores}
+
+    def deal_with_learner_start(self, task_info: Task) -> dict[str, str]:
+        """Begins a task: from the last state of a learner of this run, if there is one."""
+        parts, is_first = self._made(), self._policy == ''
+        self._policy, self._published_at = task_info.policies[0], -1
+        saved, state = self._ask(AskWeights(f'{self._policy}.state', -1), Weights)
+        if state is not None:
+            parts.learner.load_state_dict(state)
+            self._logger.info('continues from train_iter %d', saved.train_iter)
+        if is_first:
+            parts.learner.call_hook('before_run')
+        self._publish()
+        return {'message': 'learner task has started'}
+
+    def deal_with_get_data(self) -> Round | None:
+        """Returns the data of the next round; None if the task is over. With a round, the next one is requested."""
+        if self._cfg.lockstep:
+            return self._fetched_round()
+        if self._ahead is None:
+            self._ahead = ThreadPoolExecutor(1, 'rlframe-data')
+        if self._next is None:
+            self._next = self._ahead.submit(self._fetched_round)
+        current = self._next.result()
+        self._next = self._ahead.submit(self._fetched_round) if current is not None else None
+        return current
+
+    def _fetched_round(self) -> Round | None:
+        """Asks for data until there are some; the learner may be training meanwhile."""
+        task, learner = self._task, self.learner
+        if task is None:
+            return None
+        size, per_round = self._attribute('batch_size', 1), self._attribute('update_per_collect', 1)
+        while not self._task_is_over.is_set():
+            message = AskData(task.task, size, task.target or per_round, learner.train_iter)
+            answer, payload = self._ask(message, (Data, Wait))
+            if isinstance(answer, Data):
+                data, extras = split(payload)
+                return Round(_batches(data, answer.rows), answer.envstep, answer.settings, extras)
+            if answer.stop:
+                return None
+            self._task_is_over.wait(min(max(answer.seconds, 0.0), self._cfg.timeout))
+        return None
+
+    def _attribute(self, name: str, default: int) -> int:
+        try:
+            return int(self.learner.policy.get_attribute(name))
+        except AttributeError:
+            return default
+
+    def deal_with_learner_learn(self, data: Round) -> dict[str, Any]:
+        """Trains on the data of a round, publishes weights that are due, and reports."""
+        learner = self.learner
+        take_in(self._made().face, data.extras)
+        for batch in data.batches:
+            learner.train(batch, data.envstep, data.settings)
+            self._report_of_round.count_batch(learner)
+            if self._task_is_over.is_set():
+                raise TaskAbandoned(self._interrupt)
+        if self._policy_is_due or self._cfg.lockstep:
+            self._publish()
+        self.send_learn_info(learner.learn_info)
+        if 0 <= self._save_at <= learner.train_iter and self._save_at != self._saved_for:
+            self._saved_for = self._save_at
+            self._send_state()
+        return learner.learn_info
+
+    def deal_with_learner_close(self) -> dict[str, Any]:
+        """Ends a task; returns the facts about it."""
+        self._publish()
+        self.learner.call_hook('after_run')
+        return {'train_iter': self.learner.train_iter, 'learner_done': True}
+
+    def _send_state(self) -> None:
+        learner = self.learner
+        state = copy.deepcopy(learner.state_dict())
+        orders, _ = self._ask(PutState(PART, learner.train_iter), Orders, state)
+        self._obey(orders)
+
+    # running
+
+    def _work_on(self, task: Task) -> Finished:
+        self._task_is_over.clear()
+        if self._stopped:
+            raise TaskAbandoned(self._stopped)
+        self.deal_with_learner_start(task)
+        try:
+            while (data := self.deal_with_get_data()) is not None:
+                self.deal_with_learner_learn(data)
+            if self._task_is_over.is_set():
+                raise TaskAbandoned(self._interrupt)
+        except TaskAbandoned:
+            if self._stopped == CLOSED:  # another learner continues
+                self.send_learn_info(self.learner.learn_info)
+                self._send_state()
+            if self._stopped in ('', CLOSED):
+                raise
+        finally:
+            self._task_is_over.set()
+            if self._next is not None:
+                self._next.exception()  # no request may outlive its task
+                self._next = None
+        return Finished(task.task, True, '', self.deal_with_learner_close())
+
+    def _beat(self) -> Beat:
+        task, parts = self._task, self._parts
+        train_iter = parts.learner.train_iter if parts is not None else 0
+        version = max(self._published_at, 0)
+        state = task.kind if task is not None else 'idle'
+        return Beat(state, task.task if task is not None else '', 0, train_iter, version, {})
+
+    def _abandon(self, reason: str) -> None:
+        self._interrupt = reason
+        self._task_is_over.set()
+
+    def _obey(self, orders: Orders, task: str | None = None) -> None:
+        self._save_at = orders.save
+        super()._obey(orders, task)
+
+    def _release(self) -> None:
+        if self._ahead is not None:
+            self._ahead.shutdown(wait=True, cancel_futures=True)
+        if self._parts is not None:
+            self._parts.learner.close()
+
+
+def _batches(data: Any, count: int) -> list[Any]:
+    """Returns the batches of a payload, which are sent as one if there are several."""
+    if isinstance(data, list) or count <= 1:
+        return data if isinstance(data, list) and count > 1 else [data]
+    return [data[rows] for rows in np.array_split(np.arange(len(data)), count)]

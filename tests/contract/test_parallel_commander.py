@@ -1,0 +1,284 @@
+"""What every registered parallel commander has to do, also those of modules named in ``RLFRAME_IMPORT``.
+
+To check your own: ``RLFRAME_IMPORT=my_module,other_module pytest tests/contract/test_parallel_commander.py``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlframe.errors import InterfaceError, MessageError
+from rlframe.registry import PARALLEL_COMMANDER_REGISTRY, import_modules
+from rlframe.transport.envelope import Envelope, decode, encode
+from rlframe.transport.messages import Task
+from rlframe.worker import BaseParallelCommander, create_parallel_commander
+from rlframe.worker.coordinator.jobs import Job, Situation
+from rlframe.worker.coordinator.running_tasks import LimitedSpaceContainer
+
+import_modules([name for name in os.environ.get('RLFRAME_IMPORT', '').split(',') if name])
+NAMES = PARALLEL_COMMANDER_REGISTRY.names()
+FACTS = {
+    'score': 0.5,
+    'train_iter': 1,
+    'game_result': [['wins', 'losses'], ['draws']],
+}
+"""Facts about any task."""
+every = pytest.mark.parametrize('name', NAMES)
+
+SPACES = {'collector_task_space': 2, 'learner_task_space': 1}
+OPTIONS: dict[str, Any] = {
+    'one_vs_one': {'league': {'snapshot_freq': 2, 'keep': 2, 'payoff': {'min_win_rate_games': 2}}}
+}
+"""Options with which much happens in few steps."""
+
+
+def create(name: str, **kwargs: Any) -> BaseParallelCommander:
+    cfg = dict(seed=5, policy=dict(other=dict(commander={'type': name, **SPACES, **OPTIONS.get(name, {})})))
+    return create_parallel_commander(cfg, **{'eval_freq': 3, 'random_collect_size': 2, **kwargs})
+
+
+class Play:
+    """Plays a coordinator whose workers do anything in any order; it counts the tasks that it gave."""
+
+    def __init__(self, commander: BaseParallelCommander) -> None:
+        self.commander = commander
+        self.open: dict[str, tuple[str, str]] = {}  # task: role and worker
+        self.seen: set[str] = set()
+        self.space = SPACES['collector_task_space']
+        self.train_iter = 0
+
+    @property
+    def now(self) -> Situation:
+        return Situation(envstep=8 * self.train_iter, train_iter=self.train_iter, version=self.train_iter)
+
+    def of(self, role: str) -> list[str]:
+        return [task for task, (own, _) in self.open.items() if own == role]
+
+    def act(self, action: str, choice: int) -> Any:
+        """Does something, if that is possible; returns the answer of the commander."""
+        worker, commander = f'w{choice % 3}', self.commander
+        if action in ('get_collector_task', 'get_learner_task'):
+            job: Job | None = getattr(commander, action)(worker, self.now)
+            if job is not None:
+                assert job.task not in self.seen
+                self.seen.add(job.task)
+                self.open[job.task] = ('learner' if 'learner' in action else 'collector', worker)
+            return job
+        if action == 'worker_left':
+            own = {task for task, (_, holder) in self.open.items() if holder == worker}
+            assert set(commander.worker_left(worker)) == own
+            self.open = {task: entry for task, entry in self.open.items() if task not in own}
+            return own
+        if action == 'increase_collector_task_space':
+            self.space += 1
+            return commander.increase_collector_task_space()
+        if action == 'decrease_collector_task_space':
+            if not self.space:
+                return None
+            self.space -= 1
+            return commander.decrease_collector_task_space()
+        return self._end(action, choice)
+
+    def _end(self, action: str, choice: int) -> Any:
+        role = 'learner' if 'learner' in action else 'collector'
+        tasks = self.of(role)
+        if not tasks:
+            return None
+        task = tasks[choice % len(tasks)]
+        if action == 'update_learner_info':
+            self.train_iter += choice
+            return self.commander.update_learner_info(task, {}, self.now)
+        if action == 'judge_collector_finish':
+            return self.commander.judge_collector_finish(task, FACTS, self.now)
+        del self.open[task]
+        method = getattr(self.commander, action)
+        return method(task, FACTS) if action.startswith('finish') else method(task)
+
+    def check(self) -> None:
+        commander = self.commander
+        assert set(commander.running) == set(self.open)
+        for space, role in (
+            (commander._collecting.space, 'collector'),
+            (commander._learning.space, 'learner'),
+        ):
+            assert 0 <= space.used == len(self.of(role)) <= space.max_val
+        assert commander._collecting.space.max_val == max(self.space, len(self.of('collector')))
+        assert {name for run in commander.running.values() for name in run.job.policies} <= {
+            *commander.kept_policies,
+            'random',
+        }
+
+
+ACTIONS = (
+    'get_collector_task',
+    'get_learner_task',
+    'judge_collector_finish',
+    'finish_collector_task',
+    'finish_learner_task',
+    'notify_fail_collector_task',
+    'notify_fail_learner_task',
+    'update_learner_info',
+    'worker_left',
+    'increase_collector_task_space',
+    'decrease_collector_task_space',
+)
+STEPS = st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 5)), max_size=60)
+
+
+@every
+@given(steps=STEPS)
+def test_a_place_is_in_use_exactly_while_its_task_runs(name: str, steps: list[tuple[str, int]]) -> None:
+    play = Play(create(name))
+    for action, choice in steps:
+        play.act(action, choice)
+        play.check()
+    for task, (role, _) in list(play.open.items()):
+        getattr(play.commander, f'notify_fail_{role}_task')(task)
+    assert play.commander._collecting.space.used == play.commander._learning.space.used == 0
+
+
+@every
+@given(before=STEPS, after=STEPS)
+def test_a_restored_commander_continues_identically(
+    name: str, before: list[tuple[str, int]], after: list[tuple[str, int]]
+) -> None:
+    play = Play(create(name))
+    for action, choice in before:
+        play.act(action, choice)
+    restored = Play(create(name))
+    state = json.loads(json.dumps(play.commander.state_dict()))
+    restored.commander.load_state_dict(state)
+    restored.open, restored.seen = dict(play.open), set(play.seen)
+    restored.space, restored.train_iter = play.space, play.train_iter
+    for action, choice in after:
+        assert play.act(action, choice) == restored.act(action, choice)
+        assert repr(play.commander.metrics()) == repr(restored.commander.metrics())
+    assert repr(play.commander.state_dict()) == repr(restored.commander.state_dict())
+
+
+@every
+@given(steps=STEPS)
+def test_a_job_is_a_task_on_the_wire(name: str, steps: list[tuple[str, int]]) -> None:
+    play = Play(create(name))
+    for action, choice in steps:
+        play.act(action, choice)
+    for running in play.commander.running.values():
+        message = Task(**running.job.to_dict())
+        sent = json.loads(json.dumps(encode(Envelope('', 0, message))))
+        assert decode(sent).message == message
+        assert Job.from_dict(running.job.to_dict()) == running.job
+        assert len(running.job.policies) == len(running.job.active)
+
+
+def test_a_job_has_the_fields_of_the_message() -> None:
+    assert {field.name for field in dataclasses.fields(Job)} == {f.name for f in dataclasses.fields(Task)}
+    assert set(Job.SCHEMA) == {field.name for field in dataclasses.fields(Job)}
+
+
+@every
+@pytest.mark.parametrize(
+    'method',
+    [
+        'finish_collector_task',
+        'finish_learner_task',
+        'notify_fail_collector_task',
+        'notify_fail_learner_task',
+    ],
+)
+def test_a_task_ends_once(name: str, method: str) -> None:
+    commander = create(name)
+    learn = commander.get_learner_task('l', Situation(version=0))
+    collect = commander.get_collector_task('c', Situation(version=0))
+    assert learn is not None and collect is not None
+    task = learn.task if 'learner' in method else collect.task
+    args = (task, FACTS) if method.startswith('finish') else (task,)
+    getattr(commander, method)(*args)
+    with pytest.raises(MessageError, match='no such task is running'):
+        getattr(commander, method)(*args)
+
+
+@pytest.fixture
+def own() -> Iterator[None]:
+    """Custom commanders that are forgotten afterwards."""
+    yield
+    for name in ('half', 'minimal'):
+        PARALLEL_COMMANDER_REGISTRY._classes.pop(name, None)
+
+
+def test_a_class_without_both_decisions_is_refused(own: None) -> None:
+    class Half(BaseParallelCommander):
+        def _next_learner_job(self, situation: Situation) -> Job | None:
+            return None
+
+    PARALLEL_COMMANDER_REGISTRY.register('half', Half)
+    with pytest.raises(InterfaceError, match=r'Half.*lacks _next_collector_job'):
+        create('half')
+
+
+def test_two_decisions_make_a_commander(own: None) -> None:
+    class Minimal(BaseParallelCommander):
+        def _next_collector_job(self, situation: Situation) -> Job | None:
+            return Job(self._name_task('collect'), 'collect', ('own',), (True,), 'own')
+
+        def _next_learner_job(self, situation: Situation) -> Job | None:
+            return None
+
+    PARALLEL_COMMANDER_REGISTRY.register('minimal', Minimal)
+    commander = create('minimal')
+    job = commander.get_collector_task('c', Situation())
+    assert job is not None and job.task == 'collect_1' and commander.kept_policies == ['own']
+    assert commander.settings(Situation()) == commander.learn_settings(Situation()) == {}
+    assert not commander.judge_collector_finish(job.task, {}, Situation())
+    assert commander.judge_collector_finish(job.task, {}, Situation(spent=True))
+    assert not commander.is_complete(Situation(spent=True))
+    assert not commander.finish_collector_task(job.task, {})
+    assert commander.is_complete(Situation(spent=True)) and not commander.is_complete(Situation())
+
+
+@every
+def test_the_options_say_what_they_do(name: str) -> None:
+    cls: Any = PARALLEL_COMMANDER_REGISTRY.get(name)
+    sections = [cls.config_fields()]
+    while sections:
+        for option in sections.pop().values():
+            if isinstance(option, dict):
+                sections.append(option)
+            else:
+                assert option.doc and not option.problem(option.default)
+
+
+# the space for tasks
+
+
+@given(
+    st.lists(st.sampled_from(['acquire', 'release', 'increase', 'decrease']), max_size=60), st.integers(0, 3)
+)
+def test_a_space_is_never_below_0_nor_above_its_limit(actions: list[str], limit: int) -> None:
+    space, used = LimitedSpaceContainer(0, limit), 0
+    for action in actions:
+        if action == 'acquire':
+            assert space.acquire_space() is (used < limit)
+            used += used < limit
+        elif action == 'increase':
+            space.increase_space()
+            limit += 1
+        elif (action == 'release' and not used) or (action == 'decrease' and not limit):
+            with pytest.raises(ValueError, match='a place was'):
+                getattr(space, f'{action}_space')()
+        else:
+            getattr(space, f'{action}_space')()
+            used, limit = (used - 1, limit) if action == 'release' else (used, limit - 1)
+        assert (space.used, space.max_val) == (used, max(limit, used))
+
+
+def test_a_space_from_more_to_less_places_is_refused() -> None:
+    with pytest.raises(ValueError, match='from 2 to 1'):
+        LimitedSpaceContainer(2, 1)

@@ -1,0 +1,118 @@
+"""One collector and one learner in lockstep train to the same bits as the serial pipeline: the roles add nothing."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from parallel_parts import compiled, make_evaluation, make_learner, make_parts, wait_until
+from runs import differences
+
+from rlframe.pipeline import SerialPipeline, build
+from rlframe.run.progress import Progress
+from rlframe.transport.in_process import InProcessServer
+from rlframe.utils.seed import set_seed
+from rlframe.worker.coordinator.coordinated_run import CoordinatedRun
+from rlframe.worker.coordinator.coordinator import Coordinator
+from rlframe.worker.coordinator.solo_commander import SoloCommander
+from rlframe.worker.coordinator.training_data import TrainingData
+from rlframe.worker.coordinator.weights_store import Version
+from rlframe.worker.parallel.transport_collector import TransportCollector
+from rlframe.worker.parallel.transport_learner import TransportLearner
+from rlframe.worker.parallel.zergling_parallel_collector import ZerglingParallelCollector
+
+UPDATES = 40
+CASES = {
+    'dqn': ('cartpole_dqn', 'policy.learn.batch_size=8'),
+    'dqn warm': ('cartpole_dqn', 'policy.learn.batch_size=8', 'policy.random_collect_size=30'),
+    'ppo': ('cartpole_ppo', 'policy.collect.n_sample=24', 'policy.learn.epoch_per_collect=2'),
+    'normalised': ('cartpole_ppo', 'policy.collect.n_sample=24', 'policy.normalize_obs=true'),
+    'sac': ('pendulum_sac', 'policy.learn.batch_size=8', 'policy.random_collect_size=16'),
+}
+
+
+class Run(CoordinatedRun):
+    def __init__(self) -> None:
+        self.scores: list[tuple[int, float]] = []
+
+    def is_spent(self, progress: Progress, updates_due: int) -> bool:
+        return progress.train_iter >= UPDATES
+
+    def evaluated(self, facts: Mapping[str, Any], weights: Version | None, is_best: bool) -> None:
+        self.scores.append((facts['train_iter'], facts['score']))
+
+
+def in_lockstep(cfg: Any) -> tuple[Any, Coordinator, Run]:
+    """Trains with a coordinator, a collector and a learner, each in its thread; returns the learner's policy."""
+    set_seed(cfg.seed)
+    factory, run, server = build.make_factory(cfg), Run(), InProcessServer()
+    policy = build.make_policy(cfg, factory.spec)
+    learn = cfg.policy.learn
+    commander = SoloCommander(
+        {'lockstep': True},
+        policy=policy.command_mode,
+        seed=cfg.seed,
+        eval_freq=cfg.policy.eval.evaluator.eval_freq,
+        stop_value=None,
+        random_collect_size=cfg.policy.random_collect_size,
+    )
+    data = TrainingData(
+        build.make_buffer(cfg), learn.get('batch_size') or 1, learn.get('update_per_collect') or 1
+    )
+    coordinator = Coordinator({'wait': 0.002}, server=server, commander=commander, data=data, run=run)
+    coordinator.start()
+    learner = TransportLearner(
+        {'lockstep': True}, make_learner=make_learner(cfg), transport=server.connect(), name='l'
+    )
+    driver = ZerglingParallelCollector({}, make_parts(cfg), make_evaluation(cfg))
+    collector = TransportCollector({}, collector=driver, transport=server.connect(), name='c')
+    learner.start()
+    collector.start()
+    try:
+        wait_until(lambda: coordinator.check() or coordinator.system_shutdown_flag)
+    finally:
+        collector.close()
+        learner.close()
+        coordinator.close()
+    return learner.learner, coordinator, run
+
+
+def serial(
+    cfg: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[SerialPipeline, list[tuple[int, float]]]:
+    monkeypatch.chdir(folder)
+    pipeline, scores = SerialPipeline(cfg), []
+    submit = pipeline.evaluator.submit
+
+    def noted(*args: Any) -> None:
+        submit(*args)
+        scores.append((pipeline.progress.train_iter, pipeline.evaluator.score))
+
+    pipeline.evaluator.submit = noted  # type: ignore[method-assign]
+    pipeline.run()
+    pipeline.cleanup()
+    return pipeline, scores
+
+
+@pytest.mark.parametrize('case', CASES)
+def test_lockstep_equals_serial(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, *overrides = CASES[case]
+    options = (f'max_train_iter={UPDATES}', 'policy.eval.evaluator.eval_freq=15', 'env.stop_value=1e9')
+    cfg = compiled(name, *overrides, *options)
+    learner, coordinator, run = in_lockstep(copy.deepcopy(cfg))
+    pipeline, scores = serial(cfg, tmp_path, monkeypatch)
+    assert coordinator.progress.envstep == pipeline.progress.envstep
+    assert learner.train_iter == pipeline.progress.train_iter >= UPDATES
+    ours, theirs = learner.policy.state_dict()['model'], pipeline.policy.learn_mode.state_dict()['model']
+    assert ours.keys() == theirs.keys() and all(torch.equal(ours[key], theirs[key]) for key in theirs)
+    assert run.scores == scores
+    if pipeline.replay_buffer is not None:
+        one, other = coordinator.data.buffer.state_dict(), pipeline.replay_buffer.state_dict()
+        for state in (one, other):
+            for part in ('control', 'throughput'):
+                state.pop(part, None)
+        assert differences(one, other) == []

@@ -1,0 +1,370 @@
+"""The coordinator's bookkeeping: nothing is lost unnoticed, and workers may come, go and come back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlframe._version import __version__
+from rlframe.data import Batch
+from rlframe.errors import MessageError, NotJoinedError, RequestRefusedError, WorkerLostError
+from rlframe.run.progress import Progress
+from rlframe.transport import messages as m
+from rlframe.transport.in_process import InProcessServer
+from rlframe.worker import create_buffer
+from rlframe.worker.coordinator.coordinated_run import CoordinatedRun
+from rlframe.worker.coordinator.coordinator import Coordinator
+from rlframe.worker.coordinator.solo_commander import SoloCommander
+from rlframe.worker.coordinator.training_data import TrainingData
+from rlframe.worker.coordinator.weights_store import Version
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Notes(CoordinatedRun):
+    """Ends after some env steps, and notes what it is told."""
+
+    def __init__(self, max_env_step: int = 10**9) -> None:
+        self.max_env_step = max_env_step
+        self.evaluations: list[tuple[float, int, bool]] = []
+        self.states: list[int] = []
+
+    def is_spent(self, progress: Progress, updates_due: int) -> bool:
+        return progress.envstep >= self.max_env_step
+
+    def evaluated(self, facts: Mapping[str, Any], weights: Version | None, is_best: bool) -> None:
+        self.evaluations.append((facts['score'], -1 if weights is None else weights.version, is_best))
+
+    def take_state(self, state: Any, train_iter: int) -> None:
+        self.states.append(train_iter)
+
+
+class Experiment:
+    """A coordinator in this process, and workers that are played by the test."""
+
+    def __init__(self, on_policy: bool = False, stop_value: float | None = None, **options: Any) -> None:
+        self.clock, self.run, self.server = (
+            Clock(),
+            Notes(options.pop('max_env_step', 10**9)),
+            InProcessServer(),
+        )
+        buffer = None if on_policy else create_buffer({'type': 'naive', 'replay_buffer_size': 100})
+        commander = SoloCommander(
+            {'collector_task_space': 2, **options.pop('commander', {})}, eval_freq=4, stop_value=stop_value
+        )
+        self.coordinator = Coordinator(
+            {'worker_deadline': 10.0, 'role_deadline': 60.0, **options},
+            server=self.server,
+            commander=commander,
+            data=TrainingData(buffer, batch_size=2, update_per_collect=2),
+            run=self.run,
+            fingerprint='same',
+            clock=self.clock,
+        )
+        self.coordinator.start()
+
+    def join(self, role: str, name: str, **other: Any) -> Callable[..., m.Message]:
+        """Returns a function that sends a message and returns the reply's."""
+        link = self.server.connect()
+        given = {'version': __version__, 'fingerprint': 'same', 'pid': 7, 'host': 'here', 'slots': 2, **other}
+        link.request(m.Join(role, name, **given))
+
+        def send(message: m.Message, payload: Any = None) -> Any:
+            reply = link.request(message, payload)
+            return (
+                (reply.message, reply.payload)
+                if isinstance(reply.message, m.Data | m.Weights)
+                else reply.message
+            )
+
+        return send
+
+
+def rows(count: int, value: float = 0.0) -> Batch:
+    return Batch(obs=np.full((count, 1), value, np.float32))
+
+
+def part(task: str, number: int = 0, count: int = 4) -> tuple[m.Collected, Batch]:
+    return m.Collected(task, number, count, count, 0, 0, {}), rows(count)
+
+
+def learning(experiment: Experiment) -> tuple[Callable[..., Any], str]:
+    """Lets a learner join, and publish weights."""
+    learner = experiment.join('learner', 'l')
+    task = learner(m.AskTask())
+    assert task.kind == 'learn'
+    learner(m.PutWeights('main', 0, 0), {'w': np.zeros(2)})
+    return learner, task.task
+
+
+def evaluated(send: Callable[..., Any], score: float, train_iter: int = 0) -> m.Message:
+    task = send(m.AskTask())
+    assert task.kind == 'evaluate'
+    send(m.AskWeights('main', -1))
+    return send(m.Finished(task.task, True, '', {'score': score, 'train_iter': train_iter}))
+
+
+def test_data_go_to_the_buffer_and_as_batches_to_the_learner() -> None:
+    experiment = Experiment()
+    learner, task = learning(experiment)
+    assert learner(m.AskData(task, 2, 2, 0)).seconds > 0, 'there are no data yet'
+    collector = experiment.join('collector', 'c')
+    evaluated(collector, 1.0)
+    job = collector(m.AskTask())
+    assert job.kind == 'collect'
+    taken = collector(*part(job.task))
+    assert (taken.pushed, taken.dropped, taken.stop) == (4, 0, False)
+    message, data = learner(m.AskData(task, 2, 2, 0))
+    assert message.rows == 2 and len(data) == 4, 'two batches of two'
+    assert isinstance(learner(m.AskData(task, 2, 2, 0)), m.Wait), 'the replay ratio is that of serial mode'
+    learner(m.LearnInfo(task, 2, {'loss': 1.0}, 2))
+    assert experiment.coordinator.progress.train_iter == 2 and experiment.coordinator.data.due == 0
+
+
+def test_collectors_wait_for_a_learner_that_is_behind() -> None:
+    experiment = Experiment(max_updates_due=3)
+    learner, task = learning(experiment)
+    collector = experiment.join('collector', 'c')
+    evaluated(collector, 1.0)
+    job = collector(m.AskTask())
+    stops = [collector(*part(job.task, number)).stop for number in range(2)]
+    assert stops == [False, True]
+    collector(m.Finished(job.task, True, '', {}))
+    assert isinstance(collector(m.AskTask()), m.Wait)
+    learner(m.AskData(task, 2, 2, 0))
+    learner(m.LearnInfo(task, 2, {}, 2))
+    assert isinstance(collector(m.AskTask()), m.Task)
+
+
+def test_fresh_data_are_used_once_in_order() -> None:
+    experiment = Experiment(on_policy=True)
+    learner, task = learning(experiment)
+    collector = experiment.join('collector', 'c')
+    evaluated(collector, 1.0)
+    job = collector(m.AskTask())
+    for number in range(3):
+        collector(m.Collected(job.task, number, 4, 4, 0, 0, {}), rows(4, number))
+    drawn = [learner(m.AskData(task, 4, 1, 0))[1]['obs'][0, 0] for _ in range(3)]
+    assert drawn == [0, 1, 2] and isinstance(learner(m.AskData(task, 4, 1, 0)), m.Wait)
+
+
+def test_data_of_a_task_that_is_over_are_dropped_and_counted() -> None:
+    experiment = Experiment()
+    learning(experiment)
+    collector = experiment.join('collector', 'c')
+    taken = collector(*part('collect_9'))
+    assert (taken.pushed, taken.dropped, taken.stop) == (0, 4, True) and 'over' in taken.reason
+    collector(m.Farewell('enough', 6))
+    coordinator = experiment.coordinator
+    assert (coordinator.received, coordinator.pushed, coordinator.dropped) == (6, 0, 6)
+
+
+def test_best_evaluation_keeps_the_weights_that_it_used() -> None:
+    experiment = Experiment(stop_value=5.0)
+    learner, _ = learning(experiment)
+    collector = experiment.join('collector', 'c')
+    task = collector(m.AskTask())
+    collector(m.AskWeights('main', -1))
+    learner(m.PutWeights('main', 1, 4), {'w': np.ones(2)})
+    collector(m.Finished(task.task, True, '', {'score': 2.0, 'train_iter': 0}))
+    assert experiment.run.evaluations == [(2.0, 0, True)]
+
+
+def test_solved_experiment_tells_everybody_to_stop() -> None:
+    experiment = Experiment(stop_value=5.0)
+    learner, task = learning(experiment)
+    collector = experiment.join('collector', 'c')
+    evaluated(collector, 1.0)
+    job = collector(m.AskTask())
+    collector(*part(job.task))
+    learner(m.AskData(task, 2, 2, 0))
+    learner(m.PutWeights('main', 1, 4), {'w': np.ones(2)})
+    learner(m.LearnInfo(task, 4, {}, 2))
+    assert collector(*part(job.task, 1)).stop, 'an evaluation is due'
+    collector(m.Finished(job.task, True, '', {}))
+    orders = evaluated(collector, 6.0, train_iter=4)
+    assert orders.stop and experiment.coordinator.system_shutdown_flag
+    beat = m.Beat('idle', '', 0, 0, 0, {})
+    assert learner(beat).stop and learner(m.AskData(task, 2, 2, 4)).stop and collector(m.AskTask()).stop
+
+
+def test_silent_worker_is_lost_and_its_task_given_again() -> None:
+    experiment = Experiment()
+    learning(experiment)
+    first = experiment.join('collector', 'one')
+    task = first(m.AskTask())
+    experiment.clock.now = 9.0
+    second = experiment.join('collector', 'two')
+    experiment.clock.now = 11.0
+    experiment.coordinator.check()
+    assert second(m.AskTask()).kind == task.kind == 'evaluate'
+    with pytest.raises(NotJoinedError):
+        first(m.AskTask())
+    assert 'collector one (pid 7 on here): no sign of life' in experiment.coordinator.workers.lost[-1]
+
+
+def test_restarted_worker_takes_the_place_of_its_namesake() -> None:
+    experiment = Experiment()
+    learning(experiment)
+    before = experiment.join('collector', 'one')
+    assert before(m.AskTask()).kind == 'evaluate'
+    after = experiment.join('collector', 'one')
+    assert after(m.AskTask()).kind == 'evaluate' and len(experiment.coordinator.workers.by_id) == 2
+
+
+def test_another_learner_continues_from_the_last_state() -> None:
+    experiment = Experiment()
+    learner, task = learning(experiment)
+    collector = experiment.join('collector', 'c')
+    evaluated(collector, 1.0)
+    job = collector(m.AskTask())
+    for number in range(2):
+        collector(*part(job.task, number))
+    learner(m.AskData(task, 2, 2, 0))
+    learner(m.LearnInfo(task, 2, {}, 2))
+    learner(m.PutState('learner', 2), {'net': np.ones(1)})
+    learner(m.AskData(task, 2, 2, 2))  # and dies
+    other = experiment.join('learner', 'l')
+    assert other(m.AskTask()).kind == 'learn'
+    message, state = other(m.AskWeights('main.state', -1))
+    assert message.train_iter == 2 and state['net'] == 1
+    coordinator = experiment.coordinator
+    assert coordinator.progress.train_iter == 2 and coordinator.data.due == 2, 'its updates are due again'
+
+
+def test_collectors_that_join_get_work_and_those_that_leave_free_their_place() -> None:
+    experiment = Experiment(commander={'collector_task_space': 1})
+    learning(experiment)
+    evaluated(experiment.join('collector', 'a'), 1.0)
+    sends = [experiment.join('collector', name) for name in 'bcd']
+    assert all(send(m.AskTask()).kind == 'collect' for send in sends)
+    for send in sends:
+        send(m.Farewell('enough', 0))
+    assert experiment.coordinator.commander.collector_places == 1
+
+
+def test_run_without_workers_ends_within_its_deadline_saying_who_was_lost() -> None:
+    experiment = Experiment()
+    learning(experiment)
+    experiment.join('collector', 'c')
+    experiment.clock.now = 30.0
+    experiment.coordinator.check()
+    experiment.clock.now = 95.0
+    with pytest.raises(WorkerLostError, match=r'no learner for 6\d s; lost: learner l .*-m learner --join'):
+        experiment.coordinator.check()
+
+
+@pytest.mark.parametrize('other', [{'version': '0.0.1'}, {'fingerprint': 'another'}])
+def test_worker_that_does_not_fit_is_refused(other: dict[str, str]) -> None:
+    with pytest.raises(RequestRefusedError, match='same version of rlframe and the same config'):
+        Experiment().join('collector', 'c', **other)
+
+
+def test_requests_that_do_not_fit_are_refused() -> None:
+    experiment = Experiment()
+    collector = experiment.join('collector', 'c')
+    with pytest.raises(RequestRefusedError, match='learner that has a task'):
+        collector(m.PutWeights('main', 3, 3), {'w': np.zeros(1)})
+    with pytest.raises(RequestRefusedError, match='not expected'):
+        collector(m.Wait(1.0, False, ''))
+
+
+def test_failure_of_the_run_is_raised_by_check() -> None:
+    experiment = Experiment()
+    learning(experiment)
+    collector = experiment.join('collector', 'c')
+    experiment.run.evaluated = lambda *given: 1 / 0  # type: ignore[assignment,method-assign,return-value]
+    with pytest.raises(RequestRefusedError):
+        evaluated(collector, 1.0)
+    with pytest.raises(ZeroDivisionError):
+        experiment.coordinator.check()
+
+
+def test_restored_coordinator_continues() -> None:
+    experiment = Experiment()
+    learner, task = learning(experiment)
+    collector = experiment.join('collector', 'c')
+    evaluated(collector, 1.0)
+    job = collector(m.AskTask())
+    for number in range(2):
+        collector(*part(job.task, number))
+    learner(m.AskData(task, 2, 2, 0))
+    learner(m.LearnInfo(task, 2, {}, 2))
+    learner(m.PutState('learner', 2), {'net': np.ones(1)})
+    state, buffer = experiment.coordinator.state_dict(), experiment.coordinator.data.buffer.state_dict()
+    other = Experiment()
+    other.coordinator.load_state_dict(state)
+    other.coordinator.data.buffer.load_state_dict(buffer)
+    other.coordinator.progress.load_state_dict(experiment.coordinator.progress.state_dict())
+    assert other.coordinator.situation()._replace(seconds=0, learn_info={}) == (
+        experiment.coordinator.situation()._replace(seconds=0, learn_info={})
+    )
+    again = other.join('learner', 'l')
+    task = again(m.AskTask())
+    assert task.kind == 'learn' and len(again(m.AskData(task.task, 2, 2, 2))[1]) == 4
+    assert not other.coordinator.commander.running.keys() - {task.task}, 'nobody has the old tasks'
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 2), st.sampled_from(['ask', 'part', 'finish', 'fail', 'leave', 'die', 'learn'])
+        ),
+        max_size=60,
+    )
+)
+def test_rows_are_pushed_or_counted_as_dropped_in_any_order_of_events(events: list[tuple[int, str]]) -> None:
+    experiment = Experiment(max_updates_due=6)
+    learner, learn_task = learning(experiment)
+    sends: dict[int, Any] = {}
+    tasks: dict[int, Any] = {}
+    produced, gone = {0: 0, 1: 0, 2: 0}, 0
+    for who, event in events:
+        if who not in sends:
+            sends[who] = experiment.join('collector', f'c{who}')
+        send, task = sends[who], tasks.get(who)
+        if event == 'ask' and task is None:
+            got = send(m.AskTask())
+            tasks[who] = got if isinstance(got, m.Task) else None
+        elif event == 'part' and task is not None and task.kind == 'collect':
+            produced[who] += 3
+            send(*part(task.task, 0, 3))
+        elif event in ('finish', 'fail') and task is not None:
+            send(m.Finished(task.task, event == 'finish', '', {'score': 0.0, 'train_iter': 0}))
+            tasks[who] = None
+        elif event == 'leave':
+            send(m.Farewell('', produced[who] + 2))  # two rows were not sent
+            gone += produced[who] + 2
+            produced[who], tasks[who] = 0, None
+            del sends[who]
+        elif event == 'die':
+            gone += produced[who]
+            produced[who], tasks[who] = 0, None
+            del sends[who]  # it joins again under its name
+        elif event == 'learn':
+            answer = learner(m.AskData(learn_task, 2, 2, 0))
+            if isinstance(answer, tuple):
+                learner(m.LearnInfo(learn_task, experiment.coordinator.progress.train_iter + 2, {}, 2))
+    coordinator = experiment.coordinator
+    assert coordinator.received == coordinator.pushed + coordinator.dropped == gone + sum(produced.values())
+    assert coordinator.data.due == coordinator.data.owed - coordinator.data.learned >= 0
+    assert {
+        running.worker for running in coordinator.commander.running.values()
+    } <= coordinator.workers.by_id.keys()
+
+
+def test_messages_of_a_worker_that_never_joined_are_refused() -> None:
+    experiment = Experiment()
+    with pytest.raises((NotJoinedError, MessageError)):
+        experiment.server.connect().request(m.AskTask())

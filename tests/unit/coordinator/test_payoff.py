@@ -1,0 +1,151 @@
+"""Payoff and Elo: win rates and ratings from the results of games."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlframe.errors import CheckpointStateError, MessageError
+from rlframe.worker.coordinator.payoff import DRAW, LOSS, WIN, Elo, Payoff, results_in
+
+PLAYERS = ('a', 'b', 'c')
+GAMES = st.lists(
+    st.tuples(
+        st.sampled_from(PLAYERS),
+        st.sampled_from(PLAYERS),
+        st.lists(st.sampled_from([WIN, DRAW, LOSS]), max_size=4),
+    ),
+    max_size=30,
+)
+Games = list[tuple[str, str, list[float]]]
+
+
+@given(games=GAMES, decay=st.floats(0.1, 1.0), min_games=st.integers(1, 5))
+def test_the_win_rates_of_two_players_add_up_to_1(games: Games, decay: float, min_games: int) -> None:
+    payoff = Payoff(decay, min_games)
+    for game in games:
+        payoff.add(*game)
+    for home, away in itertools.product(PLAYERS, repeat=2):
+        assert payoff.win_rate(home, away) + payoff.win_rate(away, home) == 1
+        assert 0 <= payoff.win_rate(home, away) <= 1
+        assert payoff.games(home, away) == payoff.games(away, home)
+
+
+@given(games=GAMES, decay=st.floats(0.1, 1.0), min_games=st.integers(1, 5))
+def test_a_win_rate_is_the_mean_result_with_decaying_weights(
+    games: Games, decay: float, min_games: int
+) -> None:
+    payoff = Payoff(decay, min_games)
+    seen: list[float] = []  # of a against b
+    for home, away, results in games:
+        payoff.add(home, away, results)
+        if (home, away) in (('a', 'b'), ('b', 'a')):
+            seen += [result if home == 'a' else 1 - result for result in results]
+    weights = [decay**age for age in reversed(range(len(seen)))]
+    expected = (
+        sum(w * r for w, r in zip(weights, seen, strict=True)) / sum(weights)
+        if len(seen) >= min_games
+        else 0.5
+    )
+    assert payoff.win_rate('a', 'b') == pytest.approx(expected)
+    assert payoff.games('a', 'b') == len(seen)
+
+
+def test_recent_games_count_more() -> None:
+    payoff = Payoff(0.5, 1)
+    payoff.add('a', 'b', [LOSS, WIN])
+    assert payoff.win_rate('a', 'b') == pytest.approx(2 / 3)
+
+
+def test_the_number_of_games_is_not_decayed() -> None:
+    payoff = Payoff(0.1, 8)
+    payoff.add('a', 'b', [WIN] * 7)
+    assert payoff.win_rate('a', 'b') == 0.5
+    payoff.add('b', 'a', [LOSS])
+    assert payoff.win_rate('a', 'b') == 1
+
+
+@given(games=GAMES)
+def test_a_restored_payoff_continues_identically(games: Games) -> None:
+    payoff, restored = Payoff(0.9, 2), Payoff(0.9, 2)
+    for game in games:
+        payoff.add(*game)
+    restored.load_state_dict(json.loads(json.dumps(payoff.state_dict())))
+    for each in (payoff, restored):
+        each.add('a', 'b', [WIN, DRAW])
+    assert payoff.table(PLAYERS) == restored.table(PLAYERS)
+
+
+def test_a_forgotten_player_has_no_games() -> None:
+    payoff = Payoff(min_games=1)
+    payoff.add('a', 'b', [WIN])
+    payoff.add('c', 'a', [WIN])
+    payoff.forget('b')
+    assert payoff.games('a', 'b') == 0 and payoff.games('a', 'c') == 1 and payoff.win_rate('a', 'b') == 0.5
+
+
+def test_the_table_is_plain_and_in_the_order_of_the_players() -> None:
+    payoff = Payoff(1.0, 1)
+    payoff.add('b', 'a', [WIN, DRAW])
+    table = payoff.table(['b', 'a'])
+    assert json.loads(json.dumps(table)) == table
+    assert table['win_rate'] == [[0.5, 0.75], [0.25, 0.5]] and table['games'] == [[0, 2], [2, 0]]
+
+
+@given(games=GAMES)
+def test_what_a_player_wins_in_rating_the_other_loses(games: Games) -> None:
+    elo = Elo()
+    for game in games:
+        elo.add(*game)
+    assert sum(elo.ratings.values()) == pytest.approx(0, abs=1e-9)
+    for home, away in itertools.product(PLAYERS, repeat=2):
+        assert elo.expected(home, away) + elo.expected(away, home) == pytest.approx(1)
+
+
+def test_a_difference_of_400_means_10_wins_for_a_loss() -> None:
+    elo = Elo(step=16)
+    elo.ratings.update(a=400.0)
+    assert elo.expected('a', 'b') == pytest.approx(10 / 11)
+    elo.add('a', 'b', [WIN])
+    assert elo.ratings['a'] == pytest.approx(400 + 16 / 11)
+
+
+@pytest.mark.parametrize(
+    ('facts', 'results'),
+    [
+        ({'game_result': ['wins', 'losses', 'draws']}, [1, 0, 0.5]),
+        ({'game_result': [['wins', 'losses'], [], ['draws']]}, [1, 0, 0.5]),
+        ({'game_result': [['win'], 'loss', ['draw']]}, [1, 0, 0.5]),
+        ({'game_result': []}, []),
+        ({'win': [1.0, 0.0, 0.0], 'draw': [0.0, 0.0, 1.0], 'loss': [0.0, 1.0, 0.0]}, [1, 0, 0.5]),
+    ],
+)
+def test_results_are_read_from_facts(facts: dict[str, Any], results: list[float]) -> None:
+    assert results_in(facts) == results
+
+
+@pytest.mark.parametrize(
+    'facts',
+    [{}, {'win': 3}, {'win': [1.0], 'draw': []}, {'game_result': ['victory']}, {'game_result': 7}],
+)
+def test_missing_or_unknown_results_are_named(facts: dict[str, Any]) -> None:
+    with pytest.raises(MessageError, match=r'facts\.game_result'):
+        results_in(facts)
+
+
+@pytest.mark.parametrize(
+    ('change', 'text'),
+    [({'games': -1}, r'pairs\.0\.games'), ({'record': [1.0]}, 'record'), ({'players': ['a']}, 'players')],
+)
+def test_a_damaged_state_is_named(change: dict[str, Any], text: str) -> None:
+    payoff = Payoff()
+    payoff.add('a', 'b', [WIN])
+    state = payoff.state_dict()
+    state['pairs'][0] |= change
+    with pytest.raises(CheckpointStateError, match=text):
+        Payoff().load_state_dict(state)

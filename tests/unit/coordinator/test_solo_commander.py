@@ -1,0 +1,303 @@
+"""SoloCommander: one policy, with the schedule of the serial pipeline in lockstep."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fakes import ScriptedPolicy
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlframe.errors import CheckpointStateError, ConfigError, MessageError
+from rlframe.worker import InteractionSerialEvaluator, create_parallel_commander
+from rlframe.worker.coordinator.jobs import Situation
+from rlframe.worker.coordinator.solo_commander import SoloCommander
+
+Events = list[tuple[Any, ...]]
+READY = Situation(version=0)
+
+
+def solo(cfg: dict[str, Any] | None = None, **kwargs: Any) -> SoloCommander:
+    """Returns a commander whose learner has its task."""
+    commander = SoloCommander(cfg, **{'eval_freq': 10, **kwargs})
+    commander.get_learner_task('l', Situation())
+    return commander
+
+
+def kind_of(commander: SoloCommander, situation: Situation) -> str | None:
+    job = commander.get_collector_task('c', situation)
+    return job.kind if job is not None else None
+
+
+# the schedule
+
+
+def serial_events(
+    eval_freq: int, updates: list[int], max_iter: int, fill: int, scores: list[float]
+) -> Events:
+    """Returns what ``SerialPipeline`` does: it evaluates if that is due, collects, trains, and evaluates at the end."""
+    evaluator = InteractionSerialEvaluator(dict(eval_freq=eval_freq, stop_value=1.0))
+    events: Events = [('collect_at_random', fill)] if fill else []
+    train_iter, evaluated_at, stopped, left = 0, -1, False, list(scores)
+
+    def evaluate() -> bool:
+        nonlocal evaluated_at
+        evaluated_at = train_iter
+        events.append(('evaluate', train_iter))
+        return evaluator.judge(left.pop(0), None, train_iter)
+
+    for owed in updates:
+        if stopped or train_iter >= max_iter:
+            break
+        if evaluator.should_eval(train_iter):
+            stopped = evaluate()
+        if not stopped:
+            events.append(('collect', train_iter))
+            train_iter += owed
+    if not stopped and (evaluator.should_eval(train_iter) or evaluated_at != train_iter):
+        evaluate()
+    return events
+
+
+def lockstep_events(
+    eval_freq: int, updates: list[int], max_iter: int, fill: int, scores: list[float]
+) -> Events:
+    """Returns what workers do for a coordinator in lockstep, which asks for every worker at every opportunity."""
+    commander = SoloCommander(
+        dict(lockstep=True, collector_task_space=2),
+        eval_freq=eval_freq,
+        stop_value=1.0,
+        random_collect_size=fill,
+    )
+    assert commander.get_collector_task('c', Situation(version=0)) is None
+    assert commander.get_learner_task('l', Situation()) is not None
+    events: Events = []
+    train_iter, owed, rounds, left = 0, 0, list(updates), list(scores)
+    while True:
+        spent = train_iter >= max_iter or not rounds
+        now = Situation(train_iter=train_iter, version=train_iter, updates_due=owed, spent=spent)
+        job = commander.get_collector_task('c', now)
+        assert commander.get_collector_task('d', now) is None
+        if job is None and owed:
+            train_iter, owed = train_iter + 1, owed - 1
+            continue
+        if job is None:
+            assert commander.is_complete(now)
+            return events
+        assert not owed and job.newer_than == (-1 if job.kind == 'collect_at_random' else train_iter)
+        events.append((job.kind, job.target if job.kind == 'collect_at_random' else train_iter))
+        facts = {'score': left.pop(0), 'train_iter': train_iter} if job.kind == 'evaluate' else {}
+        if job.kind != 'evaluate':
+            assert job.parts == 1 and commander.judge_collector_finish(job.task, {}, now)
+        commander.finish_collector_task(job.task, facts)
+        if job.kind == 'collect':
+            owed = rounds.pop(0)
+
+
+@given(
+    eval_freq=st.integers(1, 12),
+    updates=st.lists(st.integers(0, 7), max_size=12),
+    max_iter=st.integers(1, 40),
+    fill=st.integers(0, 2),
+    scores=st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=20, max_size=20),
+)
+def test_lockstep_has_the_schedule_of_the_serial_pipeline(
+    eval_freq: int, updates: list[int], max_iter: int, fill: int, scores: list[float]
+) -> None:
+    args = (eval_freq, updates, max_iter, fill, scores)
+    assert lockstep_events(*args) == serial_events(*args)
+
+
+def test_no_collector_works_before_a_learner_has_its_task() -> None:
+    commander = SoloCommander({})
+    assert commander.get_collector_task('c', READY) is None
+    assert commander.get_learner_task('l', Situation()) is not None
+    assert commander.get_learner_task('m', Situation()) is None  # one policy has one learner
+    assert commander.get_collector_task('c', Situation()) is None  # no weights yet
+    assert commander.get_collector_task('c', READY) is not None
+
+
+def test_evaluations_are_interleaved_and_end_an_open_task() -> None:
+    commander = solo(dict(collector_task_space=2))
+    first = commander.get_collector_task('c', READY)
+    other = commander.get_collector_task('d', READY)
+    assert first is not None and other is not None
+    assert (first.kind, other.kind, other.parts) == ('evaluate', 'collect', 0)
+    commander.finish_collector_task(first.task, {'score': 0.0})
+    assert not commander.judge_collector_finish(other.task, {}, READY._replace(train_iter=9))
+    later = READY._replace(train_iter=10)
+    assert commander.judge_collector_finish(other.task, {}, later)
+    commander.finish_collector_task(other.task, {})
+    assert [kind_of(commander, later), kind_of(commander, later)] == ['evaluate', 'collect']
+
+
+def test_the_last_evaluation_waits_for_the_last_update() -> None:
+    commander = solo()
+    assert kind_of(commander, READY) == 'evaluate'
+    commander.finish_collector_task('evaluate_2', {'score': 0.0})
+    owes = READY._replace(train_iter=12, spent=True, updates_due=3)
+    assert kind_of(commander, owes) is None and not commander.is_complete(owes)
+    assert not commander.judge_learner_finish('learn_1', {}, owes)
+    done = owes._replace(train_iter=15, updates_due=0)
+    assert commander.judge_learner_finish('learn_1', {}, done)
+    assert kind_of(commander, done) == 'evaluate' and not commander.is_complete(done)
+    commander.finish_collector_task('evaluate_3', {'score': 0.0})
+    assert kind_of(commander, done) is None and commander.is_complete(done)
+
+
+def test_a_learner_that_is_ahead_is_evaluated_after_eval_freq_iterations() -> None:
+    commander = solo(dict(collector_task_space=2))
+    assert kind_of(commander, READY._replace(train_iter=9)) == 'collect'
+    assert kind_of(commander, READY._replace(train_iter=10)) == 'evaluate'
+
+
+def test_an_interval_in_seconds_replaces_eval_freq() -> None:
+    commander = solo(dict(eval_interval=5.0, collector_task_space=9))
+    task = commander.get_collector_task('c', READY)
+    assert task is not None and task.kind == 'evaluate'
+    commander.finish_collector_task(task.task, {'score': 0.0})
+    times = [(500, 4.9), (501, 5.0)]
+    kinds = [kind_of(commander, READY._replace(train_iter=i, seconds=s)) for i, s in times]
+    assert kinds == ['collect', 'evaluate']
+
+
+def test_a_failed_evaluation_is_due_again() -> None:
+    commander = solo()
+    task = commander.get_collector_task('c', READY)
+    assert task is not None
+    commander.notify_fail_collector_task(task.task)
+    again = commander.get_collector_task('c', READY._replace(train_iter=3))
+    assert again is not None and again.kind == 'collect'  # as should_eval: first at 0, then every eval_freq
+    commander.worker_left('c')
+    assert kind_of(commander, READY._replace(train_iter=10)) == 'evaluate'
+
+
+def test_random_data_that_arrived_are_not_collected_again() -> None:
+    commander = solo(random_collect_size=8)
+    task = commander.get_collector_task('c', Situation())
+    assert task is not None and (task.kind, task.target, task.parts) == ('collect_at_random', 8, 1)
+    commander.notify_fail_collector_task(task.task)
+    task = commander.get_collector_task('c', Situation())
+    assert task is not None and task.kind == 'collect_at_random'
+    assert commander.judge_collector_finish(task.task, {}, Situation())
+    commander.worker_left('c')  # before it said that it had finished
+    assert kind_of(commander, READY) == 'evaluate'
+
+
+@pytest.mark.parametrize(
+    ('stop_value', 'score', 'train_iter', 'stops'),
+    [(1.0, 1.0, 5, True), (1.0, 1.0, 0, False), (1.0, 0.9, 5, False), (None, 9.0, 5, False)],
+)
+def test_a_mean_at_the_stop_value_ends_training_once_trained(
+    stop_value: float | None, score: float, train_iter: int, stops: bool
+) -> None:
+    commander = solo(stop_value=stop_value)
+    task = commander.get_collector_task('c', READY)
+    assert task is not None
+    assert commander.finish_collector_task(task.task, {'score': score, 'train_iter': train_iter}) is stops
+    assert (commander.get_collector_task('c', READY) is None) is stops
+    assert commander.judge_learner_finish('learn_1', {}, READY) is stops
+
+
+def test_a_stop_is_never_taken_back() -> None:
+    commander = solo(dict(collector_task_space=2), stop_value=1.0)
+    evaluation, other = (commander.get_collector_task(name, READY) for name in 'cd')
+    assert evaluation is not None and other is not None
+    assert commander.finish_collector_task(evaluation.task, {'score': 1.0, 'train_iter': 1})
+    assert commander.judge_collector_finish(other.task, {}, READY)
+    assert commander.finish_collector_task(other.task, {})
+    assert commander.stopped and commander.is_complete(READY)
+
+
+def test_best_is_strictly_greater() -> None:
+    commander, best = solo(), []
+    for train_iter, score in enumerate((1.0, 1.0, 2.0, float('nan'), 0.0)):
+        task = commander.get_collector_task('c', READY._replace(train_iter=10 * train_iter))
+        assert task is not None and task.kind == 'evaluate'
+        commander.finish_collector_task(task.task, {'score': score})
+        best.append(commander.is_best)
+    assert best == [True, False, True, False, False] and (commander.best, commander.latest) == (2.0, 0.0)
+
+
+def test_settings_are_asked_of_the_policy_with_the_counters() -> None:
+    commander = solo(policy=ScriptedPolicy(settings={'eps': 0.5}).command_mode)
+    now = Situation(envstep=70, train_iter=5, version=1, learn_info={'learner_done': False})
+    told = {'learner_step': 5, 'learner_done': False, 'envstep': 70}
+    assert commander.settings(now) == {'eps': 0.5, 'told': told}
+    job = commander.get_collector_task('c', now)
+    assert job is not None and job.kind == 'collect' and job.settings == {'eps': 0.5, 'told': told}
+    assert commander.learn_settings(now) == {'eps': 0.5}
+
+
+def test_a_lost_learner_is_replaced_with_the_same_policy_and_buffer() -> None:
+    commander = SoloCommander({})
+    first = commander.get_learner_task('l', READY)
+    assert commander.worker_left('l') == ['learn_1']
+    second = commander.get_learner_task('m', READY)
+    assert first is not None and second is not None and first.task != second.task
+    assert (first.policies, first.buffer) == (second.policies, second.buffer)
+    assert commander.finish_learner_task(second.task, {}) == second.buffer
+
+
+# errors
+
+
+def test_an_evaluation_without_a_score_is_named_and_repeated() -> None:
+    commander = solo()
+    task = commander.get_collector_task('c', READY)
+    assert task is not None
+    with pytest.raises(MessageError, match=r'facts\.score.*a number'):
+        commander.finish_collector_task(task.task, {'score': 'high'})
+    assert task.task not in commander.running and kind_of(commander, READY) == 'evaluate'
+
+
+@pytest.mark.parametrize(
+    ('options', 'text'),
+    [
+        (dict(learner_task_space=2), 'learner_task_space.*one learner'),
+        (dict(lockstep=True, eval_interval=5), 'eval_interval.*lockstep'),
+        (dict(colector_task_space=2), 'colector_task_space.*Did you mean collector_task_space'),
+        (dict(collector_task_space=-1), 'collector_task_space'),
+        (dict(eval_interval=0), 'eval_interval'),
+        (dict(parts='many'), 'parts'),
+        (dict(type='sola'), "type.*'solo'"),
+    ],
+)
+def test_a_bad_option_is_named_with_its_dotted_key(options: dict[str, Any], text: str) -> None:
+    cfg = dict(policy=dict(other=dict(commander={'type': 'solo', **options})))
+    with pytest.raises(ConfigError, match=rf'(?s)policy\.other\.commander\.{text}'):
+        create_parallel_commander(cfg)
+
+
+def test_several_bad_options_are_named_together() -> None:
+    cfg = dict(policy=dict(other=dict(commander=dict(parts=-1, collector_task_space=-1))))
+    with pytest.raises(ConfigError) as caught:
+        create_parallel_commander(cfg)
+    assert str(caught.value).count('policy.other.commander.') == 2
+
+
+def test_the_config_gives_what_evaluations_depend_on() -> None:
+    cfg = dict(
+        seed=3,
+        env=dict(stop_value=7.0),
+        policy=dict(
+            random_collect_size=4,
+            eval=dict(evaluator=dict(eval_freq=2, stop_value=None)),
+            other=dict(commander=dict(type='solo')),
+        ),
+    )
+    commander = create_parallel_commander(cfg)
+    assert isinstance(commander, SoloCommander) and commander.stop_value == 7.0
+    assert create_parallel_commander(cfg, stop_value=1.0).stop_value == 1.0
+    commander.get_learner_task('l', READY)
+    task = commander.get_collector_task('c', READY)
+    assert task is not None and (task.kind, task.target) == ('collect_at_random', 4)
+
+
+@pytest.mark.parametrize('missing', ['evaluated_last', 'collecting', 'best', 'learning'])
+def test_a_damaged_state_is_named(missing: str) -> None:
+    state = solo().state_dict()
+    del state[missing]
+    with pytest.raises(CheckpointStateError, match=missing):
+        SoloCommander({}).load_state_dict(state)

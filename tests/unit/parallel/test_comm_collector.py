@@ -1,0 +1,314 @@
+"""A comm collector and its parallel collector, with a coordinator that follows a script."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from parallel_parts import (
+    NONE,
+    PATIENCE,
+    ScriptedCoordinator,
+    compiled,
+    make_evaluation,
+    make_parts,
+    task_of,
+    wait_until,
+    weights_of,
+)
+from runs import differences
+
+from rlframe.errors import CoordinatorLostError, PayloadError, RequestRefusedError
+from rlframe.transport.base import Reply
+from rlframe.transport.messages import AskTask, Beat, Collected, Join, Orders, Refused, Taken, Wait
+from rlframe.worker.parallel.transport_collector import TransportCollector
+from rlframe.worker.parallel.zergling_parallel_collector import ZerglingParallelCollector
+
+DQN = ('cartpole_dqn', 'policy.collect.n_sample=6')
+PPO = ('cartpole_ppo', 'policy.collect.n_sample=12')
+
+
+def columns(batch: Any) -> dict[str, Any]:
+    return dict(batch.items())
+
+
+def connect(coordinator: ScriptedCoordinator, cfg: Any, **options: Any) -> TransportCollector:
+    """Returns a comm collector that has not started."""
+    collector = ZerglingParallelCollector(None, make_parts(cfg), make_evaluation(cfg))
+    transport = coordinator.server.connect()
+    return TransportCollector(options, collector=collector, transport=transport, name='c', fingerprint='f')
+
+
+def is_conserved(comm: TransportCollector, coordinator: ScriptedCoordinator) -> bool:
+    """Whether every row was taken or counted as dropped, on both sides."""
+    assert comm.produced == coordinator.produced
+    return comm.produced == comm.pushed + comm.dropped and coordinator.pushed <= comm.produced
+
+
+@pytest.mark.parametrize('name', [DQN, PPO])
+def test_data_of_several_rounds_equal_those_of_the_serial_collector(name: tuple[str, ...]) -> None:
+    cfg = compiled(*name)
+    size = cfg.policy.collect.n_sample
+    settings = {'eps': 0.3} if name is DQN else {}
+    weights = {0: weights_of(cfg, 10), 1: weights_of(cfg, 11)}
+    tasks = [task_of(task=f't{i}', target=size, parts=2, settings=settings) for i in range(2)]
+    coordinator = ScriptedCoordinator(tasks, {0: weights[0]}, settings)
+
+    def newer(message: Any, payload: Any) -> None:
+        if message.task == 't1':
+            coordinator.weights[1] = weights[1]
+
+    coordinator.on[Collected] = newer
+    comm = connect(coordinator, cfg)
+    comm.run()
+    parts = make_parts(cfg)(0, 0)
+    for i, version in enumerate((0, 0, 0, 1)):
+        parts.trained.load_state_dict(weights[version])
+        expected = parts.collector.collect(size, train_iter=10 * version, policy_kwargs=settings)
+        message, batch = coordinator.parts[i]
+        assert differences(columns(batch), columns(expected)) == []
+        assert (message.version, message.train_iter, message.rows) == (version, 10 * version, len(expected))
+    parts.collector.close()
+    assert comm.produced == comm.pushed == 4 * size and is_conserved(comm, coordinator)
+    assert [finished.completed for finished in coordinator.finished] == [True, True]
+
+
+def test_messages_come_in_the_order_of_the_conversation() -> None:
+    cfg = compiled(*DQN)
+    tasks = [task_of('collect_at_random', task='warm', target=5), task_of(target=0, parts=2, newer_than=0)]
+    coordinator = ScriptedCoordinator(tasks, {0: weights_of(cfg, 1)})
+    connect(coordinator, cfg).run()
+    assert coordinator.kinds == [
+        *('Join', 'AskTask', 'Collected', 'Finished'),
+        *('AskTask', 'AskWeights', 'Collected', 'Collected', 'Finished'),
+        *('AskTask', 'Farewell'),
+    ]
+    assert [message.part for message, _ in coordinator.parts] == [0, 0, 1]
+    assert [message.rows for message, _ in coordinator.parts] == [5, 6, 6]
+
+
+def test_random_collection_equals_that_of_a_serial_run() -> None:
+    cfg = compiled(*DQN)
+    tasks = [task_of('collect_at_random', task='warm', target=20), task_of(target=6)]
+    coordinator = ScriptedCoordinator(tasks)
+    connect(coordinator, cfg).run()
+    parts = make_parts(cfg)(0, 0)
+    parts.collector.reset_policy(parts.random)
+    first = parts.collector.collect(20, random_collect=True, record_random_collect=False)
+    parts.collector.reset_policy(parts.trained)
+    second = parts.collector.collect(6, train_iter=0, policy_kwargs={})
+    parts.collector.close()
+    for (_, batch), expected in zip(coordinator.parts, (first, second), strict=True):
+        assert differences(columns(batch), columns(expected)) == []
+
+
+def test_an_evaluation_equals_that_of_the_serial_evaluator() -> None:
+    cfg = compiled(*DQN)
+    weights = {3: weights_of(cfg, 5)}
+    coordinator = ScriptedCoordinator([task_of('evaluate', target=0, newer_than=3)], weights)
+    connect(coordinator, cfg).run()
+    evaluation = make_evaluation(cfg)(0, 0)
+    evaluation.policy.load_state_dict(weights[3])
+    _, info = evaluation.evaluator.eval(None, train_iter=30)
+    evaluation.evaluator.close()
+    (finished,) = coordinator.finished
+    facts = finished.facts
+    assert facts['reward_raw'] == info['eval_episode_return'] and facts['score'] == np.mean(
+        facts['reward_raw']
+    )
+    assert (facts['version'], facts['train_iter'], facts['eval_flag']) == (3, 30, True)
+    assert facts['step_count'] == sum(info['eval_episode_len']) and facts['real_episode_count'] == 3
+    assert facts['avg_step_per_episode'] == facts['step_count'] / 3
+    assert facts['avg_time_per_episode'] == facts['duration'] / 3
+
+
+def test_a_task_waits_for_the_version_that_it_requires() -> None:
+    cfg = compiled(*DQN)
+    coordinator = ScriptedCoordinator([task_of(newer_than=4)], {3: weights_of(cfg, 1)})
+    comm = connect(coordinator, cfg)
+    comm.start()
+    wait_until(lambda: coordinator.kinds.count('AskWeights') > 2)
+    assert not coordinator.parts
+    coordinator.weights[4] = weights_of(cfg, 2)
+    assert comm.wait(PATIENCE)
+    assert [message.version for message, _ in coordinator.parts] == [4]
+    comm.close()
+
+
+def test_a_task_ends_when_the_coordinator_has_enough() -> None:
+    cfg = compiled(*DQN)
+    coordinator = ScriptedCoordinator([task_of(parts=0)], {0: weights_of(cfg, 1)})
+
+    def enough(message: Any, payload: Any) -> Reply | None:
+        if message.part < 3:
+            return None
+        coordinator.seen += message.rows
+        coordinator.pushed += 2
+        return Reply(Taken(2, message.rows - 2, 'the task is over', True, 0, {}))
+
+    coordinator.on[Collected] = enough
+    comm = connect(coordinator, cfg)
+    comm.run()
+    assert (comm.produced, comm.pushed, comm.dropped) == (24, 20, 4) and is_conserved(comm, coordinator)
+
+
+def test_an_abandoned_task_ends_in_the_middle_of_a_rollout_and_the_next_one_starts_anew() -> None:
+    cfg = compiled(*DQN)
+    tasks = [task_of(task='endless', target=300_000), task_of(task='next', target=6)]
+    coordinator = ScriptedCoordinator(tasks, {0: weights_of(cfg, 1)})
+    comm = connect(coordinator, cfg)
+    comm.start()
+    wait_until(lambda: comm._collector.steps > 5)
+    coordinator.orders = Orders(False, True, -1, 'another one has it')
+    wait_until(lambda: coordinator.finished)
+    coordinator.orders = NONE
+    assert comm.wait(PATIENCE)
+    first = coordinator.finished[0]
+    assert (first.task, first.completed, first.reason) == ('endless', False, 'another one has it')
+    if len(coordinator.parts):
+        assert coordinator.parts[0][0].envstep > 6  # the abandoned steps were taken, too
+    assert is_conserved(comm, coordinator)
+    comm.close()
+
+
+def test_close_in_the_middle_of_a_rollout_ends_with_a_farewell() -> None:
+    cfg = compiled(*DQN)
+    coordinator = ScriptedCoordinator([task_of(target=300_000)], {0: weights_of(cfg, 1)})
+    comm = connect(coordinator, cfg)
+    comm.start()
+    wait_until(lambda: comm._collector.steps > 5)
+    comm.close()
+    comm.close()
+    assert coordinator.kinds[-2:] == ['Finished', 'Farewell'] and not coordinator.finished[0].completed
+    assert is_conserved(comm, coordinator) and comm.wait(0)
+
+
+def test_an_evaluation_is_abandoned_in_the_middle_too() -> None:
+    cfg = compiled(*DQN, 'env.n_evaluator_episode=100000')
+    coordinator = ScriptedCoordinator([task_of('evaluate', target=0)], {0: weights_of(cfg, 1)})
+    comm = connect(coordinator, cfg)
+    comm.start()
+    wait_until(lambda: comm._collector.steps > 5)
+    coordinator.orders = Orders(True, True, -1, 'the run is over')
+    assert comm.wait(PATIENCE)
+    assert not coordinator.finished[0].completed and coordinator.kinds[-1] == 'Farewell'
+
+
+def test_a_coordinator_that_dies_is_named_after_the_timeout_and_its_rows_count_as_dropped() -> None:
+    cfg = compiled(*DQN)
+    coordinator = ScriptedCoordinator([task_of(parts=5)], {0: weights_of(cfg, 1)})
+
+    def die(message: Any, payload: Any) -> Reply | None:
+        if message.part == 2:
+            coordinator.server.close()
+        return None
+
+    coordinator.on[Collected] = die
+    comm = connect(coordinator, cfg, timeout=0.3)
+    with pytest.raises(CoordinatorLostError, match='in_process'):
+        comm.run()
+    assert comm.produced == 24 and (comm.pushed, comm.dropped) == (18, 6)
+
+
+def test_a_restarted_coordinator_is_joined_again() -> None:
+    cfg = compiled(*DQN)
+    tasks = [task_of(task='a', parts=3), task_of(task='b', parts=1)]
+    coordinator = ScriptedCoordinator(tasks, {5: weights_of(cfg, 1)})
+
+    def forget(message: Any, payload: Any) -> Reply | None:
+        if message.task == 'a' and message.part == 1:
+            coordinator.is_known = False
+            coordinator.weights = {2: weights_of(cfg, 2)}
+            return Reply(Refused('the coordinator does not know this task', '', False))
+        return None
+
+    coordinator.on[Collected] = forget
+    comm = connect(coordinator, cfg)
+    comm.run()
+    assert coordinator.kinds.count('Join') == 2
+    assert [message.version for message, _ in coordinator.parts] == [5, 2]
+    assert (comm.produced, comm.pushed, comm.dropped) == (18, 12, 6)
+    assert coordinator.produced == 12  # since it joined again, and those without a confirmation
+
+
+def test_a_refusal_for_good_ends_the_worker_with_the_reason() -> None:
+    cfg = compiled(*DQN)
+    coordinator = ScriptedCoordinator()
+    coordinator.on[Join] = lambda message, payload: Reply(Refused('another config', 'Use the same.', True))
+    with pytest.raises(RequestRefusedError, match='another config'):
+        connect(coordinator, cfg).run()
+    assert coordinator.kinds == ['Join']
+
+
+def test_data_without_room_are_sent_when_there_is_room_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    cfg = compiled(*DQN)
+    coordinator = ScriptedCoordinator([task_of(parts=2)], {0: weights_of(cfg, 1)})
+    comm = connect(coordinator, cfg)
+    transport, failures = comm._connected(), [PayloadError('no room'), PayloadError('no room')]
+    request = transport.request
+
+    def without_room(message: Any, payload: Any = None, timeout: Any = None) -> Reply:
+        if payload is not None and failures:
+            raise failures.pop()
+        return request(message, payload, timeout)
+
+    monkeypatch.setattr(transport, 'request', without_room)
+    comm.run()
+    assert not failures and (comm.produced, comm.pushed, comm.dropped) == (12, 12, 0)
+
+
+def test_an_error_of_an_env_is_told_and_raised() -> None:
+    cfg = compiled(*DQN)
+    coordinator = ScriptedCoordinator([task_of(parts=3)], {0: weights_of(cfg, 1)})
+    comm = connect(coordinator, cfg)
+    make = comm._collector._make_collector
+
+    def failing(rank: int, incarnation: int) -> Any:
+        parts = make(rank, incarnation)
+        collect = parts.collector.collect
+
+        def collect_once(*args: Any, **options: Any) -> Any:
+            if coordinator.parts:
+                raise ZeroDivisionError('in an env')
+            return collect(*args, **options)
+
+        parts.collector.collect = collect_once
+        return parts
+
+    comm._collector._make_collector = failing
+    with pytest.raises(ZeroDivisionError):
+        comm.run()
+    (finished,) = coordinator.finished
+    assert not finished.completed and finished.reason == 'ZeroDivisionError: in an env'
+    assert 'in an env' in coordinator.messages[-1].reason and is_conserved(comm, coordinator)
+
+
+def test_signs_of_life_report_progress_while_a_rollout_runs() -> None:
+    cfg = compiled(*DQN)
+    coordinator = ScriptedCoordinator([task_of(target=300_000)], {0: weights_of(cfg, 1)})
+    seen: list[Any] = []
+    coordinator.on[Beat] = lambda message, payload: seen.append(message)
+    comm = connect(coordinator, cfg)
+    comm.start()
+    wait_until(lambda: len({beat.envstep for beat in seen}) > 2)
+    comm.close()
+    assert {'collect'} <= {beat.state for beat in seen} and seen[-1].metrics['produced'] == 0
+
+
+def test_waiting_ends_when_the_worker_is_closed() -> None:
+    cfg = compiled(*DQN)
+    coordinator = ScriptedCoordinator()
+    coordinator.on[AskTask] = lambda message, payload: Reply(Wait(1000.0, False, 'nothing to do'))
+    comm = connect(coordinator, cfg)
+    comm.start()
+    wait_until(lambda: 'AskTask' in coordinator.kinds)
+    comm.close()
+    assert coordinator.kinds == ['Join', 'AskTask', 'Farewell']
+
+
+def test_a_worker_that_never_ran_can_be_closed() -> None:
+    cfg = compiled(*DQN)
+    coordinator = ScriptedCoordinator()
+    connect(coordinator, cfg).close()
+    assert coordinator.kinds == []

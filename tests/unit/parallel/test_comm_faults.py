@@ -1,0 +1,173 @@
+"""Lost, repeated and late messages: data arrive once and in order, and every row is accounted for."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from parallel_parts import (
+    PATIENCE,
+    ScriptedCoordinator,
+    compiled,
+    make_evaluation,
+    make_parts,
+    task_of,
+    wait_until,
+    weights_of,
+)
+from runs import differences
+
+from rlframe.errors import CoordinatorLostError
+from rlframe.pipeline import build
+from rlframe.transport.base import Reply
+from rlframe.transport.envelope import Envelope
+from rlframe.transport.in_process import InProcessServer, InProcessTransport
+from rlframe.transport.messages import Collected
+from rlframe.worker.coordinator.coordinator import Coordinator
+from rlframe.worker.coordinator.naive_commander import NaiveCommander
+from rlframe.worker.coordinator.training_data import TrainingData
+from rlframe.worker.parallel.transport_collector import TransportCollector
+from rlframe.worker.parallel.zergling_parallel_collector import ZerglingParallelCollector
+
+DQN = ('cartpole_dqn', 'policy.collect.n_sample=6')
+
+
+class FaultyTransport(InProcessTransport):
+    """Loses, repeats and delays messages at random.
+
+    Args:
+        coordinator: The other end.
+        fault: One of ``lost``, ``reply lost``, ``repeated``, ``late`` and ``any``.
+    """
+
+    def __init__(self, coordinator: ScriptedCoordinator, fault: str) -> None:
+        super().__init__({}, coordinator.server)
+        self._fault, self._rng = fault, np.random.default_rng(0)
+        self._first_pause = 0.0
+        self._late: list[tuple[Envelope, Any]] = []
+        self.faults = 0
+
+    def carry(self, envelope: Envelope, packed: Any, seconds: float) -> Reply:
+        kinds = ('lost', 'reply lost', 'repeated', 'late')
+        fault = str(self._rng.choice(kinds)) if self._fault == 'any' else self._fault
+        late, self._late = self._late, []
+        for early in late:  # copies that come after later requests are refused or answered as before
+            super().carry(*early, seconds)
+        if self._rng.random() < 0.5:
+            return super().carry(envelope, packed, seconds)
+        self.faults += 1
+        if fault == 'lost':
+            raise ConnectionError('the request was lost')
+        reply = super().carry(envelope, packed, seconds)
+        if fault == 'reply lost':
+            raise TimeoutError('the reply was lost')
+        if fault == 'late':
+            self._late.append((envelope, packed))
+            return reply
+        return super().carry(envelope, packed, seconds)
+
+
+def connect(coordinator: ScriptedCoordinator, cfg: Any, fault: str, **options: Any) -> TransportCollector:
+    collector = ZerglingParallelCollector(None, make_parts(cfg), make_evaluation(cfg))
+    transport = FaultyTransport(coordinator, fault)
+    return TransportCollector(options, collector=collector, transport=transport, name='c')
+
+
+@pytest.mark.parametrize('fault', ['lost', 'reply lost', 'repeated', 'late', 'any'])
+def test_data_arrive_once_and_in_order_whatever_happens_to_messages(fault: str) -> None:
+    cfg = compiled(*DQN)
+    tasks = [task_of(task=f't{i}', parts=5, settings={'eps': 0.2}) for i in range(4)]
+    runs = [ScriptedCoordinator(tasks, {0: weights_of(cfg, 1)}, {'eps': 0.2}) for _ in range(2)]
+    for run in runs:
+        run.beat_interval = 1000.0
+    faulty, sound = connect(runs[0], cfg, fault), connect(runs[1], cfg, 'lost')
+    sound._connected()._rng = np.random.default_rng(1)
+    sound._connected().carry = lambda *given: InProcessTransport.carry(sound._connected(), *given)
+    for comm, run in zip((faulty, sound), runs, strict=True):
+        comm.run()
+        assert comm.produced == comm.pushed == run.pushed == run.produced == 120 and comm.dropped == 0
+    assert faulty._connected().faults > 10 and runs[0].kinds == runs[1].kinds
+    for (one, batch), (other, same) in zip(runs[0].parts, runs[1].parts, strict=True):
+        assert (one.task, one.part, one.rows) == (other.task, other.part, other.rows)
+        assert differences(dict(batch.items()), dict(same.items())) == []
+
+
+@pytest.mark.parametrize('fault', ['lost', 'reply lost', 'any'])
+def test_rows_are_accounted_for_if_the_coordinator_dies_among_faults(fault: str) -> None:
+    cfg = compiled(*DQN)
+    coordinator = ScriptedCoordinator([task_of(parts=0)], {0: weights_of(cfg, 1)})
+
+    def die(message: Any, payload: Any) -> None:
+        if message.part == 7:
+            coordinator.server.close()
+
+    coordinator.on[Collected] = die
+    comm = connect(coordinator, cfg, fault, timeout=0.5)
+    with pytest.raises(CoordinatorLostError, match='in_process'):
+        comm.run()
+    assert comm.produced == comm.pushed + comm.dropped and comm.dropped <= 6
+    assert comm.pushed <= coordinator.pushed <= comm.produced
+
+
+def test_a_worker_that_was_given_up_comes_back_and_every_row_is_accounted_for() -> None:
+    cfg = compiled(*DQN)
+    server = InProcessServer()
+    coordinator = Coordinator(
+        {'wait': 0.002, 'max_updates_due': 10**9},
+        server=server,
+        commander=NaiveCommander({'parts': 4, 'eps': 0.5}),
+        data=TrainingData(build.make_buffer(cfg), 16, 1),
+        name='test',
+    )
+    coordinator.start()
+    collector = ZerglingParallelCollector({'weights_timeout': 0.01}, make_parts(cfg), make_evaluation(cfg))
+    comm = TransportCollector({}, collector=collector, transport=server.connect(), name='c')
+    comm.start()
+    for loss in range(3):
+        wait_until(lambda loss=loss: coordinator.pushed > 30 * (loss + 1) and coordinator.workers.by_id)
+        with coordinator._requests.lock:
+            (worker,) = coordinator.workers.by_id.values()
+            coordinator.leave(worker, 'it was silent')
+    wait_until(lambda: coordinator.pushed > 150)
+    comm.close()
+    coordinator.close()
+    assert coordinator.received == coordinator.pushed + coordinator.dropped == comm.produced
+    assert comm.pushed == coordinator.pushed and comm.wait(0)
+
+
+def test_close_ends_within_its_deadline_even_if_an_env_hangs() -> None:
+    cfg = compiled(*DQN)
+    coordinator = ScriptedCoordinator([task_of(parts=0)], {0: weights_of(cfg, 1)})
+    hang, hangs = threading.Event(), threading.Event()
+    make = make_parts(cfg)
+
+    def hanging(rank: int, incarnation: int) -> Any:
+        parts = make(rank, incarnation)
+        step = parts.env.step
+
+        def hung(*given: Any) -> Any:
+            hangs.set()
+            hang.wait()
+            return step(*given)
+
+        parts.env.step = hung
+        return parts
+
+    collector = ZerglingParallelCollector({'close_timeout': 0.2}, hanging)
+    comm = TransportCollector(
+        {'close_timeout': 0.4}, collector=collector, transport=coordinator.server.connect(), name='c'
+    )
+    comm.start()
+    assert hangs.wait(PATIENCE)
+    begin = time.monotonic()
+    comm.close()
+    assert time.monotonic() - begin < PATIENCE / 2
+    hang.set()
+    with contextlib.suppress(Exception):  # its envs were closed under it
+        comm.wait(PATIENCE)
+    assert comm._ended.is_set()
+    comm.close()

@@ -1,0 +1,239 @@
+"""A comm learner with a coordinator that follows a script."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from parallel_parts import (
+    NONE,
+    PATIENCE,
+    ScriptedCoordinator,
+    batches_of,
+    compiled,
+    make_learner,
+    task_of,
+    wait_until,
+)
+from runs import differences
+
+from rlframe.data import Batch
+from rlframe.data.faces import acting_of
+from rlframe.errors import CoordinatorLostError
+from rlframe.pipeline.serial import SerialPipeline
+from rlframe.transport.base import Reply
+from rlframe.transport.messages import AskData, LearnInfo, Orders, PutWeights, Wait
+from rlframe.worker.parallel.transport_learner import TransportLearner
+
+LEARN = {'kind': 'learn', 'target': 0, 'parts': 0}
+DQN = ('cartpole_dqn', 'policy.collect.n_sample=12', 'policy.learn.update_per_collect=2')
+PPO = ('cartpole_ppo', 'policy.collect.n_sample=24', 'policy.learn.epoch_per_collect=2')
+PER = (*DQN, 'replay_buffer.type=advanced', 'policy.priority=true', 'policy.priority_IS_weight=true')
+
+
+def connect(coordinator: ScriptedCoordinator, cfg: Any, **options: Any) -> TransportLearner:
+    """Returns a comm learner that has not started."""
+    transport = coordinator.server.connect()
+    return TransportLearner(options, make_learner=make_learner(cfg), transport=transport, name='l')
+
+
+def of_serial_run(cfg: Any, rounds: int) -> tuple[list[Any], dict[str, Any], list[Any]]:
+    """Returns what the learner of a serial run trained on, its state at the end, and the priorities."""
+    pipeline = SerialPipeline(cfg)
+    payloads, priorities, train = [], [], pipeline.learner.train
+    acting = acting_of(pipeline.policy.collect_mode)
+
+    def recorded(batch: Any, envstep: int = -1, settings: Any = None) -> Any:
+        data = Batch({name: np.array(column) for name, column in batch.items()})
+        payloads.append({'data': data, 'acting': copy.deepcopy(acting.state())})
+        outputs = train(batch, envstep, settings)
+        priorities.append(copy.deepcopy(pipeline.learner.priority_info))
+        return outputs
+
+    pipeline.learner.train = recorded
+    try:
+        for _ in range(rounds):
+            pipeline.step()
+        return payloads, copy.deepcopy(pipeline.learner.state_dict()['policy']), priorities
+    finally:
+        pipeline.cleanup()
+
+
+@pytest.mark.parametrize('name', [DQN, PPO, PER])
+def test_the_same_batches_give_the_same_bits_as_in_a_serial_run(
+    name: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cfg = compiled(*name, 'policy.eval.evaluator.eval_freq=100000')
+    monkeypatch.chdir(tmp_path)
+    payloads, state, priorities = of_serial_run(cfg, 5)
+    assert len(payloads) >= 4
+    coordinator = ScriptedCoordinator([task_of(**LEARN)], batches=payloads)
+    comm = connect(coordinator, cfg, lockstep=True)
+    comm.run()
+    got = comm.learner.state_dict()['policy']
+    for saved in (got, state):
+        saved.pop('rng')  # the collector goes on after the last update
+    assert differences(got, state) == []
+    assert coordinator.kinds[:5] == ['Join', 'AskTask', 'AskWeights', 'PutWeights', 'AskData']
+    assert coordinator.kinds[-4:] == ['AskData', 'Finished', 'AskTask', 'Farewell']
+    published = [message.train_iter for message, _ in coordinator.put]
+    assert (
+        published[0] == 0 and published[-1] == comm.learner.train_iter and published == sorted(set(published))
+    )
+    assert differences(coordinator.put[-1][1]['model'], comm._parts.face.state_dict()['model']) == []
+    for (_, sent), expected in zip(coordinator.infos, priorities, strict=True):
+        assert (
+            differences(
+                {k: np.asarray(v) for k, v in (sent or {}).items()},
+                {k: np.asarray(v) for k, v in expected.items()},
+            )
+            == []
+        )
+
+
+def test_several_batches_of_one_payload_are_trained_on_one_after_the_other() -> None:
+    cfg = compiled(*DQN)
+    batches = batches_of(cfg, 4)
+    coordinator = ScriptedCoordinator(
+        [task_of(**LEARN)], batches=[Batch.cat(batches[:2]), Batch.cat(batches[2:])]
+    )
+    coordinator.batches_each = 2
+    comm = connect(coordinator, cfg)
+    comm.run()
+    parts = make_learner(cfg)(0, 0)
+    for batch in batches:
+        parts.learner.train(batch)
+    assert differences(comm.learner.state_dict()['policy'], parts.learner.state_dict()['policy']) == []
+    assert [(info.batches, info.train_iter) for info, _ in coordinator.infos] == [(2, 2), (2, 4)]
+    assert coordinator.infos[0][0].info.keys() >= {'total_loss'}
+
+
+def test_published_weights_do_not_change_with_training() -> None:
+    cfg = compiled(*DQN)
+    coordinator = ScriptedCoordinator([task_of(**LEARN)], batches=batches_of(cfg, 3))
+    copies: list[Any] = []
+    coordinator.on[PutWeights] = lambda message, payload: copies.append(copy.deepcopy(payload))
+    connect(coordinator, cfg).run()
+    assert differences([tree for _, tree in coordinator.put], copies) == [] and len(copies) == 4
+    assert differences(copies[0], copies[1]) != []
+
+
+def test_weights_are_published_as_often_as_configured_and_at_the_end() -> None:
+    cfg = compiled(*DQN)
+    coordinator = ScriptedCoordinator([task_of(**LEARN)], batches=batches_of(cfg, 8))
+    connect(coordinator, cfg, send_policy_freq=3).run()
+    assert [message.version for message, _ in coordinator.put] == [0, 3, 6, 8]
+
+
+def test_the_state_is_sent_once_when_it_is_asked_for_and_another_learner_continues_from_it() -> None:
+    cfg = compiled(*DQN)
+    batches = batches_of(cfg, 6)
+    coordinator = ScriptedCoordinator([task_of(**LEARN)], batches=batches[:4])
+    coordinator.on[LearnInfo] = lambda message, payload: Reply(Orders(False, False, 3, ''))
+    connect(coordinator, cfg).run()
+    (message, state), *_ = coordinator.states
+    assert (message.part, message.train_iter) in (('learner', 3), ('learner', 4)) and len(
+        coordinator.states
+    ) == 1
+    other = ScriptedCoordinator([task_of(**LEARN)], batches=batches[message.train_iter :])
+    other.state = state
+    comm = connect(other, cfg)
+    comm.run()
+    parts = make_learner(cfg)(0, 0)
+    for batch in batches:
+        parts.learner.train(batch)
+    assert differences(comm.learner.state_dict()['policy'], parts.learner.state_dict()['policy']) == []
+    assert other.put[0][0].train_iter == message.train_iter and comm.learner.train_iter == 6
+
+
+def test_a_request_for_data_is_one_ahead_of_training_only_without_lockstep() -> None:
+    cfg = compiled(*DQN)
+    for lockstep in (True, False):
+        coordinator = ScriptedCoordinator([task_of(**LEARN)], batches=batches_of(cfg, 6))
+        asked: list[int] = []
+        coordinator.on[AskData] = lambda message, payload, asked=asked: asked.append(message.train_iter)
+        comm = connect(coordinator, cfg, lockstep=lockstep)
+        trained: list[int] = []
+        learn = comm.deal_with_learner_learn
+
+        def wait_for_request(
+            data: Any,
+            asked: Any = asked,
+            trained: Any = trained,
+            learn: Any = learn,
+            is_in_turn: bool = lockstep,
+        ) -> Any:
+            if not is_in_turn:
+                wait_until(lambda: len(asked) == len(trained) + 2)
+            trained.append(len(asked))
+            return learn(data)
+
+        comm.deal_with_learner_learn = wait_for_request
+        comm.run()
+        assert trained == [n + (1 if lockstep else 2) for n in range(6)]
+
+
+def test_a_learner_waits_for_data_and_ends_when_it_is_closed() -> None:
+    cfg = compiled(*DQN)
+    for lockstep in (True, False):
+        coordinator = ScriptedCoordinator([task_of(**LEARN)])
+        coordinator.on[AskData] = lambda message, payload: Reply(Wait(1000.0, False, 'no data yet'))
+        comm = connect(coordinator, cfg, lockstep=lockstep)
+        comm.start()
+        wait_until(lambda coordinator=coordinator: 'AskData' in coordinator.kinds)
+        comm.close()
+        comm.close()
+        assert coordinator.kinds[-3:] == ['PutState', 'Finished', 'Farewell']
+        assert not coordinator.finished[0].completed
+
+
+def test_an_abandoned_task_ends_and_the_next_one_is_done() -> None:
+    cfg = compiled(*DQN)
+    coordinator = ScriptedCoordinator([task_of(**LEARN, task='a'), task_of(**LEARN, task='b')])
+    coordinator.on[AskData] = lambda message, payload: (
+        Reply(Wait(0.001, False, 'no data yet')) if message.task == 'a' else None
+    )
+    comm = connect(coordinator, cfg)
+    comm.start()
+    wait_until(lambda: 'AskData' in coordinator.kinds)
+    coordinator.orders = Orders(False, True, -1, 'it is done elsewhere')
+    wait_until(lambda: coordinator.finished)
+    coordinator.orders, coordinator.batches = NONE, []
+    assert comm.wait(PATIENCE)
+    assert coordinator.finished[0].reason == 'it is done elsewhere' and not coordinator.finished[0].completed
+    comm.close()
+
+
+def test_a_coordinator_that_dies_is_named_after_the_timeout() -> None:
+    cfg = compiled(*DQN)
+    coordinator = ScriptedCoordinator([task_of(**LEARN)], batches=batches_of(cfg, 3))
+    coordinator.on[LearnInfo] = lambda message, payload: coordinator.server.close()
+    with pytest.raises(CoordinatorLostError, match='in_process'):
+        connect(coordinator, cfg, timeout=0.3).run()
+
+
+def test_an_error_of_an_update_is_told_and_raised() -> None:
+    cfg = compiled(*DQN)
+    coordinator = ScriptedCoordinator([task_of(**LEARN)], batches=[Batch(obs=np.zeros((16, 4), np.float32))])
+    with pytest.raises(KeyError):
+        connect(coordinator, cfg).run()
+    assert not coordinator.finished[0].completed and 'KeyError' in coordinator.messages[-1].reason
+
+
+def test_a_run_that_is_over_ends_the_task_as_a_completed_one() -> None:
+    cfg = compiled(*DQN, 'policy.learn.learner.hook.save_ckpt_after_run=true')
+    coordinator = ScriptedCoordinator([task_of(**LEARN)], batches=batches_of(cfg, 5))
+
+    def end(message: Any, payload: Any) -> Reply | None:
+        return Reply(Orders(True, False, -1, 'solved')) if message.train_iter == 3 else None
+
+    coordinator.on[LearnInfo] = end
+    comm = connect(coordinator, cfg, lockstep=True)
+    comm.run()
+    (finished,) = coordinator.finished
+    assert finished.completed and finished.facts['train_iter'] == 3
+    assert coordinator.kinds[-3:] == ['PutState', 'Finished', 'Farewell']
+    assert coordinator.messages[-1].reason == 'solved'

@@ -1,0 +1,170 @@
+"""The parallel collector of games: seats, opponents, results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from parallel_parts import ScriptedCoordinator, compiled, task_of, weights_of
+from runs import differences
+
+from rlframe.errors import MessageError
+from rlframe.pipeline import build
+from rlframe.policy.acting.random_policy import random_opponent
+from rlframe.run.progress import Progress
+from rlframe.transport.base import Reply
+from rlframe.transport.messages import AskWeights, Weights
+from rlframe.utils.seed import set_seed
+from rlframe.worker import create_serial_collector
+from rlframe.worker.collector.counted import Parts
+from rlframe.worker.parallel.base_parallel_collector import Evaluation
+from rlframe.worker.parallel.marine_parallel_collector import MarineParallelCollector
+from rlframe.worker.parallel.transport_collector import TransportCollector
+
+CONFIG = ('tictactoe_selfplay_dqn', 'env.n_evaluator_episode=6')
+
+
+def faces_of(cfg: Any, field: str) -> tuple[list[Any], list[Any], Any]:
+    """Returns a face for each player, one that acts at random for each, and the factory of envs."""
+    set_seed(cfg.seed)
+    factory = build.make_factory(cfg)
+    policies = [build.make_policy(cfg, factory.spec, None, (field,), rank) for rank in (0, 1)]
+    if field == 'collect':
+        random = [build.random_actor(cfg, policies[rank], factory.spec, rank) for rank in (0, 1)]
+    else:
+        random = [random_opponent(factory.spec, cfg.seed, rank) for rank in (0, 1)]
+    return [getattr(policy, f'{field}_mode') for policy in policies], random, factory
+
+
+def make_parts(cfg: Any) -> Callable[[int, int], Parts]:
+    def make(rank: int, incarnation: int) -> Parts:
+        faces, random, factory = faces_of(cfg, 'collect')
+        progress, env = Progress(), build.make_env(cfg, factory, cfg.env.collector_env_num)
+        given = {'seed': cfg.seed, 'rank': rank, 'progress': progress}
+        collector = create_serial_collector(cfg.policy.collect.collector, env=env, policy=faces, **given)
+        return Parts(collector, env, progress, faces, random)
+
+    return make
+
+
+def make_evaluation(cfg: Any) -> Callable[[int, int], Evaluation]:
+    def make(rank: int, incarnation: int) -> Evaluation:
+        faces, random, factory = faces_of(cfg, 'eval')
+        backend = build.evaluator_backend(cfg, factory)
+        policy = build.make_policy(cfg, factory.spec)
+        evaluator = build.make_evaluator(cfg, backend, policy, factory.spec)
+        return Evaluation(evaluator, backend.source, faces, random)
+
+    return make
+
+
+def run(coordinator: ScriptedCoordinator, cfg: Any, **options: Any) -> MarineParallelCollector:
+    """Lets a collector do the coordinator's tasks."""
+    collector = MarineParallelCollector(options, make_parts(cfg), make_evaluation(cfg))
+    TransportCollector({}, collector=collector, transport=coordinator.server.connect(), name='m').run()
+    return collector
+
+
+def pair(first: str, second: str, active: tuple[bool, bool], kind: str = 'collect', **fields: Any) -> Any:
+    return task_of(kind, policies=[first, second], active=list(active), **fields)
+
+
+def test_self_play_equals_the_serial_collector_with_one_policy_in_all_seats() -> None:
+    cfg = compiled(*CONFIG)
+    weights = {0: weights_of(cfg, 1)}
+    coordinator = ScriptedCoordinator([pair('main', 'main', (True, True), parts=2)], weights)
+    run(coordinator, cfg)
+    parts = make_parts(cfg)(0, 0)
+    parts.trained[0].load_state_dict(weights[0])
+    parts.collector.reset_policy(parts.trained[0])
+    parts.collector.reset_env()
+    for _, batch in coordinator.parts:
+        collected = parts.collector.collect(6, train_iter=0, policy_kwargs={})
+        expected = parts.collector.training_data(collected)
+        assert differences(dict(batch.items()), dict(expected.items())) == []
+    parts.collector.close()
+    assert coordinator.kinds.count('AskWeights') == 1
+
+
+def test_only_the_moves_of_active_policies_are_returned_and_each_pair_gets_its_own_weights() -> None:
+    cfg = compiled(*CONFIG)
+    trees = {name: weights_of(cfg, seed) for seed, name in enumerate(('main', 'past_1', 'past_2'))}
+    tasks = [
+        pair('main', 'past_1', (True, False), task='a'),
+        pair('main', 'past_2', (True, False), task='b'),
+        pair('main', 'random', (True, False), task='c'),
+    ]
+    coordinator = ScriptedCoordinator(tasks)
+    asked: list[tuple[str, int]] = []
+
+    def give(message: AskWeights, payload: Any) -> Reply:
+        asked.append((message.policy, message.newer_than))
+        return Reply(Weights(message.policy, 4, 40), trees[message.policy])
+
+    coordinator.on[AskWeights] = give
+    collector = run(coordinator, cfg)
+    assert asked == [('main', -1), ('past_1', -1), ('past_2', -1)]
+    assert [message.rows for message, _ in coordinator.parts] == [6, 6, 6]
+    assert all((batch['collect_iter'] == 40).all() for _, batch in coordinator.parts)
+    assert collector.produced == 18
+
+
+def test_policies_change_seats_after_a_number_of_games_and_results_are_those_of_the_trained_one() -> None:
+    cfg = compiled(*CONFIG)
+    tasks = [pair('main', 'random', (True, False), task=f't{i}', target=40) for i in range(4)]
+    coordinator = ScriptedCoordinator(tasks, {0: weights_of(cfg, 1)})
+    seats: list[int] = []
+    collector = MarineParallelCollector({'games_per_seat': 5}, make_parts(cfg), None)
+    seat, infos = type(collector)._results, []
+
+    def noted(collected: Any) -> list[str]:
+        seats.append(collector._seat)
+        infos.append([info['result'] for info in collected[1][collector._seat]])
+        assert not len(collected[0][1 - collector._seat]) and len(collected[0][collector._seat])
+        return seat(collector, collected)
+
+    collector._results = noted  # type: ignore[method-assign]
+    TransportCollector({}, collector=collector, transport=coordinator.server.connect(), name='m').run()
+    assert seats == [1, 0, 1, 0]
+    assert [message.facts['results'] for message, _ in coordinator.parts] == infos and all(infos)
+    words = {'win': 'wins', 'draw': 'draws', 'loss': 'losses'}
+    assert [f.facts['game_result'] for f in coordinator.finished] == [
+        [[words[r] for r in own]] for own in infos
+    ]
+
+
+def test_an_evaluation_against_an_opponent_counts_its_games_for_the_first_policy() -> None:
+    cfg = compiled(*CONFIG)
+    tasks = [
+        task_of('evaluate', task='a', target=0),
+        pair('main', 'past_1', (False, False), 'evaluate', task='b', target=0),
+        task_of('evaluate', task='c', target=0),
+    ]
+    coordinator = ScriptedCoordinator(tasks, {0: weights_of(cfg, 1)})
+    run(coordinator, cfg)
+    alone, against, again = (finished.facts for finished in coordinator.finished)
+    assert alone['reward_raw'] == again['reward_raw'] and len(against['reward_raw']) == 6
+    games = against['game_result'][0]
+    wins = np.mean([game == 'wins' for game in games]) - np.mean([game == 'losses' for game in games])
+    assert len(games) == 6 and against['score'] == pytest.approx(wins)
+
+
+def test_collection_at_random_plays_and_records_all_seats() -> None:
+    cfg = compiled(*CONFIG)
+    tasks = [
+        pair('main', 'main', (True, True), 'collect_at_random', task='a', target=10),
+        pair('main', 'main', (True, True), task='b'),
+    ]
+    coordinator = ScriptedCoordinator(tasks, {0: weights_of(cfg, 1)})
+    run(coordinator, cfg)
+    assert [message.rows for message, _ in coordinator.parts] == [20, 12]
+
+
+def test_a_task_that_does_not_fit_the_game_is_told_and_refused() -> None:
+    cfg = compiled(*CONFIG)
+    coordinator = ScriptedCoordinator([task_of(policies=['a', 'b', 'c'], active=[True] * 3)])
+    with pytest.raises(MessageError, match='a game of 2 players'):
+        run(coordinator, cfg)
+    assert not coordinator.finished[0].completed

@@ -1,0 +1,529 @@
+"""The transport with HTTP and a shared folder: who may connect, what errors say, and what is left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import transports
+from transports import Coordinator, collected, join, joined, serving, with_faults
+
+from rlframe import __version__
+from rlframe.errors import (
+    ConfigError,
+    CoordinatorLostError,
+    ExperimentDirError,
+    MissingDependencyError,
+    NotJoinedError,
+    PayloadError,
+    RequestRefusedError,
+    RLFrameError,
+)
+from rlframe.transport import messages as m
+from rlframe.transport.base import Reply
+from rlframe.transport.flask_fs.client import FlaskFSTransport
+from rlframe.transport.flask_fs.folder import OWNER
+from rlframe.transport.flask_fs.options import PROTOCOL_HEADER, TOKEN, parse_address
+from rlframe.transport.flask_fs.server import FlaskFSServer
+
+SECRET = 'a-token-that-nobody-knows'
+KEPT = {'.lock', OWNER}
+"""Files of a folder in which no payload waits."""
+
+
+def serve(folder: Path, handler: Any = None, **more: Any) -> Any:
+    return serving('flask_fs', folder, handler or Coordinator(), **more)
+
+
+def client(address: str, folder: Path, **more: Any) -> FlaskFSTransport:
+    return FlaskFSTransport({'path_data': str(folder / 'data'), 'timeout': 20.0, **more}, address)
+
+
+def refusal_of(transport: FlaskFSTransport, message: m.Message | None = None) -> RLFrameError:
+    with pytest.raises(RLFrameError) as caught:
+        transport.request(message or join())
+    transport.close()
+    return caught.value
+
+
+@pytest.fixture(autouse=True)
+def no_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(TOKEN, raising=False)
+
+
+# who may connect
+
+
+@pytest.mark.parametrize('host', ['0.0.0.0', '::', '192.168.1.1', 'example.com', ''])
+def test_other_addresses_need_a_token(host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cfg = {'path_data': str(tmp_path), 'host': host}
+    with pytest.raises(ConfigError, match='there is no token'):
+        FlaskFSServer(cfg)
+    FlaskFSServer({**cfg, 'token': SECRET})
+    compiled = FlaskFSServer.resolve_config({**cfg, 'token': SECRET})
+    monkeypatch.setenv(TOKEN, SECRET)
+    FlaskFSServer(cfg)
+    monkeypatch.delenv(TOKEN)
+    FlaskFSServer(compiled)
+
+
+@pytest.mark.parametrize(
+    'token', ['short', 'with spaces in the middle', 'ümlaute-sind-nicht-erlaubt', 'line\nbreak-in-the-token']
+)
+def test_bad_token_is_refused_and_not_shown(
+    token: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ConfigError, match='token'):
+        FlaskFSServer({'path_data': str(tmp_path), 'token': token})
+    monkeypatch.setenv(TOKEN, token)
+    with pytest.raises(ConfigError) as caught:
+        FlaskFSServer({'path_data': str(tmp_path)})
+    assert caught.value.where == TOKEN and token not in str(caught.value)
+
+
+def test_token_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    coordinator = Coordinator()
+    with serve(tmp_path, coordinator, token=SECRET) as server:
+        for token in (None, 'another-token-of-someone'):
+            error = refusal_of(client(server.address, tmp_path, token=token))
+            assert isinstance(error, RequestRefusedError) and error.is_fatal
+            assert (
+                'token is missing or wrong' in str(error) and TOKEN in str(error) and SECRET not in str(error)
+            )
+        monkeypatch.setenv(TOKEN, SECRET)
+        with closing(client(server.address, tmp_path)) as transport:
+            transport.request(join())
+    assert coordinator.joins == ['collector']
+
+
+def test_worker_of_another_version_is_refused(tmp_path: Path) -> None:
+    coordinator = Coordinator()
+    with serve(tmp_path, coordinator) as server:
+        error = refusal_of(client(server.address, tmp_path), join(version='9.9'))
+    assert f'the worker has rlframe 9.9, the coordinator {__version__}' in str(error)
+    assert 'Install the same version' in str(error) and coordinator.joins == []
+
+
+def test_worker_that_sees_another_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr('rlframe.transport.flask_fs.client.SEEN_SECONDS', 0.1)
+    coordinator = Coordinator()
+    (tmp_path / 'other' / 'data').mkdir(parents=True)
+    with serve(tmp_path, coordinator) as server:
+        for folder in (tmp_path / 'other', tmp_path / 'missing'):
+            error = refusal_of(client(server.address, folder))
+            assert isinstance(error, RequestRefusedError) and error.where == 'path_data'
+            assert str(folder) in str(error) and 'Both must see the same folder' in str(error)
+    assert coordinator.joins == []
+
+
+def test_worker_that_cannot_write_to_the_folder_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serve(tmp_path) as server:
+        transport = client(server.address, tmp_path)
+
+        def refused(*_: Any) -> None:
+            raise PermissionError(13, 'Permission denied')
+
+        monkeypatch.setattr(transport._folder, 'write_nonce', refused)
+        assert 'cannot write there: Permission denied' in str(refusal_of(transport))
+
+
+def test_folder_may_have_another_path_at_the_worker(tmp_path: Path) -> None:
+    with serve(tmp_path) as server:
+        (tmp_path / 'mount').symlink_to(tmp_path)
+        with closing(client(server.address, tmp_path / 'mount')) as transport:
+            transport.request(join())
+            transport.request(collected(0), {'a': np.zeros(3)})
+
+
+# what answers
+
+
+@pytest.mark.parametrize(
+    'address', ['', 'host', 'http://', 'https://host:1', 'http://host:99999', 'http://host:x', 'ftp://h:1', 'http://h:1/x', 'http://u@h:1', 'http://[::1', 3]
+)  # fmt: skip
+def test_bad_address_is_refused(address: Any, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match='bad address'):
+        client(address, tmp_path)
+
+
+def test_address_may_lack_the_scheme() -> None:
+    assert parse_address('host:80') == parse_address('http://host:80/') == ('host', 80)
+    assert parse_address('[::1]:80') == ('::1', 80)
+
+
+def test_nobody_at_the_address_is_said_in_time(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(('127.0.0.1', 0))
+        address = f'http://127.0.0.1:{free.getsockname()[1]}'
+        error = refusal_of(client(address, tmp_path, timeout=0.2))
+    assert isinstance(error, CoordinatorLostError)
+    assert address in str(error) and 'refused' in str(error) and 'Is it running' in str(error)
+
+
+@contextmanager
+def answering(data: bytes | None) -> Iterator[str]:
+    """A server that reads a request and sends these bytes to everyone; none: it keeps silent."""
+    with socket.create_server(('127.0.0.1', 0)) as listening:
+        opened: list[socket.socket] = []
+
+        def work() -> None:
+            while True:
+                try:
+                    connection, _ = listening.accept()
+                except OSError:
+                    return
+                opened.append(connection)
+                if data is not None:
+                    connection.recv(65536)
+                    connection.sendall(data)
+                    connection.close()
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        try:
+            yield f'http://127.0.0.1:{listening.getsockname()[1]}'
+        finally:
+            listening.shutdown(socket.SHUT_RDWR)
+            thread.join(10)
+            for connection in opened:
+                connection.close()
+
+
+def http(body: bytes, *headers: str) -> bytes:
+    lines = ['HTTP/1.1 200 OK', f'Content-Length: {len(body)}', *headers, '', '']
+    return '\r\n'.join(lines).encode() + body
+
+
+STRANGERS = {
+    'garbage': (b'SSH-2.0-OpenSSH_9.6\r\n', 'does not speak HTTP'),
+    'a page': (http(b'<html>'), 'its answer is 200 OK'),
+    'another protocol': (
+        http(b'{}', f'{PROTOCOL_HEADER}: 2'),
+        'version 2 of the messages, and this rlframe 1',
+    ),
+    'no JSON': (http(b'<html>', f'{PROTOCOL_HEADER}: 1'), 'bad JSON'),
+    'NaN': (http(b'[NaN]', f'{PROTOCOL_HEADER}: 1'), 'bad JSON'),
+    'a list': (http(b'[]', f'{PROTOCOL_HEADER}: 1'), 'something else than a message'),
+    'no message': (http(b'{}', f'{PROTOCOL_HEADER}: 1'), 'a bad message'),
+    'bad challenge': (http(b'{"challenge": "../../x"}', f'{PROTOCOL_HEADER}: 1'), 'a bad challenge'),
+}
+
+
+@pytest.mark.parametrize('name', STRANGERS)
+def test_stranger_at_the_address_is_told_from_a_coordinator_at_once(name: str, tmp_path: Path) -> None:
+    data, words = STRANGERS[name]
+    with answering(data) as address:
+        error = refusal_of(client(address, tmp_path))
+    assert isinstance(error, RequestRefusedError) and error.is_fatal
+    assert address in str(error) and 'no coordinator of this rlframe' in str(error) and words in str(error)
+
+
+@pytest.mark.parametrize(
+    'data', [None, b'', http(b'x' * 10)[:-5]], ids=['silence', 'the end', 'half an answer']
+)
+def test_server_that_does_not_answer_is_lost_in_time(data: bytes | None, tmp_path: Path) -> None:
+    with answering(data) as address:
+        error = refusal_of(client(address, tmp_path, timeout=0.3, attempt_timeout=0.1))
+    assert isinstance(error, CoordinatorLostError)
+    assert ('timed out' if data is None else 'cut') in str(error)
+
+
+# what is in use
+
+
+class Page(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: Any) -> None: ...
+
+
+def test_port_in_use_is_refused_with_who_answers_there(tmp_path: Path) -> None:
+    with serve(tmp_path / 'a') as server:
+        port = int(server.address.rpartition(':')[2])
+        second = FlaskFSServer({'path_data': str(tmp_path / 'b'), 'port': port}, run='two')
+        with pytest.raises(ConfigError, match='the coordinator of the run') as caught:
+            second.start(Coordinator())
+    assert caught.value.where == 'port' and f':{port}' in str(caught.value) and 'port=0' in str(caught.value)
+    assert not (tmp_path / 'b').exists()
+
+
+def test_port_of_another_program_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr('rlframe.transport.flask_fs.http_server.PROBE_SECONDS', 0.1)
+    with ThreadingHTTPServer(('127.0.0.1', 0), Page) as web, ThreadPoolExecutor(1) as pool:
+        pool.submit(web.serve_forever)
+        try:
+            with (
+                pytest.raises(ConfigError, match='another HTTP server answers there'),
+                serve(tmp_path, port=web.server_port),
+            ):
+                pass
+        finally:
+            web.shutdown()
+    with answering(None) as address, pytest.raises(ConfigError, match='Address already in use') as caught:
+        FlaskFSServer({'path_data': str(tmp_path), 'port': int(address.rpartition(':')[2])}).start(
+            Coordinator()
+        )
+    assert 'answers' not in str(caught.value)
+
+
+@pytest.mark.parametrize('host', ['127.0.0.77.example', '203.0.113.1'])
+def test_host_that_is_not_this_machine_is_refused(
+    host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown(*_: Any, **__: Any) -> None:
+        raise socket.gaierror(-2, 'Name or service not known')
+
+    if host.endswith('example'):
+        monkeypatch.setattr(socket, 'getaddrinfo', unknown)
+    monkeypatch.setattr('rlframe.transport.flask_fs.http_server.PROBE_SECONDS', 0.01)
+    with (
+        pytest.raises(ConfigError, match=r'no such host|cannot listen'),
+        serve(tmp_path, host=host, token=SECRET),
+    ):
+        pass
+    assert os.listdir(tmp_path) == []
+
+
+def test_refused_folder_leaves_the_port_free(tmp_path: Path) -> None:
+    (tmp_path / 'data').mkdir()
+    (tmp_path / 'data' / 'thesis.tex').write_text('x')
+    with socket.create_server(('127.0.0.1', 0)) as found:
+        port = found.getsockname()[1]
+    threads = set(threading.enumerate())
+    with pytest.raises(ExperimentDirError, match='other files'), serve(tmp_path, port=port):
+        pass
+    assert set(threading.enumerate()) == threads
+    socket.create_server(('127.0.0.1', port)).close()
+
+
+# what is left
+
+
+def test_nothing_is_left_after_close(tmp_path: Path) -> None:
+    threads = set(threading.enumerate())
+    with serve(
+        tmp_path, Coordinator(lambda e, p: Reply(m.Weights('main', 1, 1), {'a': np.zeros(3)}))
+    ) as server:
+        port = int(server.address.rpartition(':')[2])
+        with joined(server) as transport:
+            transport.request(collected(0), {'a': np.zeros(3)})
+            with_faults(transport, ['lose_reply'] * 100)
+            with pytest.raises(CoordinatorLostError):
+                transport.request(collected(1), {'a': np.zeros(3)}, timeout=0.1)
+    assert set(threading.enumerate()) == threads
+    assert os.listdir(tmp_path) == []
+    socket.create_server(('127.0.0.1', port)).close()
+
+
+def test_no_payload_waits_after_its_request(tmp_path: Path) -> None:
+    reply = Reply(m.Weights('main', 1, 1), {'a': np.zeros(3)})
+    with serve(tmp_path, Coordinator(lambda e, p: reply)) as server, joined(server) as transport:
+        for i in range(3):
+            transport.request(collected(i), {'a': np.zeros(3)})
+            assert set(os.listdir(tmp_path / 'data')) == KEPT
+
+
+def test_upload_of_a_lost_request_is_deleted_by_the_sender(tmp_path: Path) -> None:
+    with serve(tmp_path) as server, joined(server) as transport:
+        with_faults(transport, ['lose_request'] * 10**6)
+        with pytest.raises(CoordinatorLostError):
+            transport.request(collected(0), {'a': np.zeros(3)}, timeout=0.05)
+        assert set(os.listdir(tmp_path / 'data')) == KEPT
+
+
+def test_reply_that_nobody_fetched_is_deleted_with_the_next_request(tmp_path: Path) -> None:
+    reply = Reply(m.Weights('main', 1, 1), {'a': np.zeros(3)})
+    with serve(tmp_path, Coordinator(lambda e, p: reply)) as server, joined(server) as transport:
+        carry = transport.carry
+
+        def lost(*args: Any) -> None:
+            transport._payload = lambda *_: None
+            carry(*args)
+            raise TimeoutError('the reply was lost')
+
+        transport.carry = lost
+        with pytest.raises(CoordinatorLostError):
+            transport.request(m.AskWeights('main', -1), timeout=0.05)
+        assert any(name.endswith('-down.safetensors') for name in os.listdir(tmp_path / 'data'))
+        del transport._payload, transport.carry
+        transport.request(m.AskWeights('main', -1))
+        assert set(os.listdir(tmp_path / 'data')) == KEPT
+
+
+def test_files_of_a_forgotten_worker_are_deleted(tmp_path: Path) -> None:
+    with serve(tmp_path) as server, joined(server, 'lost') as lost, joined(server, 'other') as other:
+        for transport in (lost, other):
+            transport._folder.write(transport._folder.payload_file(transport._number, 9, 'up'), {'a': 1})
+        server.forget('lost.1')
+        names = set(os.listdir(tmp_path / 'data')) - KEPT
+        assert names == {f'{other._number}-9-up.safetensors'}
+
+
+def test_full_folder_is_told_to_the_sender_and_nothing_is_sent(tmp_path: Path) -> None:
+    coordinator = Coordinator()
+    with serve(tmp_path, coordinator, max_folder_bytes=4096) as server, joined(server) as transport:
+        with pytest.raises(PayloadError, match='the shared folder is full'):
+            transport.request(collected(0, rows=7), {'a': np.zeros(1000)})
+        transport.request(collected(1, rows=3), {'a': np.zeros(10)})
+    assert sum(coordinator.rows.values()) == 3
+
+
+def test_reply_for_which_there_is_no_room_is_refused_and_the_worker_goes_on(tmp_path: Path) -> None:
+    def reply(envelope: Any, payload: Any) -> Reply:
+        return Reply(m.Weights('main', 1, 1), {'a': np.zeros(envelope.message.newer_than)})
+
+    with serve(tmp_path, Coordinator(reply), max_folder_bytes=4096) as server, joined(server) as transport:
+        with pytest.raises(RequestRefusedError, match='the shared folder is full') as caught:
+            transport.request(m.AskWeights('main', 1000))
+        assert not caught.value.is_fatal
+        assert len(transport.request(m.AskWeights('main', 3)).payload['a']) == 3
+
+
+def test_payload_that_vanished_is_refused_and_the_worker_goes_on(tmp_path: Path) -> None:
+    coordinator = Coordinator()
+    with serve(tmp_path, coordinator) as server, joined(server) as transport:
+        pack = transport.pack
+
+        def vanishing(envelope: Any, payload: Any) -> Any:
+            packed = pack(envelope, payload)
+            transport._uploads[envelope.seq].unlink()
+            return packed
+
+        transport.pack = vanishing
+        with pytest.raises(RequestRefusedError, match='the file is missing') as caught:
+            transport.request(collected(0, rows=7), {'a': np.zeros(3)})
+        del transport.pack
+        transport.request(collected(0, rows=3), {'a': np.zeros(3)})
+    assert not caught.value.is_fatal and sum(coordinator.rows.values()) == 3
+
+
+# connections
+
+
+def test_connection_is_kept_for_the_next_request(tmp_path: Path) -> None:
+    with serve(tmp_path) as server, joined(server) as transport:
+        sockets = set()
+        for _ in range(5):
+            transport.request(m.AskTask())
+            sockets.add(transport._idle[0].sock.getsockname())
+    assert len(sockets) == 1
+
+
+def test_request_on_a_connection_that_was_cut_is_repeated(tmp_path: Path) -> None:
+    coordinator = Coordinator()
+    with serve(tmp_path, coordinator) as server, joined(server) as transport:
+        transport._idle[0].sock.shutdown(socket.SHUT_RDWR)
+        transport.request(m.AskTask())
+    assert set(coordinator.handled.values()) == {1}
+
+
+def test_close_ends_a_request_that_waits_for_the_network(tmp_path: Path) -> None:
+    with answering(None) as address, ThreadPoolExecutor(1) as pool:
+        transport = client(address, tmp_path, timeout=3600.0, attempt_timeout=3600.0)
+        asked = pool.submit(transport.request, join())
+        while not any(connection.sock for connection in list(transport._busy)):
+            assert not asked.done()
+        transport.close()
+        with pytest.raises(CoordinatorLostError, match='closed'):
+            asked.result(30)
+
+
+def test_worker_finds_a_coordinator_that_was_restarted(tmp_path: Path) -> None:
+    first, second = Coordinator(), Coordinator()
+    cfg = {'path_data': str(tmp_path / 'data')}
+    server = FlaskFSServer(cfg, run='one')
+    server.start(first)
+    port = int(server.address.rpartition(':')[2])
+    with joined(server) as transport:
+        number = transport._number
+        server.close()
+        with pytest.raises(CoordinatorLostError):
+            transport.request(collected(0), {'a': np.zeros(3)}, timeout=0.1)
+        again = FlaskFSServer({**cfg, 'port': port}, run='one')
+        again.start(second)
+        with pytest.raises(NotJoinedError):
+            transport.request(collected(0), {'a': np.zeros(3)})
+        transport.request(join())
+        transport.request(collected(0, rows=2), {'a': np.zeros(3)})
+        assert transport._number != number
+        again.close()
+    assert sum(first.rows.values()) == 0 and sum(second.rows.values()) == 2
+    assert os.listdir(tmp_path) == []
+
+
+SERVER = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from transports import Coordinator
+from rlframe.transport.flask_fs.server import FlaskFSServer
+server = FlaskFSServer({'path_data': sys.argv[2]}, run='one')
+server.start(Coordinator())
+print(server.address, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_worker_of_a_coordinator_that_was_killed_fails_in_time_or_joins_its_successor(tmp_path: Path) -> None:
+    path = tmp_path / 'data'
+    command = [sys.executable, '-c', SERVER, str(Path(transports.__file__).parent), str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        address = child.stdout.readline().strip()
+        transport = client(address, tmp_path)
+        transport.request(join())
+        transport.request(collected(0), {'a': np.zeros(3)})
+        child.kill()
+        child.wait(30)
+    with pytest.raises(CoordinatorLostError, match=r'refused|cut|reset'):
+        transport.request(collected(1), {'a': np.zeros(3)}, timeout=0.2)
+    port, coordinator = parse_address(address)[1], Coordinator()
+    server = FlaskFSServer({'path_data': str(path), 'port': port}, run='one')
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(transport.request, collected(1), {'a': np.zeros(3)})
+        server.start(coordinator)
+        with pytest.raises(NotJoinedError):
+            waiting.result(30)
+    transport.request(join())
+    transport.request(collected(1), {'a': np.zeros(3)})
+    transport.close()
+    server.close()
+    assert sum(coordinator.rows.values()) == 1 and os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize('package', ['flask', 'waitress'])
+def test_missing_package_is_named_and_nothing_is_opened(
+    package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.split('.')[0] == package] + [package]:
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(MissingDependencyError, match=rf'needs {package}.*rlframe\[http\]'), serve(tmp_path):
+        pass
+    assert os.listdir(tmp_path) == []
+
+
+def test_reply_is_on_one_line_and_health_has_no_secrets(tmp_path: Path) -> None:
+    from http.client import HTTPConnection
+
+    with serve(tmp_path, token=SECRET) as server:
+        connection = HTTPConnection(*parse_address(server.address), timeout=10)
+        connection.request('GET', '/health')
+        body = connection.getresponse().read()
+        connection.close()
+    assert body.endswith(b'}\n') and body.count(b'\n') == 1
+    assert json.loads(body).keys() == {'rlframe', 'protocol', 'run'} and SECRET.encode() not in body

@@ -1,0 +1,173 @@
+"""Which replies a server keeps, and what becomes of those that it does not."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from transports import Coordinator, collected, join
+
+from rlframe.errors import MessageError
+from rlframe.transport import messages as m
+from rlframe.transport.envelope import MOST_AT_ONCE, Envelope, decode, encode
+from rlframe.transport.in_process import InProcessServer
+from rlframe.transport.once import MOST_STRANGERS, Replies
+
+
+def sent(seq: int, *waiting: int, session: str = 's', message: Any = None) -> Envelope:
+    return Envelope('w', seq, message or m.AskTask(), False, session, (*waiting, seq))
+
+
+def joining(session: str = 's', seq: int = 0) -> Envelope:
+    return Envelope('', seq, join(), False, session, (seq,))
+
+
+@pytest.fixture
+def released() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def replies(released: list[str]) -> Replies[str]:
+    made = Replies(released.append, patience=0.01)
+    made.once(joining(), lambda: 'joined')
+    made.joined('s', 'w')
+    return made
+
+
+def never() -> str:
+    raise AssertionError('handled')
+
+
+def test_reply_is_kept_until_its_receiver_asks_something_else(
+    replies: Replies[str], released: list[str]
+) -> None:
+    assert replies.once(sent(1), lambda: 'one') == 'one'
+    assert replies.once(sent(1), never) == 'one' and released == ['joined']
+    assert replies.once(sent(2), lambda: 'two') == 'two' and released == ['joined', 'one']
+    with pytest.raises(MessageError, match='request 1 is a late copy'):
+        replies.once(sent(1), never)
+
+
+def test_reply_that_another_thread_waits_for_is_kept(replies: Replies[str], released: list[str]) -> None:
+    replies.once(sent(1), lambda: 'one')
+    for seq in range(2, 300):
+        replies.once(sent(seq, 1), lambda: 'more')
+    assert replies.once(sent(1), never) == 'one' and 'one' not in released
+
+
+def test_request_that_others_overtook_is_handled(replies: Replies[str]) -> None:
+    replies.once(sent(2, 1), lambda: 'two')
+    assert replies.once(sent(1), lambda: 'one') == 'one'
+    assert replies.once(sent(1), never) == 'one'
+
+
+def test_late_copy_of_a_join_admits_nobody(replies: Replies[str]) -> None:
+    replies.once(sent(1), lambda: 'one')
+    with pytest.raises(MessageError, match='late copy'):
+        replies.once(joining(), never)
+    replies.forget('w')
+    with pytest.raises(MessageError, match='late copy'):
+        replies.once(joining(), never)
+
+
+def test_forgotten_worker_is_refused_and_its_replies_are_released(
+    replies: Replies[str], released: list[str]
+) -> None:
+    replies.once(sent(1), lambda: 'one')
+    replies.forget('w')
+    assert released == ['joined', 'one']
+    with pytest.raises(MessageError, match='does not know'):
+        replies.once(sent(2), never)
+    replies.once(joining(seq=3), lambda: 'again')
+    replies.joined('s', 'w2')
+    with pytest.raises(MessageError, match='another connection'):
+        replies.once(sent(4), never)
+
+
+def test_reply_to_a_farewell_can_be_repeated_although_the_handler_forgets_the_worker(
+    replies: Replies[str],
+) -> None:
+    def farewell() -> str:
+        replies.forget('w')
+        return 'farewell'
+
+    replies.once(sent(1), farewell)
+    assert replies.once(sent(1), never) == 'farewell'
+
+
+def test_id_of_another_connection_is_refused(replies: Replies[str]) -> None:
+    replies.once(joining('t'), lambda: 'joined')
+    replies.joined('t', 'v')
+    with pytest.raises(MessageError, match='another connection'):
+        replies.once(sent(1, session='t'), never)
+
+
+def test_repeated_request_is_told_to_come_back_while_the_first_is_handled(replies: Replies[str]) -> None:
+    go_on = threading.Event()
+
+    def slow() -> str:
+        with pytest.raises(TimeoutError, match='still being handled'):
+            replies.once(sent(1), never)
+        assert go_on.wait(30)
+        return 'one'
+
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(replies.once, sent(1), slow)
+        go_on.set()
+        assert first.result(30) == 'one'
+
+
+def test_reply_of_a_request_that_was_given_up_is_released(replies: Replies[str], released: list[str]) -> None:
+    def slow() -> str:
+        replies.once(sent(2), lambda: 'two')  # its sender no longer waits for request 1
+        return 'one'
+
+    replies.once(sent(1), slow)
+    assert released == ['joined', 'one']
+
+
+def test_failed_handler_leaves_no_reply_and_is_not_called_again(replies: Replies[str]) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        replies.once(sent(1), lambda: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(TimeoutError):
+        replies.once(sent(1), never)
+
+
+def test_strangers_are_forgotten_and_workers_are_not(replies: Replies[str], released: list[str]) -> None:
+    for i in range(3 * MOST_STRANGERS):
+        replies.once(joining(f'stranger{i}'), lambda: 'stranger')
+    assert len(replies._sessions) == MOST_STRANGERS + 1 and len(released) == 2 * MOST_STRANGERS
+    assert replies.once(joining(), never) == 'joined'
+
+
+def test_close_releases_all_replies(replies: Replies[str], released: list[str]) -> None:
+    replies.once(sent(1), lambda: 'one')
+    replies.close()
+    assert released == ['joined', 'one']
+
+
+@pytest.mark.parametrize(
+    'change',
+    [
+        {'seq': 2**53 + 1}, {'seq': True}, {'unanswered': list(range(MOST_AT_ONCE + 1))}, {'unanswered': [-1]},
+        {'unanswered': 3}, {'session': '../x'}, {'session': 'x' * 65},
+    ],
+)  # fmt: skip
+def test_head_of_an_envelope_is_checked(change: dict[str, Any]) -> None:
+    tree = encode(sent(1))
+    assert encode(decode(tree)) == tree
+    with pytest.raises(MessageError):
+        decode({**tree, **change})
+
+
+def test_too_many_requests_at_the_same_time_are_refused() -> None:
+    server = InProcessServer()
+    server.start(Coordinator())
+    transport = server.connect()
+    transport._unanswered.update(range(100, 100 + MOST_AT_ONCE))
+    with pytest.raises(MessageError, match='at the same time'):
+        transport.request(collected(0))
+    server.close()
