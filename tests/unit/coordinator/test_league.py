@@ -244,8 +244,9 @@ def test_of_equally_hard_past_selves_the_newest_is_the_hardest() -> None:
 
 
 def test_no_score_is_not_the_best() -> None:
-    own = commander()
-    for train_iter, score in ((0, 1.0), (5, float('nan'))):
+    own = commander(strong_win_rate=None)
+    own.league.take_snapshot(10)
+    for train_iter, score in ((0, 1.0), (5, float('nan'))):  # the second one at a higher level
         evaluate(own, train_iter, ['wins'], score)
     assert not own.is_best and own.best == 1.0
 
@@ -265,10 +266,10 @@ def test_a_restored_commander_keeps_level_and_best_score() -> None:
     evaluate(own, 5, ['losses'], -0.5)
     restored.load_state_dict(json.loads(json.dumps(own.state_dict())))
     for each in (own, restored):
-        assert evaluate(each, 10, ['losses'], 0.5) == ('main_10', False)
+        assert evaluate(each, 10, ['losses'], -0.7) == ('main_10', False)
+        assert not each.is_best and each.best == -0.5
+        assert evaluate(each, 15, ['losses'], 0.5) == ('main_10', False)
         assert each.is_best and each.best == 0.5 and each.league.level == 1
-        assert evaluate(each, 15, ['losses'], -0.7) == ('main_10', False)
-        assert not each.is_best
     assert own.state_dict() == restored.state_dict()
 
 

@@ -74,7 +74,7 @@ def lockstep_events(
     assert commander.get_learner_task('l', Situation()) is not None
     events: Events = []
     train_iter, owed, rounds, left = 0, 0, list(updates), list(scores)
-    while True:
+    for _ in range(1000):
         spent = train_iter >= max_iter or not rounds
         now = Situation(train_iter=train_iter, version=train_iter, updates_due=owed, spent=spent)
         job = commander.get_collector_task('c', now)
@@ -93,6 +93,7 @@ def lockstep_events(
         commander.finish_collector_task(job.task, facts)
         if job.kind == 'collect':
             owed = rounds.pop(0)
+    raise AssertionError('training does not end')
 
 
 @given(
@@ -238,6 +239,14 @@ def test_a_lost_learner_is_replaced_with_the_same_policy_and_buffer() -> None:
     assert first is not None and second is not None and first.task != second.task
     assert (first.policies, first.buffer) == (second.policies, second.buffer)
     assert commander.finish_learner_task(second.task, {}) == second.buffer
+
+
+def test_no_learner_begins_when_nothing_remains_to_be_learned() -> None:
+    commander = solo()
+    commander.worker_left('l')
+    spent = READY._replace(spent=True)
+    assert commander.get_learner_task('m', spent) is None
+    assert commander.get_learner_task('m', spent._replace(updates_due=1)) is not None
 
 
 # errors
