@@ -88,7 +88,7 @@ def make_parts(cfg: Any) -> Callable[[int, int], Parts]:
             rank=rank,
             progress=progress,
         )
-        random = build.random_actor(cfg, policy, factory.spec, rank)
+        random = build.random_actor(cfg, policy, rank)
         return Parts(collector, env, progress, policy.collect_mode, random)
 
     return make
@@ -102,7 +102,7 @@ def make_evaluation(cfg: Any) -> Callable[[int, int], Evaluation]:
         policy = build.make_policy(cfg, factory.spec, None, ('eval',), rank)
         backend = build.evaluator_backend(cfg, factory)
         evaluator = build.make_evaluator(cfg, backend, policy, factory.spec)
-        return Evaluation(evaluator, backend.source, policy.eval_mode)
+        return Evaluation(evaluator, backend.env, policy.eval_mode)
 
     return make
 

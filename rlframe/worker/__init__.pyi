@@ -7,7 +7,6 @@ from rlframe.worker.coordinator import BaseParallelCommander as BaseParallelComm
 from rlframe.worker.coordinator import BaseSerialCommander as BaseSerialCommander
 from rlframe.worker.coordinator import create_commander as create_commander
 from rlframe.worker.coordinator import create_parallel_commander as create_parallel_commander
-from rlframe.worker.coordinator.coordinator import Coordinator as Coordinator
 from rlframe.worker.evaluator.base_serial_evaluator import ISerialEvaluator as ISerialEvaluator
 from rlframe.worker.evaluator.base_serial_evaluator import VectorEvalMonitor as VectorEvalMonitor
 from rlframe.worker.evaluator.metric import IMetric as IMetric

@@ -32,7 +32,7 @@ def faces_of(cfg: Any, field: str) -> tuple[list[Any], list[Any], Any]:
     factory = build.make_factory(cfg)
     policies = [build.make_policy(cfg, factory.spec, None, (field,), rank) for rank in (0, 1)]
     if field == 'collect':
-        random = [build.random_actor(cfg, policies[rank], factory.spec, rank) for rank in (0, 1)]
+        random = [build.random_actor(cfg, policies[rank], rank) for rank in (0, 1)]
     else:
         random = [random_opponent(factory.spec, cfg.seed, rank) for rank in (0, 1)]
     return [getattr(policy, f'{field}_mode') for policy in policies], random, factory
@@ -55,7 +55,7 @@ def make_evaluation(cfg: Any) -> Callable[[int, int], Evaluation]:
         backend = build.evaluator_backend(cfg, factory)
         policy = build.make_policy(cfg, factory.spec)
         evaluator = build.make_evaluator(cfg, backend, policy, factory.spec)
-        return Evaluation(evaluator, backend.source, faces, random)
+        return Evaluation(evaluator, backend.env, faces, random)
 
     return make
 
