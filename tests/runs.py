@@ -97,6 +97,11 @@ def finish(process: subprocess.Popen[str], code: int = 0, seconds: float = 300) 
     return out, err
 
 
+def child_processes() -> set[str]:
+    """Returns the ids of the children of this process; those of other tests, such as a fork server, may be there."""
+    return {pid for path in Path('/proc/self/task').glob('*/children') for pid in path.read_text().split()}
+
+
 def records(folder: Path) -> list[dict[str, Any]]:
     """Returns the metrics of a run folder but for times."""
     lines = (folder / 'metrics.jsonl').read_text(encoding='utf-8').splitlines()

@@ -20,7 +20,7 @@ from bad_input_table import ELSEWHERE, TABLE
 from bad_inputs import Case
 from bad_runs import EDITS
 from fakes import config_pair, counting_manager
-from runs import DQN, ROOT
+from runs import DQN, ROOT, child_processes
 
 from rlframe import errors
 from rlframe.checkpoint import save_checkpoint
@@ -57,11 +57,11 @@ def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv('TMPDIR', str(tmp_path / 'tmp'))
     monkeypatch.setattr(tempfile, 'tempdir', str(tmp_path / 'tmp'))
     monkeypatch.setattr(sys, 'path', list(sys.path))
-    before = set(threading.enumerate())
+    before, processes = set(threading.enumerate()), child_processes()
     yield tmp_path / 'cwd'
     assert not multiprocessing.active_children()
     assert not [thread for thread in threading.enumerate() if thread not in before]
-    assert not any(path.read_text() for path in Path('/proc/self/task').glob('*/children'))
+    assert child_processes() <= processes
     assert list((tmp_path / 'tmp').iterdir()) == []
 
 

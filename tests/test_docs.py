@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from rlframe.entry.__main__ import main
-from rlframe.pipeline import serial as pipeline
+from rlframe.pipeline import training as pipeline
 from rlframe.registry import REGISTRIES
 
 ROOT = Path(__file__).parents[1]

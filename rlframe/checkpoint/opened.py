@@ -320,4 +320,4 @@ def _alternative(path: Path) -> str:
     for other in newest_first(list(manifests.items())):
         if _is_intact(other, manifests[other]):
             return f'The last intact one next to it is {other}.'
-    return 'There is no other whole one next to it.'
+    return 'There is no other intact one next to it.'

@@ -149,7 +149,7 @@ def test_search_ends_with_a_config_a_policy_a_table_and_a_picture(start: Start, 
     assert 'done: eval/mean_reward' in out and 'best of 2 trials' in out
     assert 'policy.learn.learning_rate each of [0.001, 0.002]' in out and 'mine | trials: 2 done' in err
     lines = dict(line.split(': ', 1) for line in out.splitlines() if ': ' in line)
-    words = lines['train it'].split()[3:]
+    words = lines['train'].split()[3:]
     assert words == ['-c', 'mine/best_config.py']
     finish(train(cwd, *words, '--env-step', '200', '--exp-name', 'again'))
     assert (cwd / 'again' / 'metrics.jsonl').is_file()

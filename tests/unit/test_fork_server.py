@@ -22,7 +22,8 @@ print('error', file=sys.stderr)
 sys.exit(int(os.environ['CODE']))
 """
 WAITING = """
-import time
+import signal, time
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell's background jobs ignore it
 print('waits', flush=True)
 time.sleep(1000)
 """

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from fakes import config_pair
-from runs import DQN, ROOT, finish, train
+from runs import DQN, ROOT, child_processes, finish, train
 
 from rlframe.entry.__main__ import main
 from rlframe.errors import EnvContractError, EpisodeTooLongError, NonFiniteError, RLFrameError
@@ -69,11 +69,11 @@ def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(autouse=True)
 def nothing_left() -> Iterator[None]:
     """Checks that no thread and no process outlives a run."""
-    before = set(threading.enumerate())
+    before, processes = set(threading.enumerate()), child_processes()
     yield
     assert not multiprocessing.active_children()
     assert not [thread for thread in threading.enumerate() if thread not in before]
-    assert not any(path.read_text() for path in Path('/proc/self/task').glob('*/children'))
+    assert child_processes() <= processes
 
 
 def overrides(options: dict[str, Any]) -> list[str]:

@@ -168,8 +168,8 @@ BAD = {
     'uneven.npz': ('one shared length',),
     'empty.npz': ('the data contain no rows',),
     'text.npz': ('not an archive of plain arrays', 'numpy.savez'),
-    'other_env.npz': ('not of IdentityEnv', 'column obs', 'got [3], expected [4]'),
-    'other_action.npz': ('not of IdentityEnv', 'column action', 'got [2], expected []'),
+    'other_env.npz': ('do not fit IdentityEnv', 'column obs', 'got [3], expected [4]'),
+    'other_action.npz': ('do not fit IdentityEnv', 'column action', 'got [2], expected []'),
     'no_module:name': ("cannot import 'no_module:name'",),
     'data.csv': ("got 'data.csv'", 'npz', 'DataLoader'),
 }

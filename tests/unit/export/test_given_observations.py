@@ -64,7 +64,7 @@ def _row(batch: Any, i: int) -> Any:
     [
         ('box', np.zeros(3), ("'float64 of shape (3,)'", 'float32 of shape (2, 3) for one env, (n, 2, 3) for n')),
         ('box', np.zeros((5, 5, 2, 3)), ('shape (5, 5, 2, 3)',)),
-        ('box', 'text', ('no array of numbers', '<U4')),
+        ('box', 'text', ('not an array of numbers', '<U4')),
         ('box', [[1, 2], [3]], ('obs: it is not an array of numbers',)),
         ('image', np.zeros((4, 4, 3), np.float32), ('another type', "'float32'", 'uint8')),
         ('image', np.full((4, 4, 3), 256), ('another type', "'int64'", 'uint8')),
@@ -93,7 +93,7 @@ def test_what_is_wrong_is_told_with_what_came_and_what_was_expected(name: str, o
 
 @pytest.mark.parametrize('bad', [np.nan, np.inf])
 def test_what_is_not_finite_is_refused(bad: float) -> None:
-    with pytest.raises(NonFiniteError, match=r'obs: .*NaN or an infinity'):
+    with pytest.raises(NonFiniteError, match=r'obs: .*NaN or infinity'):
         to_rows(np.full((2, 3), bad), obs_dtype(SPACES['box']))
     obs = {'a': np.array([1, bad, 1]), 'b': {'c': 0, 'd': [0, 0]}}
     for form in (obs, [obs]):
