@@ -17,6 +17,7 @@ import rlframe.registry
 import rlframe.worker
 from rlframe.errors import ConfigError, RegistryError
 from rlframe.registry import REGISTRIES, Registry, import_modules, nearest
+from rlframe.transport.base import Transport
 
 
 @pytest.fixture
@@ -231,13 +232,17 @@ def test_a_builtin_module_that_registers_nothing_is_named() -> None:
 
 def test_every_builtin_class_is_of_the_type_that_its_registry_promises() -> None:
     scope = {'nn': torch.nn, **vars(rlframe.backend), **vars(rlframe.envs), **vars(rlframe.policy)}
-    scope |= {name: getattr(rlframe.worker, name) for name in rlframe.worker.__all__}
+    scope |= {name: getattr(rlframe.worker, name) for name in rlframe.worker.__all__} | {
+        'Transport': Transport
+    }
     promised = {
         id(getattr(rlframe.registry, name)): eval(text.partition('[')[2].rstrip(']'), scope)
         for name, text in vars(rlframe.registry)['__annotations__'].items()
         if text.startswith('Registry[')
     }
-    for registry in REGISTRIES.values():
+    registries = [value for value in vars(rlframe.registry).values() if isinstance(value, Registry)]
+    assert len(registries) == len(promised) > len(REGISTRIES)
+    for registry in registries:
         kind = promised[id(registry)]
         assert all(issubclass(registry.get(name), kind) for name in registry if registry.is_builtin(name))
         assert not registry.interface or registry.interface.rpartition(':')[2] == kind.__name__
