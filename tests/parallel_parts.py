@@ -15,7 +15,6 @@ from rlframe import config
 from rlframe.data import Batch
 from rlframe.errors import MessageError
 from rlframe.pipeline import build
-from rlframe.run.progress import Progress
 from rlframe.transport.base import Reply
 from rlframe.transport.envelope import Envelope
 from rlframe.transport.in_process import InProcessServer
@@ -41,10 +40,6 @@ from rlframe.transport.messages import (
     Weights,
 )
 from rlframe.utils.seed import set_seed
-from rlframe.worker import create_serial_collector
-from rlframe.worker.collector.counted import Parts
-from rlframe.worker.parallel.base_parallel_collector import Evaluation
-from rlframe.worker.parallel.transport_learner import LearnerParts
 
 ROOT = Path(__file__).parents[1]
 NONE = Orders(False, False, -1, '')
@@ -70,52 +65,6 @@ def compiled(name: str, *overrides: str) -> Any:
     )
     main, create = config.read_config(ROOT / 'configs' / f'{name}.py')
     return config.compile_config(main, create, overrides=[*small, *overrides])
-
-
-def make_parts(cfg: Any) -> Callable[[int, int], Parts]:
-    """Returns a factory of collectors; that of rank 0 equals the collector of a serial run."""
-
-    def make(rank: int, incarnation: int) -> Parts:
-        set_seed(cfg.seed)
-        factory, progress = build.make_factory(cfg), Progress()
-        env = build.make_env(cfg, factory, cfg.env.collector_env_num)
-        policy = build.make_policy(cfg, factory.spec, None, ('collect',), rank)
-        collector = create_serial_collector(
-            cfg.policy.collect.collector,
-            env=env,
-            policy=policy.collect_mode,
-            seed=cfg.seed,
-            rank=rank,
-            progress=progress,
-        )
-        random = build.random_actor(cfg, policy, rank)
-        return Parts(collector, env, progress, policy.collect_mode, random)
-
-    return make
-
-
-def make_evaluation(cfg: Any) -> Callable[[int, int], Evaluation]:
-    """Returns a factory of evaluators."""
-
-    def make(rank: int, incarnation: int) -> Evaluation:
-        factory = build.make_factory(cfg)
-        policy = build.make_policy(cfg, factory.spec, None, ('eval',), rank)
-        backend = build.evaluator_backend(cfg, factory)
-        evaluator = build.make_evaluator(cfg, backend, policy, factory.spec)
-        return Evaluation(evaluator, backend.env, policy.eval_mode)
-
-    return make
-
-
-def make_learner(cfg: Any) -> Callable[[int, int], LearnerParts]:
-    """Returns a factory of learners."""
-
-    def make(rank: int, incarnation: int) -> LearnerParts:
-        set_seed(cfg.seed)
-        policy = build.make_policy(cfg, build.make_factory(cfg).spec)
-        return LearnerParts(build.make_learner(cfg, policy), policy.collect_mode)
-
-    return make
 
 
 def weights_of(cfg: Any, seed: int) -> dict[str, Any]:

@@ -75,9 +75,11 @@ def test_readme_has_the_two_commands_and_ci_runs_the_second() -> None:
     assert lines.index('rm -rf .venv') < runs
 
 
-def test_readme_shows_the_examples_as_they_are() -> None:
-    files = {file.read_text(encoding='utf-8') for file in EXAMPLES.glob('*.py')}
-    assert set(blocks('python')) == files
+def test_examples_are_shown_as_they_are() -> None:
+    files = {file.stem: file.read_text(encoding='utf-8') for file in EXAMPLES.glob('*.py')}
+    on_own_page = files.pop('parallel_in_one_process')
+    assert on_own_page in (ROOT / 'docs' / 'parallel.md').read_text(encoding='utf-8')
+    assert set(blocks('python')) == set(files.values())
 
 
 PAGES = sorted([*ROOT.glob('*.md'), *ROOT.glob('docs/**/*.md')])
@@ -207,6 +209,15 @@ def test_example_from_python_trains(cwd: Path, monkeypatch: pytest.MonkeyPatch) 
     assert (cwd / 'from_python_seed0' / 'ckpt' / 'latest').exists()
 
 
+def test_example_of_parallel_mode_solves_its_env(cwd: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = runpy.run_path(str(EXAMPLES / 'parallel_in_one_process.py'))
+    coordinator = names['coordinator']
+    assert (
+        coordinator.commander.best >= 100 and coordinator.received == coordinator.pushed + coordinator.dropped
+    )
+    assert 'env steps' in capsys.readouterr().out and not list(cwd.iterdir())
+
+
 def test_no_example_is_left_out() -> None:
     tested = {
         'boltzmann_dqn',
@@ -214,6 +225,7 @@ def test_no_example_is_left_out() -> None:
         'recent_buffer',
         'cartpole_extended',
         'from_python',
+        'parallel_in_one_process',
         'act',
     }
     assert {file.stem for file in EXAMPLES.glob('*.py')} == tested

@@ -49,7 +49,7 @@ MAY_IMPORT = {
     'config': (*BASE, 'run', 'checkpoint'),
     'pipeline': (
         *BASE, 'data', 'run', 'checkpoint', 'config', 'policy', 'policy.acting', 'policy.learning',
-        'worker', 'worker.coordinator', 'worker.players',
+        'worker', 'worker.coordinator', 'worker.players', 'worker.collector', 'worker.parallel',
     ),
     'backend': (*BASE, 'data', 'pipeline'),
     'backend.ray.actors': (*BASE, 'data', 'run', 'worker.collector'),

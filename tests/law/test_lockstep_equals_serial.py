@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 import torch
-from parallel_parts import compiled, make_evaluation, make_learner, make_parts, wait_until
+from parallel_parts import compiled, wait_until
 from runs import differences
 
 from rlframe.pipeline import SerialPipeline, build
+from rlframe.pipeline.roles import collector_maker, evaluator_maker, learner_maker
 from rlframe.run.progress import Progress
 from rlframe.transport.in_process import InProcessServer
 from rlframe.utils.seed import set_seed
@@ -66,9 +67,9 @@ def in_lockstep(cfg: Any) -> tuple[Any, Coordinator, Run]:
     coordinator = Coordinator({'wait': 0.002}, server=server, commander=commander, data=data, run=run)
     coordinator.start()
     learner = TransportLearner(
-        {'lockstep': True}, make_learner=make_learner(cfg), transport=server.connect(), name='l'
+        {'lockstep': True}, make_learner=learner_maker(cfg), transport=server.connect(), name='l'
     )
-    driver = ZerglingParallelCollector({}, make_parts(cfg), make_evaluation(cfg))
+    driver = ZerglingParallelCollector({}, collector_maker(cfg), evaluator_maker(cfg))
     collector = TransportCollector({}, collector=driver, transport=server.connect(), name='c')
     learner.start()
     collector.start()

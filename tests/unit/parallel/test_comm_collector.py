@@ -6,20 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from parallel_parts import (
-    NONE,
-    PATIENCE,
-    ScriptedCoordinator,
-    compiled,
-    make_evaluation,
-    make_parts,
-    task_of,
-    wait_until,
-    weights_of,
-)
+from parallel_parts import NONE, PATIENCE, ScriptedCoordinator, compiled, task_of, wait_until, weights_of
 from runs import differences
 
 from rlframe.errors import CoordinatorLostError, PayloadError, RequestRefusedError
+from rlframe.pipeline.roles import collector_maker, evaluator_maker
 from rlframe.transport.base import Reply
 from rlframe.transport.messages import AskTask, Beat, Collected, Join, Orders, Refused, Taken, Wait
 from rlframe.worker.parallel.transport_collector import TransportCollector
@@ -35,7 +26,7 @@ def columns(batch: Any) -> dict[str, Any]:
 
 def connect(coordinator: ScriptedCoordinator, cfg: Any, **options: Any) -> TransportCollector:
     """Returns a comm collector that has not started."""
-    collector = ZerglingParallelCollector(None, make_parts(cfg), make_evaluation(cfg))
+    collector = ZerglingParallelCollector(None, collector_maker(cfg), evaluator_maker(cfg))
     transport = coordinator.server.connect()
     return TransportCollector(options, collector=collector, transport=transport, name='c', fingerprint='f')
 
@@ -62,7 +53,7 @@ def test_data_of_several_rounds_equal_those_of_the_serial_collector(name: tuple[
     coordinator.on[Collected] = newer
     comm = connect(coordinator, cfg)
     comm.run()
-    parts = make_parts(cfg)(0, 0)
+    parts = collector_maker(cfg)(0, 0)
     for i, version in enumerate((0, 0, 0, 1)):
         parts.trained.load_state_dict(weights[version])
         expected = parts.collector.collect(size, train_iter=10 * version, policy_kwargs=settings)
@@ -93,7 +84,7 @@ def test_random_collection_equals_that_of_a_serial_run() -> None:
     tasks = [task_of('collect_at_random', task='warm', target=20), task_of(target=6)]
     coordinator = ScriptedCoordinator(tasks)
     connect(coordinator, cfg).run()
-    parts = make_parts(cfg)(0, 0)
+    parts = collector_maker(cfg)(0, 0)
     parts.collector.reset_policy(parts.random)
     first = parts.collector.collect(20, random_collect=True, record_random_collect=False)
     parts.collector.reset_policy(parts.trained)
@@ -108,7 +99,7 @@ def test_an_evaluation_equals_that_of_the_serial_evaluator() -> None:
     weights = {3: weights_of(cfg, 5)}
     coordinator = ScriptedCoordinator([task_of('evaluate', target=0, newer_than=3)], weights)
     connect(coordinator, cfg).run()
-    evaluation = make_evaluation(cfg)(0, 0)
+    evaluation = evaluator_maker(cfg)(0, 0)
     evaluation.policy.load_state_dict(weights[3])
     _, info = evaluation.evaluator.eval(None, train_iter=30)
     evaluation.evaluator.close()

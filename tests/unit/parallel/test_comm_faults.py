@@ -9,20 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from parallel_parts import (
-    PATIENCE,
-    ScriptedCoordinator,
-    compiled,
-    make_evaluation,
-    make_parts,
-    task_of,
-    wait_until,
-    weights_of,
-)
+from parallel_parts import PATIENCE, ScriptedCoordinator, compiled, task_of, wait_until, weights_of
 from runs import differences
 
 from rlframe.errors import CoordinatorLostError
 from rlframe.pipeline import build
+from rlframe.pipeline.roles import collector_maker, evaluator_maker
 from rlframe.transport.base import Reply
 from rlframe.transport.envelope import Envelope
 from rlframe.transport.in_process import InProcessServer, InProcessTransport
@@ -72,7 +64,7 @@ class FaultyTransport(InProcessTransport):
 
 
 def connect(coordinator: ScriptedCoordinator, cfg: Any, fault: str, **options: Any) -> TransportCollector:
-    collector = ZerglingParallelCollector(None, make_parts(cfg), make_evaluation(cfg))
+    collector = ZerglingParallelCollector(None, collector_maker(cfg), evaluator_maker(cfg))
     transport = FaultyTransport(coordinator, fault)
     return TransportCollector(options, collector=collector, transport=transport, name='c')
 
@@ -124,7 +116,9 @@ def test_a_worker_that_was_given_up_comes_back_and_every_row_is_accounted_for() 
         name='test',
     )
     coordinator.start()
-    collector = ZerglingParallelCollector({'weights_timeout': 0.01}, make_parts(cfg), make_evaluation(cfg))
+    collector = ZerglingParallelCollector(
+        {'weights_timeout': 0.01}, collector_maker(cfg), evaluator_maker(cfg)
+    )
     comm = TransportCollector({}, collector=collector, transport=server.connect(), name='c')
     comm.start()
     for loss in range(3):
@@ -143,7 +137,7 @@ def test_close_ends_within_its_deadline_even_if_an_env_hangs() -> None:
     cfg = compiled(*DQN)
     coordinator = ScriptedCoordinator([task_of(parts=0)], {0: weights_of(cfg, 1)})
     hang, hangs = threading.Event(), threading.Event()
-    make = make_parts(cfg)
+    make = collector_maker(cfg)
 
     def hanging(rank: int, incarnation: int) -> Any:
         parts = make(rank, incarnation)

@@ -8,21 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from parallel_parts import (
-    NONE,
-    PATIENCE,
-    ScriptedCoordinator,
-    batches_of,
-    compiled,
-    make_learner,
-    task_of,
-    wait_until,
-)
+from parallel_parts import NONE, PATIENCE, ScriptedCoordinator, batches_of, compiled, task_of, wait_until
 from runs import differences
 
 from rlframe.data import Batch
 from rlframe.data.faces import acting_of
 from rlframe.errors import CoordinatorLostError
+from rlframe.pipeline.roles import learner_maker
 from rlframe.pipeline.serial import SerialPipeline
 from rlframe.transport.base import Reply
 from rlframe.transport.messages import AskData, LearnInfo, Orders, PutWeights, Wait
@@ -37,7 +29,7 @@ PER = (*DQN, 'replay_buffer.type=advanced', 'policy.priority=true', 'policy.prio
 def connect(coordinator: ScriptedCoordinator, cfg: Any, **options: Any) -> TransportLearner:
     """Returns a comm learner that has not started."""
     transport = coordinator.server.connect()
-    return TransportLearner(options, make_learner=make_learner(cfg), transport=transport, name='l')
+    return TransportLearner(options, make_learner=learner_maker(cfg), transport=transport, name='l')
 
 
 def of_serial_run(cfg: Any, rounds: int) -> tuple[list[Any], dict[str, Any], list[Any]]:
@@ -103,7 +95,7 @@ def test_several_batches_of_one_payload_are_trained_on_one_after_the_other() -> 
     coordinator.batches_each = 2
     comm = connect(coordinator, cfg)
     comm.run()
-    parts = make_learner(cfg)(0, 0)
+    parts = learner_maker(cfg)(0, 0)
     for batch in batches:
         parts.learner.train(batch)
     assert differences(comm.learner.state_dict()['policy'], parts.learner.state_dict()['policy']) == []
@@ -142,7 +134,7 @@ def test_the_state_is_sent_once_when_it_is_asked_for_and_another_learner_continu
     other.state = state
     comm = connect(other, cfg)
     comm.run()
-    parts = make_learner(cfg)(0, 0)
+    parts = learner_maker(cfg)(0, 0)
     for batch in batches:
         parts.learner.train(batch)
     assert differences(comm.learner.state_dict()['policy'], parts.learner.state_dict()['policy']) == []

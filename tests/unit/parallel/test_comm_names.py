@@ -8,20 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from parallel_parts import (
-    ScriptedCoordinator,
-    batches_of,
-    compiled,
-    make_evaluation,
-    make_learner,
-    make_parts,
-    task_of,
-    weights_of,
-)
+from parallel_parts import ScriptedCoordinator, batches_of, compiled, task_of, weights_of
 from runs import differences
 
 from rlframe.data import Batch
 from rlframe.errors import ConfigError, RegistryError
+from rlframe.pipeline.roles import collector_maker, evaluator_maker, learner_maker
 from rlframe.transport.flask_fs.array_file import pack, write_file
 from rlframe.transport.flask_fs.server import FlaskFSServer
 from rlframe.worker.parallel.factory import (
@@ -64,7 +56,9 @@ def test_the_same_data_arrive_over_http_as_in_process(http: Any) -> None:
     ]
     coordinators = [ScriptedCoordinator(tasks, {0: weights_of(cfg, 1)}) for _ in range(2)]
     address, shared = http(coordinators[0])
-    collectors = [ZerglingParallelCollector(None, make_parts(cfg), make_evaluation(cfg)) for _ in range(2)]
+    collectors = [
+        ZerglingParallelCollector(None, collector_maker(cfg), evaluator_maker(cfg)) for _ in range(2)
+    ]
     over_http = {'type': 'flask_fs', 'path_data': shared['path_data'], 'transport': {'token': TOKEN}}
     create_comm_collector(over_http, collector=collectors[0], address=address, name='c').run()
     transport = coordinators[1].server.connect()
@@ -90,10 +84,10 @@ def test_a_learner_over_http_ends_with_the_bits_of_one_in_process(http: Any) -> 
     coordinators = [ScriptedCoordinator([task], batches=batches) for _ in range(2)]
     address, shared = http(coordinators[0])
     over_http = {'type': 'flask_fs', 'path_data': shared['path_data'], 'transport': {'token': TOKEN}}
-    one = create_comm_learner(over_http, make_learner=make_learner(cfg), address=address, name='l')
+    one = create_comm_learner(over_http, make_learner=learner_maker(cfg), address=address, name='l')
     transport = coordinators[1].server.connect()
     other = create_comm_learner(
-        {'type': 'in_process'}, make_learner=make_learner(cfg), transport=transport, name='l'
+        {'type': 'in_process'}, make_learner=learner_maker(cfg), transport=transport, name='l'
     )
     one.run()
     other.run()
@@ -104,7 +98,7 @@ def test_a_learner_over_http_ends_with_the_bits_of_one_in_process(http: Any) -> 
 def test_the_steps_of_a_task_have_the_names_of_di_engine() -> None:
     cfg = compiled(*DQN)
     coordinator = ScriptedCoordinator([], {0: weights_of(cfg, 1)})
-    collector = ZerglingParallelCollector(None, make_parts(cfg), make_evaluation(cfg))
+    collector = ZerglingParallelCollector(None, collector_maker(cfg), evaluator_maker(cfg))
     comm = FlaskFileSystemCollector({}, collector=collector, transport=coordinator.server.connect(), name='c')
     assert comm.deal_with_resource()['cpu'] >= 1 and comm.collector_uid == ''
     comm._membership.join()
@@ -119,7 +113,7 @@ def test_the_steps_of_a_task_have_the_names_of_di_engine() -> None:
 
     coordinator = ScriptedCoordinator()
     learner = FlaskFileSystemLearner(
-        {}, make_learner=make_learner(cfg), transport=coordinator.server.connect(), name='l'
+        {}, make_learner=learner_maker(cfg), transport=coordinator.server.connect(), name='l'
     )
     assert sorted(repr(hook) for hook in learner.hooks4call) == [
         'send_learn_info(after_iter, priority 100)',
