@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import pickle
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from ray.cloudpickle import dumps, loads
 from ray.tune.utils import validate_save_restore
 from runs import ROOT
 from torch import nn
-from tune_runs import RATE, assert_same_state, comparable, learning_rates, trial_config
+from tune_runs import RATE, RESULTS, assert_same_state, comparable, learning_rates, trial_config
 
 import rlframe
 from rlframe import errors
@@ -32,6 +33,12 @@ Remote = Any
 
 class Watched(RLTrainable):
     """Tells what only its own process can see."""
+
+    def __init__(self, *args: Any, **given: Any) -> None:
+        import ray.tune.trainable.trainable as module
+
+        module.DEFAULT_STORAGE_PATH = os.environ[RESULTS]
+        super().__init__(*args, **given)
 
     def rates(self) -> list[float]:
         return learning_rates(self._running.pipeline.policy)
@@ -67,7 +74,7 @@ def ask(method: Any, *arguments: Any) -> Any:
 @pytest.mark.slow
 @pytest.mark.parametrize('case', ['dqn naive', 'ppo', 'sac'])
 def test_save_and_restore_pass_the_check_of_ray(case: str, two_cpus: None) -> None:
-    assert validate_save_restore(RLTrainable, trial_config(case))
+    assert validate_save_restore(Watched, trial_config(case))
 
 
 @pytest.mark.slow

@@ -30,6 +30,8 @@ ENVIRONMENT = {
     'TUNE_MAX_PENDING_TRIALS_PG': '16',
 }
 """What Tune is told in tests."""
+RESULTS = 'RLFRAME_TEST_RAY_RESULTS'
+"""Environment variable with the folder of trials outside of Tune: two test processes share one home."""
 MAY_DIFFER = ('wall_time', 'time', 'date', 'timestamp', 'pid', 'hostname', 'node_ip', 'trial_id', 'config')
 """Starts of the keys of results that no two runs share."""
 
