@@ -47,7 +47,7 @@ class LocalBackend(Backend):
 
     @property
     def _envs_or_data(self) -> dict[str, Any]:
-        """The argument of a collector's or evaluator's constructor that holds what was opened."""
+        """The opened envs or data, as an argument of a constructor."""
         return {'env': self.env} if self.data is None else {'data': self.data}
 
     def make_collector(self, cfg: ExperimentConfig, policy: Policy, **common: Any) -> ISerialCollector:

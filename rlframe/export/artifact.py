@@ -117,7 +117,7 @@ def find_artifact(path: str | Path) -> Path:
     """Returns the artifact meant by a path to one, to the folder that it was exported to, or to a run folder.
 
     Raises:
-        CheckpointNotFoundError: With the path and what was found instead.
+        CheckpointNotFoundError: With the path and the names found there.
     """
     path = local_path(path)
     for candidate in (path, path / NAME, path / FOLDER / NAME):

@@ -22,10 +22,12 @@ from rlframe.registry import (
     ENV_MANAGER_REGISTRY,
     ENV_REGISTRY,
     POLICY_REGISTRY,
+    import_modules,
 )
+from rlframe.run.progress import Progress
 from rlframe.utils import schema
 from rlframe.utils.field import ResolvedConfig
-from rlframe.utils.seed import component_rng
+from rlframe.utils.seed import component_rng, set_seed
 
 if TYPE_CHECKING:
     from torch import nn
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from rlframe.pipeline.serial import SerialPipeline
     from rlframe.policy import CollectMode, EvalMode, Policy
     from rlframe.worker import BaseLearner, BaseSerialCommander, IBuffer, ISerialCollector, ISerialEvaluator
+    from rlframe.worker.collector.counted import Parts
     from rlframe.worker.players.past_selves import PastSelves
 
 
@@ -223,6 +226,35 @@ def env_name(section: Mapping[str, Any]) -> str:
 def random_actor(cfg: ExperimentConfig, policy: Policy, rank: int = 0) -> CollectMode:
     """Returns the policy's collect face, acting at random."""
     return policy.random_collect_mode(component_rng(cfg.seed, 'random_collect', rank))
+
+
+def prepare(cfg: ExperimentConfig) -> None:
+    """Prepares a worker's process for a config: imports, global generators, threads."""
+    import_modules(cfg.import_names)
+    set_seed(cfg.seed)
+    set_threads(cfg)
+
+
+def make_collector_parts(
+    cfg: ExperimentConfig, factory: EnvFactory, rank: int, policy_rank: int, model: Any = None
+) -> Parts:
+    """Creates envs, policy and collector for a worker that gets its weights from elsewhere.
+
+    Args:
+        cfg: The worker's own config.
+        factory: Creates its envs.
+        rank: Rank of the worker, from which the seeds of its envs derive.
+        policy_rank: Rank from which the generator of its policy derives.
+        model: A network that replaces the one named in the config.
+    """
+    from rlframe.worker import create_serial_collector
+    from rlframe.worker.collector.counted import Parts
+
+    env, progress = make_env(cfg, factory, cfg.env.collector_env_num), Progress()
+    policy = make_policy(cfg, factory.spec, model, ('collect',), policy_rank)
+    given = {'policy': policy.collect_mode, 'seed': cfg.seed, 'rank': rank, 'progress': progress}
+    collector = create_serial_collector(cfg.policy.collect.collector, env=env, **given)
+    return Parts(collector, env, progress, policy.collect_mode, random_actor(cfg, policy, rank))
 
 
 def row_nbytes(spec: EnvSpec) -> int:

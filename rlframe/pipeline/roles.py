@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from rlframe.data.timestep import EnvSpec
 from rlframe.pipeline import build
-from rlframe.registry import import_modules
-from rlframe.run.progress import Progress
-from rlframe.utils.seed import incarnation_seed, set_seed
-from rlframe.worker import create_serial_collector, create_serial_evaluator
+from rlframe.utils.seed import incarnation_seed
+from rlframe.worker import create_serial_evaluator
 from rlframe.worker.collector.counted import MakeParts, Parts
 from rlframe.worker.coordinator.base_parallel_commander import BaseParallelCommander
 from rlframe.worker.coordinator.solo_commander import SoloCommander
@@ -27,16 +25,9 @@ def collector_maker(cfg: ExperimentConfig) -> MakeParts:
     """Returns a function that creates a collector with envs and policy, from a rank and an incarnation."""
 
     def make(rank: int, incarnation: int) -> Parts:
-        own, progress = _prepared(cfg, rank, incarnation), Progress()
-        section, factory = own.policy.collect.collector, build.make_factory(own)
-        section.collect_print_freq = None
-        env = build.make_env(own, factory, own.env.collector_env_num)
-        policy = build.make_policy(own, factory.spec, None, ('collect',), rank)
-        face = policy.collect_mode
-        collector = create_serial_collector(
-            section, env=env, policy=face, seed=own.seed, rank=rank, progress=progress
-        )
-        return Parts(collector, env, progress, face, build.random_actor(own, policy, rank))
+        own = _prepared(cfg, rank, incarnation)
+        own.policy.collect.collector.collect_print_freq = None
+        return build.make_collector_parts(own, build.make_factory(own), rank, rank)
 
     return make
 
@@ -101,7 +92,5 @@ def _prepared(cfg: ExperimentConfig, rank: int, incarnation: int) -> ExperimentC
     """Prepares this process for a config, and returns the copy for a worker: a replaced one has another seed."""
     own = copy.deepcopy(cfg)
     own.seed = incarnation_seed(cfg.seed, rank, incarnation)
-    import_modules(own.import_names)
-    set_seed(own.seed)
-    build.set_threads(own)
+    build.prepare(own)
     return own

@@ -61,8 +61,8 @@ class RunOutput:
         try:
             saved = checkpoint.open_checkpoint(resume)
             if isinstance(self._given, Path) and _is_of(saved, self._given):
-                # Whoever verified an open checkpoint has unlocked the folder since. Its verified bytes are used in any
-                # case; whether they are still the newest state of the run is checked here.
+                # The folder was not locked between verification and now. The verified bytes are used in any case; this
+                # checks that they are still the newest state of the run.
                 saved.check_current()
         except BaseException:
             self.close()

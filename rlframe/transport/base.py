@@ -93,4 +93,4 @@ class Server(Configurable):
 
     @abstractmethod
     def close(self) -> None:
-        """Stops answering and deletes what is left of the conversations; may be called twice."""
+        """Stops answering and deletes all kept replies and files; may be called twice."""

@@ -10,9 +10,7 @@ from rlframe.backend.local import LocalBackend
 from rlframe.backend.ray.actors.options import remote_config_of
 from rlframe.backend.ray.evaluator import EvaluatorParts, Recorder
 from rlframe.pipeline import build
-from rlframe.registry import import_modules
-from rlframe.run.progress import Progress
-from rlframe.utils.seed import incarnation_seed, set_seed
+from rlframe.utils.seed import incarnation_seed
 from rlframe.worker.collector.counted import Parts
 
 if TYPE_CHECKING:
@@ -34,19 +32,11 @@ class MakeCollector:
 
     def __call__(self, rank: int, incarnation: int) -> Parts:
         """Creates envs, policy and collector."""
-        from rlframe.worker import create_serial_collector
-
         cfg = actor_config(self._cfg, rank, incarnation)
-        section, factory = cfg.policy.collect.collector, self._factory
-        own = rank if section.sync else rank + 1  # else the policy that is trained draws the same numbers
-        prepare(cfg)
-        env, progress = build.make_env(cfg, factory, cfg.env.collector_env_num), Progress()
-        policy = build.make_policy(cfg, factory.spec, self.model, ('collect',), own)
-        collector = create_serial_collector(
-            section, env=env, policy=policy.collect_mode, seed=cfg.seed, rank=rank, progress=progress
-        )
-        random = build.random_actor(cfg, policy, rank)
-        return Parts(collector, env, progress, policy.collect_mode, random)
+        # without sync, the policy that is trained would draw the same numbers
+        policy_rank = rank if cfg.policy.collect.collector.sync else rank + 1
+        build.prepare(cfg)
+        return build.make_collector_parts(cfg, self._factory, rank, policy_rank, self.model)
 
 
 class MakeEvaluator:
@@ -71,7 +61,7 @@ class MakeEvaluator:
         if not section.remote_config.get('num_gpus'):
             cfg.policy.device, cfg.policy.cuda = 'cpu', None
         section.backend, cfg.policy.init_from = 'local', None
-        prepare(cfg)
+        build.prepare(cfg)
         factory = self._factory
         policy = build.make_policy(cfg, factory.spec, self.model, ('eval',), rank)
         backend, recorder = LocalBackend(factory), Recorder()
@@ -96,10 +86,3 @@ def actor_config(cfg: ExperimentConfig, rank: int, incarnation: int) -> Experime
     cfg.policy.init_from = None  # weights come from the driver
     cfg.seed = incarnation_seed(cfg.seed, rank, incarnation)
     return cfg
-
-
-def prepare(cfg: ExperimentConfig) -> None:
-    """Prepares an actor's process for a config: imports, global generators, threads."""
-    import_modules(cfg.import_names)
-    set_seed(cfg.seed)
-    build.set_threads(cfg)

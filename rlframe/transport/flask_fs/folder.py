@@ -131,7 +131,7 @@ class SharedFolder:
 
 
 class OwnedFolder(SharedFolder):
-    """The folder as its owner sees it: one coordinator, which creates and locks it, and deletes what is left.
+    """The folder as its owner sees it: one coordinator, which creates, locks and empties it.
 
     Args:
         path: The folder.

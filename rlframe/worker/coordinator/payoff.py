@@ -1,4 +1,4 @@
-"""Payoff and Elo: what is known of the strength of the players of a league."""
+"""Payoff and Elo: win rates and ratings of the players of a league."""
 
 from __future__ import annotations
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 from rlframe.data.batch import Batch
 from rlframe.transport.extras import joined, merged, split
-from rlframe.utils.schema import COUNT, DICT, LIST, Schema, check_state, maybe
+from rlframe.utils.schema import COUNT, LIST, Schema, check_state
 
-STATE: Schema = {'buffer?': maybe(DICT), 'fresh': LIST, 'owed': COUNT, 'learned': COUNT}
+STATE: Schema = {'fresh': LIST, 'owed': COUNT, 'learned': COUNT}
 
 
 class Buffer(Protocol):
@@ -21,9 +20,6 @@ class Buffer(Protocol):
     def batches(self, count: int, size: int, cur_learner_iter: int) -> Any: ...
     def update(self, info: Mapping[str, Any]) -> None: ...
     def count(self) -> int: ...
-    def locked(self) -> AbstractContextManager[Any]: ...
-    def checkpoint_state(self) -> dict[str, Any]: ...
-    def load_state_dict(self, _state_dict: Mapping[str, Any]) -> None: ...
 
 
 class TrainingData:
@@ -110,10 +106,6 @@ class TrainingData:
             self.learned = self.given  # what it had got is lost
         else:
             self.learned = self.given = min(made, self.owed)
-
-    def locked(self) -> AbstractContextManager[Any]:
-        """Returns the lock of the replay buffer."""
-        return nullcontext() if self.buffer is None else self.buffer.locked()
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the waiting data and the counts; the replay buffer is saved on its own."""

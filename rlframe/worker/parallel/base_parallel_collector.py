@@ -39,7 +39,7 @@ class BaseParallelCollector(Configurable, ABC):
     """Collects or evaluates as tasks say: fetches newer weights, collects, sends, and repeats that.
 
     ``begin`` sets the task and ``start`` works on it until it is over. Envs and policies are created when a task first
-    needs them, and are kept for later tasks. Whoever uses it sets ``get_policy_update_info``, ``send_stepdata`` and
+    needs them, and are kept for later tasks. Its user sets ``get_policy_update_info``, ``send_stepdata`` and
     ``send_metadata``, as a comm collector does. ``abandon`` and ``close`` may be called by any thread.
 
     Args:

@@ -52,7 +52,7 @@ class Membership:
         self.lost: CoordinatorLostError | None = None
         """Why the coordinator counts as lost, if it was noticed between two requests."""
         self.left = threading.Event()
-        """Set when the worker leaves; whoever pauses waits for it."""
+        """Set when the worker leaves, which ends all pauses."""
         self._beats: threading.Thread | None = None
 
     @property
@@ -163,7 +163,7 @@ class Membership:
                     continue
                 self.lost = error
                 orders = Orders(True, True, -1, str(error)[:MAX_TEXT])
-            except RLFrameError as error:  # with a refusal, whoever works joins again
+            except RLFrameError as error:  # after a refusal, the working thread joins again
                 orders = Orders(getattr(error, 'is_fatal', False), True, -1, str(error)[:MAX_TEXT])
             self._obey(orders, task)
             if self.lost is not None:

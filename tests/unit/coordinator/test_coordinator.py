@@ -90,6 +90,20 @@ class Experiment:
         return send
 
 
+def half_trained(experiment: Experiment) -> tuple[Callable[..., Any], str]:
+    """Lets a learner make and save two of four updates that are due."""
+    learner, task = learning(experiment)
+    collector = experiment.join('collector', 'c')
+    evaluated(collector, 1.0)
+    job = collector(m.AskTask())
+    for number in range(2):
+        collector(*part(job.task, number))
+    learner(m.AskData(task, 2, 2, 0))
+    learner(m.LearnInfo(task, 2, {}, 2))
+    learner(m.PutState('learner', 2), {'net': np.ones(1)})
+    return learner, task
+
+
 def rows(count: int, value: float = 0.0) -> Batch:
     return Batch(obs=np.full((count, 1), value, np.float32))
 
@@ -224,15 +238,7 @@ def test_restarted_worker_takes_the_place_of_its_namesake() -> None:
 
 def test_another_learner_continues_from_the_last_state() -> None:
     experiment = Experiment()
-    learner, task = learning(experiment)
-    collector = experiment.join('collector', 'c')
-    evaluated(collector, 1.0)
-    job = collector(m.AskTask())
-    for number in range(2):
-        collector(*part(job.task, number))
-    learner(m.AskData(task, 2, 2, 0))
-    learner(m.LearnInfo(task, 2, {}, 2))
-    learner(m.PutState('learner', 2), {'net': np.ones(1)})
+    learner, task = half_trained(experiment)
     learner(m.AskData(task, 2, 2, 2))  # and dies
     other = experiment.join('learner', 'l')
     assert other(m.AskTask()).kind == 'learn'
@@ -240,6 +246,17 @@ def test_another_learner_continues_from_the_last_state() -> None:
     assert message.train_iter == 2 and state['net'] == 1
     coordinator = experiment.coordinator
     assert coordinator.progress.train_iter == 2 and coordinator.data.due == 2, 'its updates are due again'
+
+
+def test_learner_is_asked_for_its_state_until_it_sends_it() -> None:
+    experiment = Experiment()
+    learner, _ = half_trained(experiment)
+    beat = m.Beat('learn', '', 0, 2, 0, {})
+    assert learner(beat).save == -1
+    experiment.coordinator.request_state()
+    assert learner(beat).save == 2
+    learner(m.PutState('learner', 2), {'net': np.ones(1)})
+    assert learner(beat).save == -1 and experiment.run.states == [2, 2]
 
 
 def test_collectors_that_join_get_work_and_those_that_leave_free_their_place() -> None:
@@ -292,15 +309,7 @@ def test_failure_of_the_run_is_raised_by_check() -> None:
 
 def test_restored_coordinator_continues() -> None:
     experiment = Experiment()
-    learner, task = learning(experiment)
-    collector = experiment.join('collector', 'c')
-    evaluated(collector, 1.0)
-    job = collector(m.AskTask())
-    for number in range(2):
-        collector(*part(job.task, number))
-    learner(m.AskData(task, 2, 2, 0))
-    learner(m.LearnInfo(task, 2, {}, 2))
-    learner(m.PutState('learner', 2), {'net': np.ones(1)})
+    half_trained(experiment)
     state, buffer = experiment.coordinator.state_dict(), experiment.coordinator.data.buffer.state_dict()
     other = Experiment()
     other.coordinator.load_state_dict(state)

@@ -52,7 +52,7 @@ def _how_it_ended(text: str) -> str:
     if found := re.search(r'exits with an exit code (-?\d+)', text):
         return f'its process exited with code {found[1]}'
     facts = dict(re.findall(r'^\s*(pid|ip): (\S+)$', text, re.MULTILINE))
-    if 'pid' not in facts or facts.get('ip') != ray.util.get_node_ip_address():  # type: ignore[no-untyped-call]  # of Ray
+    if 'pid' not in facts or facts.get('ip') != ray.util.get_node_ip_address():  # type: ignore[no-untyped-call]  # Ray's function has no annotations
         return f'its process ended; its log on node {facts.get("ip")} may say why'
     log = _log_of(int(facts['pid']))
     if log is not None and (noted := last_words(log)):
@@ -68,7 +68,7 @@ def _log_of(pid: int) -> Path | None:
         Exception
     ):  # whatever Ray raises when it is ending itself: a cause less is no failure
         here = ray.get_runtime_context().get_node_id()
-        socket = next(node['RayletSocketName'] for node in ray.nodes() if node['NodeID'] == here)  # type: ignore[no-untyped-call]  # of Ray
+        socket = next(node['RayletSocketName'] for node in ray.nodes() if node['NodeID'] == here)  # type: ignore[no-untyped-call]  # Ray's function has no annotations
         logs = Path(socket).parents[1].glob(f'logs/worker-*-{pid}.err')
         return max(logs, key=lambda log: log.stat().st_mtime, default=None)
     return None

@@ -221,7 +221,7 @@ class MakeFromPython:
         seed: Seed of the experiment.
     """
 
-    def __init__(  # noqa: PLR0913  # what the constructor has
+    def __init__(  # noqa: PLR0913  # the arguments of RayCollector
         self,
         env_fns: list[Any],
         env_kwargs: list[Any],
