@@ -42,14 +42,12 @@ MAY_IMPORT = {
     'worker': (*BASE, 'worker.collector', 'worker.evaluator'),
     'transport': (*BASE, 'data', 'checkpoint'),
     'transport.flask_fs': (*BASE, 'data', 'run', 'checkpoint', 'transport'),
-    'worker.parallel': (
-        *BASE, 'data', 'run', 'transport', 'transport.flask_fs', 'worker.collector', 'worker.evaluator', 'worker.players',
-        'worker.learner',
-    ),
+    'worker.parallel': (*BASE, 'data', 'run', 'transport', 'worker.collector', 'worker.evaluator', 'worker.players'),
+    'worker.comm': (*BASE, 'data', 'transport', 'transport.flask_fs', 'worker.learner', 'worker.parallel'),
     'config': (*BASE, 'run', 'checkpoint'),
     'pipeline': (
         *BASE, 'data', 'run', 'checkpoint', 'config', 'policy', 'policy.acting', 'policy.learning',
-        'worker', 'worker.coordinator', 'worker.players', 'worker.collector', 'worker.parallel',
+        'worker', 'worker.coordinator', 'worker.players', 'worker.collector', 'worker.comm', 'worker.parallel',
     ),
     'backend': (*BASE, 'data', 'pipeline'),
     'backend.ray.actors': (*BASE, 'data', 'run', 'worker.collector'),

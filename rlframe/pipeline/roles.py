@@ -11,11 +11,11 @@ from rlframe.pipeline import build
 from rlframe.utils.seed import incarnation_seed
 from rlframe.worker import create_serial_evaluator
 from rlframe.worker.collector.counted import MakeParts, Parts
+from rlframe.worker.comm.transport_learner import LearnerParts
 from rlframe.worker.coordinator.base_parallel_commander import BaseParallelCommander
 from rlframe.worker.coordinator.solo_commander import SoloCommander
 from rlframe.worker.coordinator.training_data import TrainingData
 from rlframe.worker.parallel.base_parallel_collector import Evaluation
-from rlframe.worker.parallel.transport_learner import LearnerParts
 
 if TYPE_CHECKING:
     from rlframe.config.sections import ExperimentConfig

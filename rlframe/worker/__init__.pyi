@@ -3,6 +3,15 @@ from rlframe.worker.collector.collector_interface import ISerialCollector as ISe
 from rlframe.worker.collector.episode_serial_collector import EpisodeSerialCollector as EpisodeSerialCollector
 from rlframe.worker.collector.serial_collector import SampleSerialCollector as SampleSerialCollector
 from rlframe.worker.collector.tensor_transitions import to_tensor_transitions as to_tensor_transitions
+from rlframe.worker.comm.comm_interface import BaseCommCollector as BaseCommCollector
+from rlframe.worker.comm.comm_interface import BaseCommLearner as BaseCommLearner
+from rlframe.worker.comm.factory import create_comm_collector as create_comm_collector
+from rlframe.worker.comm.factory import create_comm_learner as create_comm_learner
+from rlframe.worker.comm.factory import create_parallel_collector as create_parallel_collector
+from rlframe.worker.comm.factory import get_parallel_collector_cls as get_parallel_collector_cls
+from rlframe.worker.comm.flask_fs import FlaskFileSystemCollector as FlaskFileSystemCollector
+from rlframe.worker.comm.flask_fs import FlaskFileSystemLearner as FlaskFileSystemLearner
+from rlframe.worker.comm.naive_collector import NaiveCollector as NaiveCollector
 from rlframe.worker.coordinator import BaseParallelCommander as BaseParallelCommander
 from rlframe.worker.coordinator import BaseSerialCommander as BaseSerialCommander
 from rlframe.worker.coordinator import create_commander as create_commander
@@ -23,18 +32,9 @@ from rlframe.worker.learner import create_learner as create_learner
 from rlframe.worker.learner import merge_hooks as merge_hooks
 from rlframe.worker.learner import register_learner_hook as register_learner_hook
 from rlframe.worker.parallel.base_parallel_collector import BaseParallelCollector as BaseParallelCollector
-from rlframe.worker.parallel.comm_interface import BaseCommCollector as BaseCommCollector
-from rlframe.worker.parallel.comm_interface import BaseCommLearner as BaseCommLearner
-from rlframe.worker.parallel.factory import create_comm_collector as create_comm_collector
-from rlframe.worker.parallel.factory import create_comm_learner as create_comm_learner
-from rlframe.worker.parallel.factory import create_parallel_collector as create_parallel_collector
-from rlframe.worker.parallel.factory import get_parallel_collector_cls as get_parallel_collector_cls
-from rlframe.worker.parallel.flask_fs import FlaskFileSystemCollector as FlaskFileSystemCollector
-from rlframe.worker.parallel.flask_fs import FlaskFileSystemLearner as FlaskFileSystemLearner
 from rlframe.worker.parallel.marine_parallel_collector import (
     MarineParallelCollector as MarineParallelCollector,
 )
-from rlframe.worker.parallel.naive_collector import NaiveCollector as NaiveCollector
 from rlframe.worker.parallel.zergling_parallel_collector import (
     ZerglingParallelCollector as ZerglingParallelCollector,
 )

@@ -1,6 +1,5 @@
-"""Parallel mode's collectors and learners: long-lived workers that get tasks from a coordinator.
+"""Parallel mode's collectors: long-lived workers that drive a serial collector and a serial evaluator, task by task.
 
-A parallel collector drives a serial collector and a serial evaluator; a comm collector or comm learner connects it, or a
-``BaseLearner``, with a coordinator over a ``Transport``. None of them knows configs, envs or policies: their parts are
-created by functions that are passed in.
+None of them knows configs, envs or policies: their parts are created by functions that are passed in. The room ``comm``
+connects them with a coordinator.
 """

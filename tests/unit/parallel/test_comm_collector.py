@@ -13,7 +13,7 @@ from rlframe.errors import CoordinatorLostError, PayloadError, RequestRefusedErr
 from rlframe.pipeline.roles import collector_maker, evaluator_maker
 from rlframe.transport.base import Reply
 from rlframe.transport.messages import AskTask, Beat, Collected, Join, Orders, Refused, Taken, Wait
-from rlframe.worker.parallel.transport_collector import TransportCollector
+from rlframe.worker.comm.transport_collector import TransportCollector
 from rlframe.worker.parallel.zergling_parallel_collector import ZerglingParallelCollector
 
 DQN = ('cartpole_dqn', 'policy.collect.n_sample=6')

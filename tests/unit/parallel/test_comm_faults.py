@@ -19,10 +19,10 @@ from rlframe.transport.base import Reply
 from rlframe.transport.envelope import Envelope
 from rlframe.transport.in_process import InProcessServer, InProcessTransport
 from rlframe.transport.messages import Collected
+from rlframe.worker.comm.transport_collector import TransportCollector
 from rlframe.worker.coordinator.coordinator import Coordinator
 from rlframe.worker.coordinator.naive_commander import NaiveCommander
 from rlframe.worker.coordinator.training_data import TrainingData
-from rlframe.worker.parallel.transport_collector import TransportCollector
 from rlframe.worker.parallel.zergling_parallel_collector import ZerglingParallelCollector
 
 DQN = ('cartpole_dqn', 'policy.collect.n_sample=6')

@@ -18,7 +18,7 @@ from rlframe.pipeline.roles import learner_maker
 from rlframe.pipeline.serial import SerialPipeline
 from rlframe.transport.base import Reply
 from rlframe.transport.messages import AskData, LearnInfo, Orders, PutWeights, Wait
-from rlframe.worker.parallel.transport_learner import TransportLearner
+from rlframe.worker.comm.transport_learner import TransportLearner
 
 LEARN = {'kind': 'learn', 'target': 0, 'parts': 0}
 DQN = ('cartpole_dqn', 'policy.collect.n_sample=12', 'policy.learn.update_per_collect=2')

@@ -16,14 +16,14 @@ from rlframe.errors import ConfigError, RegistryError
 from rlframe.pipeline.roles import collector_maker, evaluator_maker, learner_maker
 from rlframe.transport.flask_fs.array_file import pack, write_file
 from rlframe.transport.flask_fs.server import FlaskFSServer
-from rlframe.worker.parallel.factory import (
+from rlframe.worker.comm.factory import (
     create_comm_collector,
     create_comm_learner,
     create_parallel_collector,
 )
-from rlframe.worker.parallel.flask_fs import FlaskFileSystemCollector, FlaskFileSystemLearner
-from rlframe.worker.parallel.naive_collector import NaiveCollector
-from rlframe.worker.parallel.transport_learner import Round
+from rlframe.worker.comm.flask_fs import FlaskFileSystemCollector, FlaskFileSystemLearner
+from rlframe.worker.comm.naive_collector import NaiveCollector
+from rlframe.worker.comm.transport_learner import Round
 from rlframe.worker.parallel.zergling_parallel_collector import ZerglingParallelCollector
 
 DQN = ('cartpole_dqn', 'policy.collect.n_sample=6')

@@ -19,9 +19,9 @@ from rlframe.transport.messages import AskWeights, Weights
 from rlframe.utils.seed import set_seed
 from rlframe.worker import create_serial_collector
 from rlframe.worker.collector.counted import Parts
+from rlframe.worker.comm.transport_collector import TransportCollector
 from rlframe.worker.parallel.base_parallel_collector import Evaluation
 from rlframe.worker.parallel.marine_parallel_collector import MarineParallelCollector
-from rlframe.worker.parallel.transport_collector import TransportCollector
 
 CONFIG = ('tictactoe_selfplay_dqn', 'env.n_evaluator_episode=6')
 

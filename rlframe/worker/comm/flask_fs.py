@@ -7,9 +7,9 @@ from typing import Any
 
 from rlframe.registry import COMM_COLLECTOR_REGISTRY, COMM_LEARNER_REGISTRY
 from rlframe.utils.field import Field
-from rlframe.worker.parallel.comm_worker import CommWorker
-from rlframe.worker.parallel.transport_collector import TransportCollector
-from rlframe.worker.parallel.transport_learner import TransportLearner
+from rlframe.worker.comm.comm_worker import CommWorker
+from rlframe.worker.comm.transport_collector import TransportCollector
+from rlframe.worker.comm.transport_learner import TransportLearner
 
 ADDRESS: dict[str, Any] = dict(
     host=Field('127.0.0.1', doc='host of the coordinator, if no address is given', reaches='network'),

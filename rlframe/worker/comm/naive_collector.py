@@ -11,8 +11,8 @@ from rlframe.data.batch import Batch
 from rlframe.registry import COMM_COLLECTOR_REGISTRY
 from rlframe.transport.messages import Beat, Collected, Finished, Orders, Taken, Task
 from rlframe.utils.field import Field
-from rlframe.worker.parallel.comm_interface import BaseCommCollector
-from rlframe.worker.parallel.comm_worker import CommWorker
+from rlframe.worker.comm.comm_interface import BaseCommCollector
+from rlframe.worker.comm.comm_worker import CommWorker
 from rlframe.worker.parallel.held_weights import TaskAbandoned
 
 PARTS = 19

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlframe.registry import COMM_COLLECTOR_REGISTRY, COMM_LEARNER_REGISTRY, PARALLEL_COLLECTOR_REGISTRY
+from rlframe.worker.comm.comm_interface import BaseCommCollector, BaseCommLearner
 from rlframe.worker.parallel.base_parallel_collector import BaseParallelCollector
-from rlframe.worker.parallel.comm_interface import BaseCommCollector, BaseCommLearner
 
 
 def create_parallel_collector(cfg: Mapping[str, Any], **kwargs: Any) -> BaseParallelCollector:

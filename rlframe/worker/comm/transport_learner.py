@@ -30,13 +30,13 @@ from rlframe.transport.messages import (
     Weights,
 )
 from rlframe.utils.field import Field
+from rlframe.worker.comm.comm_interface import BaseCommLearner
+from rlframe.worker.comm.comm_worker import CLOSED, CommWorker
+from rlframe.worker.comm.learn_report import LearnReport, SendLearnInfoHook, SendPolicyHook
 from rlframe.worker.learner.base_learner import BaseLearner
 from rlframe.worker.learner.learner_hook import LearnerHook
-from rlframe.worker.parallel.comm_interface import BaseCommLearner
-from rlframe.worker.parallel.comm_worker import CLOSED, CommWorker
 from rlframe.worker.parallel.extras import ACTING, take_in
 from rlframe.worker.parallel.held_weights import TaskAbandoned
-from rlframe.worker.parallel.learn_report import LearnReport, SendLearnInfoHook, SendPolicyHook
 
 PART = 'learner'
 """Name of the learner's state in a checkpoint."""

@@ -17,8 +17,8 @@ from rlframe.registry import TRANSPORT_REGISTRY
 from rlframe.transport.base import Transport
 from rlframe.transport.messages import AskTask, Beat, Finished, Message, Orders, Task, Wait
 from rlframe.utils.field import Configurable, Field
+from rlframe.worker.comm.membership import Membership, introduction
 from rlframe.worker.parallel.held_weights import TaskAbandoned
-from rlframe.worker.parallel.membership import Membership, introduction
 
 CLOSED, ENDED = 'it was closed', 'the coordinator ended the run'
 """Why a worker ends."""
