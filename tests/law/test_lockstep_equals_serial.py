@@ -71,10 +71,8 @@ def in_lockstep(cfg: Any) -> tuple[Any, Coordinator, Run]:
     )
     driver = ZerglingParallelCollector({}, collector_maker(cfg), evaluator_maker(cfg))
     collector = TransportCollector({}, collector=driver, transport=server.connect(), name='c')
-    learner.start()
-    # both seed the generators of this one process before they create their networks
-    wait_until(lambda: coordinator.weights.version('main') >= 0)
     collector.start()
+    learner.start()
     try:
         wait_until(lambda: coordinator.check() or coordinator.system_shutdown_flag)
     finally:

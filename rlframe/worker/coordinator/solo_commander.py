@@ -40,7 +40,7 @@ class SoloConfig(ParallelCommanderConfig):
 class SoloCommander(BaseParallelCommander):
     """Trains one policy: one learner, any number of collectors, and evaluations that take the place of a collector.
 
-    Collectors get work once a learner has its task. The first task fills the buffer at random if the config asks for
+    Collectors get work once a learner has its task and has published weights. The first task fills the buffer at random if the config asks for
     it. Evaluations are due as in ``ISerialEvaluator.should_eval``; only one runs at a time. A mean return that reaches
     ``stop_value`` ends training, unless the policy was not trained yet.
     """
@@ -104,10 +104,10 @@ class SoloCommander(BaseParallelCommander):
     def _next_collector_job(self, situation: Situation) -> Job | None:
         if not self._has_learner or (self.lockstep and (self._collecting or situation.updates_due)):
             return None
-        if not self._has_filled:
-            return self._fill_job() if not self._collecting.has('collect_at_random') else None
         if situation.version < 0:
             return None
+        if not self._has_filled:
+            return self._fill_job() if not self._collecting.has('collect_at_random') else None
         if self._takes_evaluation(situation):
             return self._evaluation_job(situation)
         return None if situation.spent else self._collect_job(situation)

@@ -176,12 +176,13 @@ def test_a_failed_evaluation_is_due_again() -> None:
 
 def test_random_data_that_arrived_are_not_collected_again() -> None:
     commander = solo(random_collect_size=8)
-    task = commander.get_collector_task('c', Situation())
+    assert commander.get_collector_task('c', Situation()) is None  # no weights yet
+    task = commander.get_collector_task('c', READY)
     assert task is not None and (task.kind, task.target, task.parts) == ('collect_at_random', 8, 1)
     commander.notify_fail_collector_task(task.task)
-    task = commander.get_collector_task('c', Situation())
+    task = commander.get_collector_task('c', READY)
     assert task is not None and task.kind == 'collect_at_random'
-    assert commander.judge_collector_finish(task.task, {}, Situation())
+    assert commander.judge_collector_finish(task.task, {}, READY)
     commander.worker_left('c')  # before it said that it had finished
     assert kind_of(commander, READY) == 'evaluate'
 
