@@ -192,6 +192,10 @@ class PayloadError(RLFrameError):
     """Arrays that cannot be sent with a message: too large, of an unsupported type, or without room for them."""
 
 
+class NoRoomError(PayloadError):
+    """Arrays that cannot be sent now, as the shared folder or the disk is full; later there may be room."""
+
+
 class CoordinatorLostError(RLFrameError):
     """A coordinator of parallel mode that cannot be reached, or stopped answering."""
 

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
-from rlframe.errors import MessageError, PayloadError, RLFrameError
+from rlframe.errors import MessageError, NoRoomError, RLFrameError
 from rlframe.transport.base import Handler, Reply, Server
 from rlframe.transport.envelope import Envelope
 from rlframe.transport.messages import MAX_TEXT, Joined, Refused
@@ -112,8 +112,8 @@ def _handled(handler: Handler, envelope: Envelope, load: Callable[[], Any]) -> R
 
 
 def refusal(error: RLFrameError) -> Reply:
-    """Returns the reply that tells a worker about an error; it may go on after a ``MessageError`` or a ``PayloadError``."""
-    is_fatal = not isinstance(error, MessageError | PayloadError)
+    """Returns the reply that tells a worker about an error; it may go on after a ``MessageError`` or a ``NoRoomError``."""
+    is_fatal = not isinstance(error, MessageError | NoRoomError)
     return Reply(Refused(said(error)[:MAX_TEXT], error.remedy[:MAX_TEXT], is_fatal))
 
 

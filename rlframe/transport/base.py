@@ -51,8 +51,8 @@ class Transport(Configurable):
                 the worker has to end.
             NotJoinedError: If the coordinator does not know this worker, or no longer; it may join again.
             MessageError: If a field of the message does not have its declared type; nothing was sent.
-            PayloadError: If the payload cannot be sent, since there is no room for it or it has an unsupported type;
-                nothing was sent.
+            PayloadError: If the payload cannot be sent, since it is too large or has an unsupported type; nothing was
+                sent. If there is only no room for it now, it is a ``NoRoomError``.
         """
 
     @abstractmethod

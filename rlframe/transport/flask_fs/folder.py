@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -16,6 +17,7 @@ from rlframe.errors import (
     CheckpointCorruptError,
     ExperimentDirError,
     ExperimentLockedError,
+    NoRoomError,
     PayloadError,
 )
 from rlframe.run.run_folder import LOCK, check_writable, lock
@@ -34,6 +36,8 @@ _OURS = re.compile(
 )
 NONCE = 64
 """Letters of a nonce."""
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+"""Errors of a full disk."""
 
 
 class SharedFolder:
@@ -61,13 +65,15 @@ class SharedFolder:
 
         Raises:
             PayloadError: If it is too large, has an unsupported value, or cannot be written; nothing is left behind.
+                If there is only no room now, it is a ``NoRoomError``.
         """
         packed = pack(payload)
         self._check_room(packed.nbytes)
         try:
             write_file(file, packed)
         except OSError as error:
-            raise PayloadError(
+            kind = NoRoomError if error.errno in NO_ROOM else PayloadError
+            raise kind(
                 f'the payload of {packed.nbytes:,} bytes cannot be written: {error.strerror}',
                 where=str(self.path),
                 remedy='Is the disk full, and may you write there?',
@@ -122,7 +128,8 @@ class SharedFolder:
             with suppress(OSError):  # deleted meanwhile
                 used += entry.stat(follow_symlinks=False).st_size
         if used + nbytes > self._most_folder:
-            raise PayloadError(
+            kind = NoRoomError if nbytes <= self._most_folder else PayloadError
+            raise kind(
                 f'the shared folder is full: {used:,} bytes are waiting, {nbytes:,} more would exceed'
                 f' max_folder_bytes={self._most_folder:,}',
                 where=str(self.path),

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rlframe import _version
-from rlframe.errors import ConfigError, MessageError, PayloadError
+from rlframe.errors import ConfigError, MessageError
 from rlframe.registry import TRANSPORT_REGISTRY
 from rlframe.safety import strict_json
 from rlframe.safety.limits import LimitExceededError
@@ -158,7 +158,7 @@ class FlaskFSServer(AnsweringServer[Sent]):
         file = None
         if reply.payload is not None:
             if connection is None:
-                raise PayloadError('the worker was forgotten meanwhile', where=envelope.sender)
+                raise MessageError('the worker was forgotten meanwhile', remedy=REJOIN)
             file = self._files.payload_file(connection.number, envelope.seq, DOWN)
             self._files.write(file, reply.payload)
         return Sent(json.dumps(strict_json.to_tagged(sent), allow_nan=False).encode('ascii') + b'\n', file)

@@ -9,7 +9,7 @@ from typing import Any
 
 from easydict import EasyDict
 
-from rlframe.errors import PayloadError, RLFrameError
+from rlframe.errors import NoRoomError, RLFrameError
 from rlframe.registry import COMM_COLLECTOR_REGISTRY
 from rlframe.transport.messages import AskWeights, Beat, Collected, Finished, Taken, Task, Weights
 from rlframe.worker.comm.comm_interface import BaseCommCollector
@@ -94,7 +94,7 @@ class TransportCollector(CommWorker, BaseCommCollector):
         while True:
             try:
                 reply, _ = self._ask(metadata, Taken, data)
-            except PayloadError:
+            except NoRoomError:
                 if monotonic() < end and not self._stopped:
                     self._awake.wait(ROOM_PAUSE)
                     continue

@@ -9,7 +9,7 @@ import pytest
 from parallel_parts import NONE, PATIENCE, ScriptedCoordinator, compiled, task_of, wait_until, weights_of
 from runs import differences
 
-from rlframe.errors import CoordinatorLostError, PayloadError, RequestRefusedError
+from rlframe.errors import CoordinatorLostError, NoRoomError, PayloadError, RequestRefusedError
 from rlframe.pipeline.roles import collector_maker, evaluator_maker
 from rlframe.transport.base import Reply
 from rlframe.transport.messages import AskTask, Beat, Collected, Join, Orders, Refused, Taken, Wait
@@ -236,7 +236,7 @@ def test_data_without_room_are_sent_when_there_is_room_again(monkeypatch: pytest
     cfg = compiled(*DQN)
     coordinator = ScriptedCoordinator([task_of(parts=2)], {0: weights_of(cfg, 1)})
     comm = connect(coordinator, cfg)
-    transport, failures = comm._connected(), [PayloadError('no room'), PayloadError('no room')]
+    transport, failures = comm._connected(), [NoRoomError('no room'), NoRoomError('no room')]
     request = transport.request
 
     def without_room(message: Any, payload: Any = None, timeout: Any = None) -> Reply:
@@ -247,6 +247,26 @@ def test_data_without_room_are_sent_when_there_is_room_again(monkeypatch: pytest
     monkeypatch.setattr(transport, 'request', without_room)
     comm.run()
     assert not failures and (comm.produced, comm.pushed, comm.dropped) == (12, 12, 0)
+
+
+def test_data_that_can_never_be_sent_end_the_worker_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    cfg = compiled(*DQN)
+    coordinator = ScriptedCoordinator([task_of(parts=2)], {0: weights_of(cfg, 1)})
+    comm = connect(coordinator, cfg)
+    transport, attempts = comm._connected(), []
+    request = transport.request
+
+    def too_large(message: Any, payload: Any = None, timeout: Any = None) -> Reply:
+        if payload is not None:
+            attempts.append(message)
+            raise PayloadError('the payload is too large')
+        return request(message, payload, timeout)
+
+    monkeypatch.setattr(transport, 'request', too_large)
+    with pytest.raises(PayloadError, match='too large'):
+        comm.run()
+    assert len(attempts) == 1 and (comm.produced, comm.pushed, comm.dropped) == (6, 0, 6)
+    assert 'too large' in coordinator.finished[0].reason and is_conserved(comm, coordinator)
 
 
 def test_an_error_of_an_env_is_told_and_raised() -> None:

@@ -389,10 +389,20 @@ def test_reply_for_which_there_is_no_room_is_refused_and_the_worker_goes_on(tmp_
         return Reply(m.Weights('main', 1, 1), {'a': np.zeros(envelope.message.newer_than)})
 
     with serve(tmp_path, Coordinator(reply), max_folder_bytes=4096) as server, joined(server) as transport:
+        waiting = transport._folder.payload_file(transport._number, 99, 'up')
+        transport._folder.write(waiting, {'a': np.zeros(300)})
         with pytest.raises(RequestRefusedError, match='the shared folder is full') as caught:
-            transport.request(m.AskWeights('main', 1000))
+            transport.request(m.AskWeights('main', 200))
         assert not caught.value.is_fatal
         assert len(transport.request(m.AskWeights('main', 3)).payload['a']) == 3
+
+
+def test_reply_that_can_never_be_sent_ends_the_worker(tmp_path: Path) -> None:
+    reply = Reply(m.Weights('main', 1, 1), {'a': np.zeros(1000)})
+    with serve(tmp_path, Coordinator(lambda e, p: reply), max_payload_bytes=4096) as server:
+        with joined(server) as transport, pytest.raises(RequestRefusedError, match='max_payload') as caught:
+            transport.request(m.AskWeights('main', -1))
+        assert caught.value.is_fatal
 
 
 def test_payload_that_vanished_is_refused_and_the_worker_goes_on(tmp_path: Path) -> None:

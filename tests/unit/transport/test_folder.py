@@ -14,7 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlframe.errors import ExperimentDirError, ExperimentLockedError, MessageError, PayloadError
+from rlframe.errors import (
+    ExperimentDirError,
+    ExperimentLockedError,
+    MessageError,
+    NoRoomError,
+    PayloadError,
+)
 from rlframe.transport.flask_fs import array_file
 from rlframe.transport.flask_fs.folder import DOWN, OWNER, UP, OwnedFolder, SharedFolder
 
@@ -180,15 +186,24 @@ def test_full_folder_is_refused_until_something_is_read(tmp_path: Path) -> None:
     files = [worker.payload_file(1, i, UP) for i in range(5)]
     for file in files[:4]:
         worker.write(file, np.zeros(MOST - 500, np.uint8))
-    with pytest.raises(PayloadError, match='the shared folder is full: 3'):
+    with pytest.raises(NoRoomError, match='the shared folder is full: 3'):
         worker.write(files[4], np.zeros(MOST - 500, np.uint8))
     worker.take(files[0])
     worker.write(files[4], np.zeros(MOST - 500, np.uint8))
 
 
-@pytest.mark.parametrize('number', [errno.ENOSPC, errno.EDQUOT, errno.EROFS])
+def test_payload_for_which_there_never_is_room_is_told_apart(tmp_path: Path) -> None:
+    worker = SharedFolder(tmp_path, 10 * MOST, MOST)
+    with pytest.raises(PayloadError, match='the shared folder is full') as caught:
+        worker.write(worker.payload_file(1, 1, UP), np.zeros(MOST, np.uint8))
+    assert not isinstance(caught.value, NoRoomError) and os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ('number', 'may_pass'), [(errno.ENOSPC, True), (errno.EDQUOT, True), (errno.EROFS, False)]
+)
 def test_full_disk_is_told_to_the_sender_and_leaves_nothing(
-    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    number: int, may_pass: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: Any) -> None:
         raise OSError(number, os.strerror(number))
@@ -197,6 +212,7 @@ def test_full_disk_is_told_to_the_sender_and_leaves_nothing(
     monkeypatch.setattr(array_file.os, 'rename', full)
     with pytest.raises(PayloadError, match=os.strerror(number)) as caught:
         worker.write(worker.payload_file(1, 1, UP), {'a': np.zeros(3)})
+    assert isinstance(caught.value, NoRoomError) is may_pass
     assert caught.value.where == str(tmp_path) and os.listdir(tmp_path) == []
 
 
