@@ -36,6 +36,16 @@ class SendLearnInfoHook(LearnerHook):
             self.send(learner)
 
 
+class InterruptHook(LearnerHook):
+    """Calls ``check`` before each update, which raises an error if training is to end there."""
+
+    position = 'before_iter'
+    check: Callable[[], Any]
+
+    def __call__(self, learner: BaseLearner) -> None:
+        self.check()
+
+
 class LearnReport:
     """Collects training variables, metrics and priorities between two reports; acts as a learner's ``tb_logger``."""
 
@@ -43,7 +53,12 @@ class LearnReport:
         self._variables: Mapping[str, Any] = {}
         self._metrics: dict[str, float] = {}
         self._priorities: list[Mapping[str, Any]] = []
-        self._batches = 0
+        self._batches = self._updates = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there was neither an update nor a batch since the last report."""
+        return not (self._batches or self._updates)
 
     def add_scalar(self, tag: str, value: float, step: int) -> None:
         """Keeps a metric for the next report."""
@@ -52,6 +67,7 @@ class LearnReport:
     def add(self, learner: BaseLearner) -> None:
         """Takes note of an update."""
         self._variables = learner.log_buffer['scalar']
+        self._updates += 1
 
     def count_batch(self, learner: BaseLearner) -> None:
         """Takes note of a used batch, and of its priorities."""
@@ -64,7 +80,7 @@ class LearnReport:
         values = {**{name: float(value) for name, value in self._variables.items()}, **self._metrics}
         info = {name: value for name, value in values.items() if math.isfinite(value)}
         batches, priorities = self._batches, _joined(self._priorities)
-        self._variables, self._metrics, self._priorities, self._batches = {}, {}, [], 0
+        self._variables, self._metrics, self._priorities, self._batches, self._updates = {}, {}, [], 0, 0
         return batches, info, priorities
 
 

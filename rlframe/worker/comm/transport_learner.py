@@ -32,7 +32,7 @@ from rlframe.transport.messages import (
 from rlframe.utils.field import Field
 from rlframe.worker.comm.comm_interface import BaseCommLearner
 from rlframe.worker.comm.comm_worker import CLOSED, CommWorker
-from rlframe.worker.comm.learn_report import LearnReport, SendLearnInfoHook, SendPolicyHook
+from rlframe.worker.comm.learn_report import InterruptHook, LearnReport, SendLearnInfoHook, SendPolicyHook
 from rlframe.worker.learner.base_learner import BaseLearner
 from rlframe.worker.learner.learner_hook import LearnerHook
 from rlframe.worker.parallel.extras import ACTING, take_in
@@ -121,7 +121,8 @@ class TransportLearner(CommWorker, BaseCommLearner):
             learner.get_data = self.get_data
             if learner.tb_logger is None:
                 learner.tb_logger = self._report_of_round
-            for hook in self.hooks4call:
+            interrupt: dict[str, Any] = {'check': self._check_interrupt}
+            for hook in (InterruptHook('interrupt', 0, **interrupt), *self.hooks4call):
                 learner.register_hook(hook)
         return self._parts
 
@@ -170,9 +171,9 @@ class TransportLearner(CommWorker, BaseCommLearner):
     def send_learn_info(self, learn_info: Mapping[str, Any]) -> None:
         """Reports on the updates since the last report."""
         task = self._task
-        batches, info, priorities = self._report_of_round.take()
-        if task is None or not batches:
+        if task is None or self._report_of_round.is_empty:
             return
+        batches, info, priorities = self._report_of_round.take()
         message = LearnInfo(task.task, int(learn_info['learner_step']), info, batches)
         orders, _ = self._ask(message, Orders, priorities)
         self._obey(orders)
@@ -188,6 +189,7 @@ class TransportLearner(CommWorker, BaseCommLearner):
         """Begins a task: from the last state of a learner of this run, if there is one."""
         parts, is_first = self._made(), self._policy == ''
         self._policy, self._published_at = task_info.policies[0], -1
+        self._report_of_round.take()  # of a task that was abandoned
         saved, state = self._ask(AskWeights(f'{self._policy}.state', -1), Weights)
         if state is not None:
             parts.learner.load_state_dict(state)
@@ -239,8 +241,7 @@ class TransportLearner(CommWorker, BaseCommLearner):
         for batch in data.batches:
             learner.train(batch, data.envstep, data.settings)
             self._report_of_round.count_batch(learner)
-            if self._task_is_over.is_set():
-                raise TaskAbandoned(self._interrupt)
+            self._check_interrupt()
         if self._policy_is_due or self._cfg.lockstep:
             self._publish()
         self.send_learn_info(learner.learn_info)
@@ -248,6 +249,11 @@ class TransportLearner(CommWorker, BaseCommLearner):
             self._saved_for = self._save_at
             self._send_state()
         return learner.learn_info
+
+    def _check_interrupt(self) -> None:
+        """Ends the task if it is over; called between updates, too, of which a batch may have many."""
+        if self._task_is_over.is_set():
+            raise TaskAbandoned(self._interrupt)
 
     def deal_with_learner_close(self) -> dict[str, Any]:
         """Ends a task; returns the facts about it."""
@@ -271,8 +277,7 @@ class TransportLearner(CommWorker, BaseCommLearner):
         try:
             while (data := self.deal_with_get_data()) is not None:
                 self.deal_with_learner_learn(data)
-            if self._task_is_over.is_set():
-                raise TaskAbandoned(self._interrupt)
+            self._check_interrupt()
         except TaskAbandoned:
             if self._stopped == CLOSED:  # another learner continues
                 self.send_learn_info(self.learner.learn_info)

@@ -14,11 +14,12 @@ from runs import differences
 from rlframe.data import Batch
 from rlframe.data.faces import acting_of
 from rlframe.errors import CoordinatorLostError
-from rlframe.pipeline.roles import learner_maker
+from rlframe.pipeline.roles import collector_maker, learner_maker
 from rlframe.pipeline.serial import SerialPipeline
 from rlframe.transport.base import Reply
 from rlframe.transport.messages import AskData, LearnInfo, Orders, PutWeights, Wait
 from rlframe.worker.comm.transport_learner import TransportLearner
+from rlframe.worker.learner.learner_hook import LearnerHook
 
 LEARN = {'kind': 'learn', 'target': 0, 'parts': 0}
 DQN = ('cartpole_dqn', 'policy.collect.n_sample=12', 'policy.learn.update_per_collect=2')
@@ -197,6 +198,69 @@ def test_an_abandoned_task_ends_and_the_next_one_is_done() -> None:
     assert comm.wait(PATIENCE)
     assert coordinator.finished[0].reason == 'it is done elsewhere' and not coordinator.finished[0].completed
     comm.close()
+
+
+class AfterUpdate(LearnerHook):
+    """Calls ``act`` after an update."""
+
+    position = 'after_iter'
+    act: Any
+    at = 3
+
+    def __call__(self, learner: Any) -> None:
+        if learner.train_iter == self.at:
+            self.act()
+
+
+@pytest.mark.parametrize('how', ['closed', 'ended', 'abandoned'])
+def test_an_end_between_the_updates_of_a_batch_takes_effect_at_once(how: str) -> None:
+    cfg = compiled(*PPO, 'policy.learn.epoch_per_collect=10', 'policy.learn.batch_size=12')
+    block = collector_maker(cfg)(0, 0).collector.collect(24)
+    coordinator = ScriptedCoordinator([task_of(**LEARN)], batches=[block, block])
+    comm = connect(coordinator, cfg)
+    task_id = task_of(**LEARN).task
+    ends = {
+        'closed': comm.stop,
+        'ended': lambda: comm._obey(Orders(True, False, -1, 'solved')),
+        'abandoned': lambda: comm._obey(Orders(False, True, -1, 'it is done elsewhere'), task_id),
+    }
+    comm.learner.register_hook(AfterUpdate('end', act=ends[how]))
+    comm.run()
+    parts = learner_maker(cfg)(0, 0)
+    parts.learner.register_hook(AfterUpdate('end', act=lambda: 1 / 0))
+    with pytest.raises(ZeroDivisionError):
+        parts.learner.train(block)
+    assert comm.learner.train_iter == parts.learner.train_iter == 3
+    assert differences(comm.learner.state_dict()['policy'], parts.learner.state_dict()['policy']) == []
+    (finished,) = coordinator.finished
+    assert finished.completed == (how == 'ended')
+    infos = [(info.batches, info.train_iter) for info, _ in coordinator.infos]
+    assert infos == ([] if how == 'abandoned' else [(0, 3)])  # the batch was not used up
+    assert [state.train_iter for state, _ in coordinator.states] == ([3] if how == 'closed' else [])
+
+
+def test_a_batch_whose_last_update_was_made_counts_as_used_if_the_learner_is_closed() -> None:
+    cfg = compiled(*DQN)
+    coordinator = ScriptedCoordinator([task_of(**LEARN)], batches=batches_of(cfg, 5))
+    comm = connect(coordinator, cfg, lockstep=True)
+    comm.learner.register_hook(AfterUpdate('end', act=comm.stop))
+    comm.run()
+    assert sum(info.batches for info, _ in coordinator.infos) == comm.learner.train_iter == 3
+    assert [state.train_iter for state, _ in coordinator.states] == [3]
+
+
+def test_batches_of_an_abandoned_task_are_not_reported_with_the_next_one() -> None:
+    cfg = compiled(*DQN)
+    batches = [Batch.cat(batches_of(cfg, 2)) for _ in range(2)]
+    coordinator = ScriptedCoordinator(
+        [task_of(**LEARN, task='a'), task_of(**LEARN, task='b')], batches=batches
+    )
+    coordinator.batches_each = 2
+    comm = connect(coordinator, cfg, lockstep=True)
+    abandon = AfterUpdate('end', act=lambda: comm._obey(Orders(False, True, -1, 'enough'), 'a'), at=1)
+    comm.learner.register_hook(abandon)
+    comm.run()
+    assert [(info.task, info.batches, info.train_iter) for info, _ in coordinator.infos] == [('b', 2, 3)]
 
 
 def test_a_coordinator_that_dies_is_named_after_the_timeout() -> None:
