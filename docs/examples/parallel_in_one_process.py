@@ -6,9 +6,9 @@ from rlframe import config
 from rlframe.pipeline import build, roles
 from rlframe.transport.in_process import InProcessServer
 from rlframe.worker import ZerglingParallelCollector
-from rlframe.worker.coordinator.coordinator import Coordinator
 from rlframe.worker.comm.transport_collector import TransportCollector
 from rlframe.worker.comm.transport_learner import TransportLearner
+from rlframe.worker.coordinator.coordinator import Coordinator
 
 main_config = dict(env=dict(env_id='CartPole-v1', stop_value=100), policy=dict(cuda=False))
 cfg = config.compile_config(main_config, dict(policy=dict(type='dqn')), seed=0)
