@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from rlframe.backend import Backend
     from rlframe.envs import EnvFactory, IEnvManager
+    from rlframe.pipeline.parallel.launcher import Launcher
     from rlframe.policy import Policy
     from rlframe.transport.base import Transport
     from rlframe.worker import (
@@ -172,6 +173,12 @@ TRANSPORT_REGISTRY: Registry[Transport] = Registry(
     interface='rlframe.transport.base:Transport',
 )
 """Transports, by which the roles of parallel mode talk to their coordinator."""
+LAUNCHER_REGISTRY: Registry[Launcher] = Registry(
+    'launcher',
+    _in('pipeline.parallel', in_process='threads', flask_fs='processes'),
+    interface='rlframe.pipeline.parallel.launcher:Launcher',
+)
+"""Launchers, which start the workers of a parallel run, by the transport that the workers use."""
 
 REGISTRIES: dict[str, Registry[Any]] = {
     'env': ENV_REGISTRY,

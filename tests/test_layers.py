@@ -29,7 +29,7 @@ MAY_IMPORT = {
     'envs.checks': (*BASE, 'data'),
     'envs.state': (*BASE, 'data', 'checkpoint'),
     'envs': (*BASE, 'data', 'run', 'envs.checks', 'envs.state'),
-    'envs.workers': (*BASE, 'data', 'envs', 'envs.checks', 'envs.state'),
+    'envs.workers': (*BASE, 'data', 'run', 'envs', 'envs.checks', 'envs.state'),
     'policy.learning': (*BASE, 'data', 'checkpoint'),
     'policy.acting': (*BASE, 'data', 'policy.learning'),
     'policy': (*BASE, 'data', 'checkpoint', 'model', 'policy.acting', 'policy.learning'),
@@ -47,7 +47,11 @@ MAY_IMPORT = {
     'config': (*BASE, 'run', 'checkpoint'),
     'pipeline': (
         *BASE, 'data', 'run', 'checkpoint', 'config', 'policy', 'policy.acting', 'policy.learning',
-        'worker', 'worker.coordinator', 'worker.players', 'worker.collector', 'worker.comm', 'worker.parallel',
+        'worker', 'worker.coordinator', 'worker.players', 'worker.collector',
+    ),
+    'pipeline.parallel': (
+        *BASE, 'data', 'run', 'checkpoint', 'config', 'transport', 'policy.acting', 'worker', 'worker.comm',
+        'worker.collector', 'worker.coordinator', 'worker.parallel', 'pipeline',
     ),
     'backend': (*BASE, 'data', 'pipeline'),
     'backend.ray.actors': (*BASE, 'data', 'run', 'worker.collector'),
@@ -183,6 +187,7 @@ RUNS_CODE = {
         'envs/workers/worker_group.py',
         'envs/workers/worker_pool.py',
         'backend/ray/actors/actor.py',
+        'pipeline/parallel/child.py',  # from the stdin that its parent holds
     ),
     'torch.load': (),
     'yaml.load': (),

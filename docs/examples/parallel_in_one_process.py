@@ -3,7 +3,8 @@
 import time
 
 from rlframe import config
-from rlframe.pipeline import build, roles
+from rlframe.pipeline import build
+from rlframe.pipeline.parallel import roles
 from rlframe.transport.in_process import InProcessServer
 from rlframe.worker import ZerglingParallelCollector
 from rlframe.worker.comm.transport_collector import TransportCollector

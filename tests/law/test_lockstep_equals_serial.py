@@ -13,7 +13,7 @@ from parallel_parts import compiled, wait_until
 from runs import differences
 
 from rlframe.pipeline import SerialPipeline, build
-from rlframe.pipeline.roles import collector_maker, evaluator_maker, learner_maker
+from rlframe.pipeline.parallel.roles import collector_maker, evaluator_maker, learner_maker
 from rlframe.run.progress import Progress
 from rlframe.transport.in_process import InProcessServer
 from rlframe.utils.seed import set_seed

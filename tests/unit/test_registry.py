@@ -16,6 +16,7 @@ import rlframe.policy
 import rlframe.registry
 import rlframe.worker
 from rlframe.errors import ConfigError, RegistryError
+from rlframe.pipeline.parallel.launcher import Launcher
 from rlframe.registry import REGISTRIES, Registry, import_modules, nearest
 from rlframe.transport.base import Transport
 
@@ -233,7 +234,8 @@ def test_a_builtin_module_that_registers_nothing_is_named() -> None:
 def test_every_builtin_class_is_of_the_type_that_its_registry_promises() -> None:
     scope = {'nn': torch.nn, **vars(rlframe.backend), **vars(rlframe.envs), **vars(rlframe.policy)}
     scope |= {name: getattr(rlframe.worker, name) for name in rlframe.worker.__all__} | {
-        'Transport': Transport
+        'Transport': Transport,
+        'Launcher': Launcher,
     }
     promised = {
         id(getattr(rlframe.registry, name)): eval(text.partition('[')[2].rstrip(']'), scope)

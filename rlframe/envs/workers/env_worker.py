@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import random
 import signal
 import socket
-import threading
 import time
 import traceback
 from collections.abc import Sequence
@@ -22,10 +20,8 @@ from rlframe.envs.faults import Fault
 from rlframe.envs.workers.shared_arrays import IDLE, SharedArrays, WatchArray
 from rlframe.envs.workers.worker_process import CHUNK, ERROR, HEADER, REPLY, STEP, message
 from rlframe.errors import EnvCrashedError, RLFrameError
+from rlframe.run.lifeline import die_with_parent
 from rlframe.utils.serialize import from_bytes, plain_to_bytes
-
-PARENT_CHECK_SECONDS = 0.5
-"""Seconds between two checks whether the parent is alive."""
 
 
 def main(index: int, worker_num: int, link: int, memory: int, lifeline: int, parent: int) -> None:
@@ -46,25 +42,6 @@ def main(index: int, worker_num: int, link: int, memory: int, lifeline: int, par
     die_with_parent(lifeline, parent)
     with socket.socket(fileno=link) as connection:
         EnvWorker(connection, memory, WatchArray(memory, worker_num), index).serve()
-
-
-def die_with_parent(lifeline: int, parent: int) -> None:
-    """Makes this process group die with the parent: by the kernel if possible, and by a polling thread.
-
-    The kernel kills at once, also while an env holds Python's lock for ever; the thread covers systems that cannot do
-    that, and other processes that hold the parent's end of the lifeline because the parent was forked.
-    """
-    if hasattr(fcntl, 'F_SETSIG'):
-        fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
-        fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
-        fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
-
-    def look() -> None:
-        while os.getppid() == parent:
-            time.sleep(PARENT_CHECK_SECONDS)
-        os.killpg(0, signal.SIGKILL)
-
-    threading.Thread(target=look, name='parent', daemon=True).start()
 
 
 class EnvWorker:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlframe.run.progress import Progress
+from rlframe.transport.messages import Collected
 from rlframe.worker.coordinator.weights_store import Version
 
 
@@ -16,8 +17,11 @@ class CoordinatedRun:
         """Returns whether a budget is spent, if the due updates are made, too."""
         return False
 
-    def record(self, facts: Mapping[str, Any], progress: Progress) -> None:
-        """Takes the facts that a collector sent with its data, or the training variables of a learner."""
+    def collected(self, message: Collected, progress: Progress) -> None:
+        """Takes the facts that a collector sent with its data."""
+
+    def learned(self, info: Mapping[str, float], progress: Progress) -> None:
+        """Takes the training variables and metrics of a learner."""
 
     def evaluated(self, facts: Mapping[str, Any], weights: Version | None, is_best: bool) -> None:
         """Takes the result of an evaluation and the evaluated weights."""

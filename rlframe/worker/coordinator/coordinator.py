@@ -11,7 +11,7 @@ from typing import Any
 from rlframe.errors import WorkerLostError
 from rlframe.run.progress import Progress
 from rlframe.transport.base import Server
-from rlframe.transport.messages import Join, Joined
+from rlframe.transport.messages import Collected, Join, Joined
 from rlframe.utils.field import Configurable, Field
 from rlframe.utils.schema import COUNT, DICT, FINITE, Schema, check_state, part
 from rlframe.worker.coordinator.base_parallel_commander import BaseParallelCommander
@@ -233,11 +233,11 @@ class Coordinator(Configurable):
 
     # what requests bring
 
-    def count(self, envstep: int, facts: Mapping[str, Any]) -> None:
-        """Counts env steps of a collector and writes its metrics."""
-        self.progress.envstep += envstep
-        self.progress.episodes += int(facts.get('episode_count', 0))
-        self._run.record(facts, self.progress)
+    def count(self, message: Collected) -> None:
+        """Counts env steps and episodes of a collector."""
+        self.progress.envstep += message.envstep
+        self.progress.episodes += int(message.facts.get('episode_count', 0))
+        self._run.collected(message, self.progress)
 
     def count_rows(self, worker: Worker, pushed: int, dropped: int) -> None:
         """Counts training samples or episodes that a collector produced."""
@@ -319,7 +319,7 @@ class Coordinator(Configurable):
         if snapshot is not None:
             self.weights.copy(snapshot.policy, snapshot.name)
         self.weights.keep_only({self.name, self.state_name, *self.commander.kept_policies})
-        self._run.record(self._learn_info, self.progress)
+        self._run.learned(self._learn_info, self.progress)
 
     def deal_with_learner_judge_finish(self, task_id: str, info: Mapping[str, Any]) -> bool:
         """Returns whether a learner's task is over."""

@@ -136,7 +136,7 @@ class Requests:
         c = self._coordinator
         if message.task != worker.task or c.system_shutdown_flag:
             return self._taken(worker, 0, message.rows, 'the task is over', True)
-        c.count(message.envstep, message.facts)
+        c.count(message)
         pushed = c.deal_with_collector_send_data(
             message.task, c.name, str(message.part), payload, message.rows
         )

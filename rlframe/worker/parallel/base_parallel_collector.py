@@ -69,6 +69,9 @@ class BaseParallelCollector(Configurable, ABC):
         ),
     )
 
+    plays_games = False
+    """Whether its factories give a face for each player, and for each one that acts at random."""
+
     def __init__(
         self,
         cfg: EasyDict | Mapping[str, Any] | None = None,

@@ -33,6 +33,7 @@ class MarineParallelCollector(BaseParallelCollector):
             20, range='[1, inf)', unit='games', doc='of policies that play against each other'
         ),
     )
+    plays_games = True
     _pair: tuple[Any, ...] | None = None
     _pair_evaluated: tuple[str, ...] | None = None
     _shift = _games = _seat = 0

@@ -10,7 +10,7 @@ from parallel_parts import NONE, PATIENCE, ScriptedCoordinator, compiled, task_o
 from runs import differences
 
 from rlframe.errors import CoordinatorLostError, NoRoomError, PayloadError, RequestRefusedError
-from rlframe.pipeline.roles import collector_maker, evaluator_maker
+from rlframe.pipeline.parallel.roles import collector_maker, evaluator_maker
 from rlframe.transport.base import Reply
 from rlframe.transport.messages import AskTask, Beat, Collected, Join, Orders, Refused, Taken, Wait
 from rlframe.worker.comm.transport_collector import TransportCollector

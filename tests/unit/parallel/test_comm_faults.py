@@ -14,7 +14,7 @@ from runs import differences
 
 from rlframe.errors import CoordinatorLostError
 from rlframe.pipeline import build
-from rlframe.pipeline.roles import collector_maker, evaluator_maker
+from rlframe.pipeline.parallel.roles import collector_maker, evaluator_maker
 from rlframe.transport.base import Reply
 from rlframe.transport.envelope import Envelope
 from rlframe.transport.in_process import InProcessServer, InProcessTransport

@@ -14,7 +14,7 @@ from runs import differences
 from rlframe.data import Batch
 from rlframe.data.faces import acting_of
 from rlframe.errors import CoordinatorLostError
-from rlframe.pipeline.roles import collector_maker, learner_maker
+from rlframe.pipeline.parallel.roles import collector_maker, learner_maker
 from rlframe.pipeline.serial import SerialPipeline
 from rlframe.transport.base import Reply
 from rlframe.transport.messages import AskData, LearnInfo, Orders, PutWeights, Wait

@@ -13,7 +13,7 @@ from runs import differences
 
 from rlframe.data import Batch
 from rlframe.errors import ConfigError, RegistryError
-from rlframe.pipeline.roles import collector_maker, evaluator_maker, learner_maker
+from rlframe.pipeline.parallel.roles import collector_maker, evaluator_maker, learner_maker
 from rlframe.transport.flask_fs.array_file import pack, write_file
 from rlframe.transport.flask_fs.server import FlaskFSServer
 from rlframe.worker.comm.factory import (

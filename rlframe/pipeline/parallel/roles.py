@@ -1,0 +1,188 @@
+"""From a compiled config to the parts of parallel mode's roles; those of rank 0 equal the parts of a serial run."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from rlframe.data.timestep import EnvSpec
+from rlframe.pipeline import build
+from rlframe.policy.acting.random_policy import random_opponent
+from rlframe.run.progress import Progress
+from rlframe.transport.base import Transport
+from rlframe.utils.seed import incarnation_seed
+from rlframe.worker import create_serial_collector, create_serial_evaluator
+from rlframe.worker.collector.counted import MakeParts, Parts
+from rlframe.worker.comm.factory import (
+    create_comm_collector,
+    create_comm_learner,
+    create_parallel_collector,
+    get_parallel_collector_cls,
+)
+from rlframe.worker.comm.transport_learner import LearnerParts
+from rlframe.worker.coordinator.base_parallel_commander import (
+    BaseParallelCommander,
+    create_parallel_commander,
+)
+from rlframe.worker.coordinator.solo_commander import SoloCommander
+from rlframe.worker.coordinator.training_data import TrainingData
+from rlframe.worker.parallel.base_parallel_collector import Evaluation
+
+if TYPE_CHECKING:
+    from rlframe.config.sections import ExperimentConfig
+
+
+def make_worker(
+    cfg: ExperimentConfig,
+    role: str,
+    name: str,
+    address: str | None = None,
+    transport: Transport | None = None,
+) -> Any:
+    """Creates a comm collector or a comm learner; its envs and its policy are created when it works.
+
+    Args:
+        cfg: A compiled config of parallel mode.
+        role: ``'collector'`` or ``'learner'``.
+        name: Name of the worker, under which it comes back after a loss.
+        address: Address of the coordinator.
+        transport: A connection to the coordinator, in place of the address.
+    """
+    given = {'address': address, 'transport': transport, 'name': name}
+    if role == 'learner':
+        section = _with_folder(cfg, cfg['parallel'].comm_learner)
+        return create_comm_learner(section, make_learner=learner_maker(cfg), **given)
+    kind: Mapping[str, Any] = cfg['parallel'].collector
+    collector = create_parallel_collector(
+        kind, make_collector=collector_maker(cfg), make_evaluator=evaluator_maker(cfg), instance_name=name
+    )
+    section, slots = _with_folder(cfg, cfg['parallel'].comm_collector), cfg.env.collector_env_num
+    return create_comm_collector(section, collector=collector, slots=slots, **given)
+
+
+def _with_folder(cfg: ExperimentConfig, section: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the options of a comm worker, with the shared folder of the run if it uses one."""
+    folder = cfg['parallel'].path_data
+    return {**section, 'path_data': folder} if folder is not None and 'path_data' in section else section
+
+
+def collector_maker(cfg: ExperimentConfig) -> MakeParts:
+    """Returns a function that creates a collector with envs and policy, from a rank and an incarnation."""
+
+    def make(rank: int, incarnation: int) -> Parts:
+        own = _prepared(cfg, rank, incarnation)
+        own.policy.collect.collector.collect_print_freq = None
+        factory = build.make_factory(own)
+        if _plays_games(cfg):
+            return _parts_of_games(own, factory, rank)
+        return build.make_collector_parts(own, factory, rank, rank)
+
+    return make
+
+
+def _plays_games(cfg: ExperimentConfig) -> bool:
+    parallel = cfg.get('parallel')
+    return parallel is not None and get_parallel_collector_cls(parallel.collector).plays_games
+
+
+def _parts_of_games(cfg: ExperimentConfig, factory: Any, rank: int) -> Parts:
+    """Creates a collector with a policy for each player."""
+    env, progress, players = make_env(cfg, factory), Progress(), range(factory.spec.player_num)
+    policies = [
+        build.make_policy(cfg, factory.spec, None, ('collect',), rank * len(players) + i) for i in players
+    ]
+    faces = [policy.collect_mode for policy in policies]
+    given = {'policy': faces, 'seed': cfg.seed, 'rank': rank, 'progress': progress}
+    collector = create_serial_collector(cfg.policy.collect.collector, env=env, **given)
+    random = [build.random_actor(cfg, policies[i], rank * len(players) + i) for i in players]
+    return Parts(collector, env, progress, faces, random)
+
+
+def make_env(cfg: ExperimentConfig, factory: Any) -> Any:
+    """Creates the envs of a collector."""
+    return build.make_env(cfg, factory, cfg.env.collector_env_num)
+
+
+def evaluator_maker(cfg: ExperimentConfig) -> Callable[[int, int], Evaluation]:
+    """Returns a function that creates an evaluator with envs and policy, from a rank and an incarnation.
+
+    Every one plays the episodes that the evaluator of a serial run plays.
+    """
+
+    def make(rank: int, incarnation: int) -> Evaluation:
+        own = _prepared(cfg, 0, 0)
+        factory = build.make_factory(own)
+        players = factory.spec.player_num if _plays_games(cfg) else 1
+        policies = [build.make_policy(own, factory.spec, None, ('eval',), rank) for _ in range(players)]
+        env = build.make_eval_env(own, factory, own.env.evaluator_env_num)
+        faces = [policy.eval_mode for policy in policies]
+        acting = build.with_opponents(own, faces[0], factory.spec, own.seed)
+        evaluator = create_serial_evaluator(own.policy.eval.evaluator, env=env, policy=acting, seed=own.seed)
+        if not _plays_games(cfg):
+            return Evaluation(evaluator, env, faces[0])
+        random = [random_opponent(factory.spec, own.seed, player) for player in range(players)]
+        return Evaluation(evaluator, env, faces, random)
+
+    return make
+
+
+def learner_maker(cfg: ExperimentConfig) -> Callable[[int, int], LearnerParts]:
+    """Returns a function that creates a learner with its policy."""
+
+    def make(rank: int, incarnation: int) -> LearnerParts:
+        own = _prepared(cfg, 0, 0)
+        policy = build.make_policy(own, build.make_factory(own).spec)
+        return LearnerParts(build.make_learner(own, policy), policy.collect_mode)
+
+    return make
+
+
+def training_data(cfg: ExperimentConfig, **common: Any) -> TrainingData:
+    """Returns the empty store of the coordinator, with the config's replay buffer if it has one."""
+    buffer, learn = build.make_buffer(cfg, **common), cfg.policy.learn
+    if buffer is None:
+        return TrainingData(None)
+    return TrainingData(buffer, learn.batch_size, learn.update_per_collect)
+
+
+def make_commander(cfg: ExperimentConfig, spec: EnvSpec) -> BaseParallelCommander:
+    """Creates the commander that the config names.
+
+    Args:
+        cfg: A compiled config of parallel mode.
+        spec: Spaces of the env; if the config has no stop value, its reward threshold is used.
+    """
+    stop_value = cfg.policy.eval.evaluator['stop_value']
+    return create_parallel_commander(
+        cfg,
+        policy=build.make_policy(cfg, spec).command_mode,
+        stop_value=spec.reward_threshold if stop_value is None else stop_value,
+    )
+
+
+def solo_commander(cfg: ExperimentConfig, spec: EnvSpec, **options: Any) -> BaseParallelCommander:
+    """Returns the commander that trains one policy, with the schedule of the config.
+
+    Args:
+        cfg: A compiled config.
+        spec: Spaces of the env.
+        options: Options of ``SoloCommander``, such as ``collector_task_space``.
+    """
+    stop_value = cfg.policy.eval.evaluator['stop_value']
+    return SoloCommander(
+        options,
+        policy=build.make_policy(cfg, spec).command_mode,
+        seed=cfg.seed,
+        eval_freq=cfg.policy.eval.evaluator['eval_freq'],
+        stop_value=spec.reward_threshold if stop_value is None else stop_value,
+        random_collect_size=cfg.policy.random_collect_size,
+    )
+
+
+def _prepared(cfg: ExperimentConfig, rank: int, incarnation: int) -> ExperimentConfig:
+    """Prepares this process for a config, and returns the copy for a worker: a replaced one has another seed."""
+    own = copy.deepcopy(cfg)
+    own.seed = incarnation_seed(cfg.seed, rank, incarnation)
+    build.prepare(own)
+    return own
