@@ -109,6 +109,7 @@ MOVED = {
     'worker.collector.resettable': 'worker.collector.collector_interface',
     'worker.collector.serial_evaluator': 'worker.evaluator.serial_evaluator',
     'worker.replay_buffer.priority_info': 'worker.replay_buffer.block',
+    'worker.coordinator.base_serial_commander': 'worker.commanders.base_serial_commander',
 }
 """Maps old names to new ones, both without ``rlframe.``."""
 

@@ -152,19 +152,19 @@ COMM_LEARNER_REGISTRY: Registry[BaseCommLearner] = Registry(
 """Comm learners, which connect a learner with a coordinator."""
 COMMANDER_REGISTRY: Registry[BaseSerialCommander] = Registry(
     'commander',
-    _in('worker.coordinator', base='base_serial_commander'),
-    interface='rlframe.worker.coordinator.base_serial_commander:BaseSerialCommander',
+    _in('worker.commanders', base='base_serial_commander'),
+    interface='rlframe.worker.commanders.base_serial_commander:BaseSerialCommander',
 )
 """Commanders, which decide what a round of training does."""
 PARALLEL_COMMANDER_REGISTRY: Registry[BaseParallelCommander] = Registry(
     'parallel commander',
     _in(
-        'worker.coordinator',
+        'worker.commanders',
         naive='naive_commander',
         solo='solo_commander',
         one_vs_one='one_vs_one_commander',
     ),
-    interface='rlframe.worker.coordinator.base_parallel_commander:BaseParallelCommander',
+    interface='rlframe.worker.commanders.base_parallel_commander:BaseParallelCommander',
 )
 """Commanders of parallel mode, which decide what collectors and learners do."""
 TRANSPORT_REGISTRY: Registry[Transport] = Registry(

@@ -33,7 +33,8 @@ MAY_IMPORT = {
     'policy.learning': (*BASE, 'data', 'checkpoint'),
     'policy.acting': (*BASE, 'data', 'policy.learning'),
     'policy': (*BASE, 'data', 'checkpoint', 'model', 'policy.acting', 'policy.learning'),
-    'worker.coordinator': (*BASE, 'data', 'run', 'transport'),
+    'worker.commanders': BASE,
+    'worker.coordinator': (*BASE, 'data', 'run', 'transport', 'worker.commanders'),
     'worker.collector': (*BASE, 'data', 'run'),
     'worker.evaluator': (*BASE, 'data', 'run', 'worker.collector'),
     'worker.players': (*BASE, 'data', 'run', 'worker.collector', 'worker.evaluator'),
@@ -47,11 +48,11 @@ MAY_IMPORT = {
     'config': (*BASE, 'run', 'checkpoint'),
     'pipeline': (
         *BASE, 'data', 'run', 'checkpoint', 'config', 'policy', 'policy.acting', 'policy.learning',
-        'worker', 'worker.coordinator', 'worker.players', 'worker.collector',
+        'worker', 'worker.commanders', 'worker.players', 'worker.collector',
     ),
     'pipeline.parallel': (
         *BASE, 'data', 'run', 'checkpoint', 'config', 'transport', 'policy.acting', 'worker', 'worker.comm',
-        'worker.collector', 'worker.coordinator', 'worker.parallel', 'pipeline',
+        'worker.collector', 'worker.commanders', 'worker.coordinator', 'worker.parallel', 'pipeline',
     ),
     'backend': (*BASE, 'data', 'pipeline'),
     'backend.ray.actors': (*BASE, 'data', 'run', 'worker.collector'),

@@ -28,7 +28,7 @@ MESSAGES: list[Message] = [
     m.PutWeights('main', 1, 10),
     m.AskData('task.2', 64, 4, 10),
     m.LearnInfo('task.2', 10, {'loss': 0.5, 'nan': float('nan')}),
-    m.PutState('learner', 10),
+    m.PutState('checkpoint', 10),
     m.Farewell('the end', 400),
 ]
 REPLIES: list[Message] = [

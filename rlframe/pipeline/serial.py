@@ -24,7 +24,7 @@ from rlframe.run.progress import Progress
 from rlframe.run.stall import StallDetector
 from rlframe.safety.secrets import Secrets
 from rlframe.utils.seed import set_seed
-from rlframe.worker.coordinator.base_serial_commander import asked
+from rlframe.worker.commanders.base_serial_commander import asked
 
 logger = logging.getLogger('rlframe.pipeline')
 

@@ -20,6 +20,8 @@ MAX_TEXT = 4096
 REJOIN = 'Join again.'
 """Remedy of a ``Refused`` to a worker that the coordinator does not know, or no longer."""
 ROLES = ('collector', 'learner')
+PURPOSES = ('checkpoint', 'spare')
+"""What a state is for: a checkpoint, or a learner that may have to take the place of its sender."""
 TASKS = ('collect', 'collect_at_random', 'evaluate', 'learn')
 _NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9_.-]{0,63}')
 
@@ -204,12 +206,12 @@ class LearnInfo(Message):
 
 @dataclasses.dataclass(frozen=True)
 class PutState(Message):
-    """The state of a worker for a checkpoint, as payload; it is answered by ``Orders``."""
+    """The state of a learner, as payload; it is answered by ``Orders``."""
 
-    part: str
-    """Name of the part of the checkpoint."""
+    purpose: str
+    """One of ``PURPOSES``."""
     train_iter: int
-    SCHEMA = {'part': NAME, 'train_iter': COUNT}
+    SCHEMA = {'purpose': Kind(f'one of {PURPOSES}', lambda v: v in PURPOSES), 'train_iter': COUNT}
     has_payload = True
 
 
@@ -353,7 +355,7 @@ class Orders(Message):
     abandon: bool
     """Whether to give up the current task."""
     save: int
-    """Train iteration at which to send the state for a checkpoint; -1: none is asked for."""
+    """Train iteration at which a learner has to send its state; -1: it is not asked for."""
     reason: str
     SCHEMA = {'stop': FLAG, 'abandon': FLAG, 'save': schema.INT, 'reason': TEXT}
 

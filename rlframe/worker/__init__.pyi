@@ -12,10 +12,10 @@ from rlframe.worker.comm.factory import get_parallel_collector_cls as get_parall
 from rlframe.worker.comm.flask_fs import FlaskFileSystemCollector as FlaskFileSystemCollector
 from rlframe.worker.comm.flask_fs import FlaskFileSystemLearner as FlaskFileSystemLearner
 from rlframe.worker.comm.naive_collector import NaiveCollector as NaiveCollector
-from rlframe.worker.coordinator import BaseParallelCommander as BaseParallelCommander
-from rlframe.worker.coordinator import BaseSerialCommander as BaseSerialCommander
-from rlframe.worker.coordinator import create_commander as create_commander
-from rlframe.worker.coordinator import create_parallel_commander as create_parallel_commander
+from rlframe.worker.commanders import BaseParallelCommander as BaseParallelCommander
+from rlframe.worker.commanders import BaseSerialCommander as BaseSerialCommander
+from rlframe.worker.commanders import create_commander as create_commander
+from rlframe.worker.commanders import create_parallel_commander as create_parallel_commander
 from rlframe.worker.evaluator.base_serial_evaluator import ISerialEvaluator as ISerialEvaluator
 from rlframe.worker.evaluator.base_serial_evaluator import VectorEvalMonitor as VectorEvalMonitor
 from rlframe.worker.evaluator.metric import IMetric as IMetric

@@ -20,8 +20,8 @@ from rlframe.registry import PARALLEL_COMMANDER_REGISTRY, import_modules
 from rlframe.transport.envelope import Envelope, decode, encode
 from rlframe.transport.messages import Task
 from rlframe.worker import BaseParallelCommander, create_parallel_commander
-from rlframe.worker.coordinator.jobs import Job, Situation
-from rlframe.worker.coordinator.running_tasks import LimitedSpaceContainer
+from rlframe.worker.commanders.jobs import Job, Situation
+from rlframe.worker.commanders.running_tasks import LimitedSpaceContainer
 
 import_modules([name for name in os.environ.get('RLFRAME_IMPORT', '').split(',') if name])
 NAMES = PARALLEL_COMMANDER_REGISTRY.names()

@@ -19,9 +19,9 @@ from rlframe.transport.in_process import InProcessServer
 from rlframe.utils.seed import set_seed
 from rlframe.worker.comm.transport_collector import TransportCollector
 from rlframe.worker.comm.transport_learner import TransportLearner
+from rlframe.worker.commanders.solo_commander import SoloCommander
 from rlframe.worker.coordinator.coordinated_run import CoordinatedRun
 from rlframe.worker.coordinator.coordinator import Coordinator
-from rlframe.worker.coordinator.solo_commander import SoloCommander
 from rlframe.worker.coordinator.training_data import TrainingData
 from rlframe.worker.coordinator.weights_store import Version
 from rlframe.worker.parallel.zergling_parallel_collector import ZerglingParallelCollector

@@ -21,11 +21,11 @@ from rlframe.worker.comm.factory import (
     get_parallel_collector_cls,
 )
 from rlframe.worker.comm.transport_learner import LearnerParts
-from rlframe.worker.coordinator.base_parallel_commander import (
+from rlframe.worker.commanders.base_parallel_commander import (
     BaseParallelCommander,
     create_parallel_commander,
 )
-from rlframe.worker.coordinator.solo_commander import SoloCommander
+from rlframe.worker.commanders.solo_commander import SoloCommander
 from rlframe.worker.coordinator.training_data import TrainingData
 from rlframe.worker.parallel.base_parallel_collector import Evaluation
 

@@ -38,8 +38,8 @@ from rlframe.worker.learner.learner_hook import LearnerHook
 from rlframe.worker.parallel.extras import ACTING, take_in
 from rlframe.worker.parallel.held_weights import TaskAbandoned
 
-PART = 'learner'
-"""Name of the learner's state in a checkpoint."""
+CHECKPOINT, SPARE = 'checkpoint', 'spare'
+"""What a state is for: to be saved in a checkpoint, or for a learner that may have to take the place of this one."""
 
 
 class LearnerParts(NamedTuple):
@@ -97,7 +97,7 @@ class TransportLearner(CommWorker, BaseCommLearner):
         self._parts: LearnerParts | None = None
         self._policy, self._interrupt, self._task_is_over = '', '', threading.Event()
         self._published_at, self._policy_is_due = -1, False
-        self._save_at, self._saved_for = -1, -1
+        self._save_at = self._saved_for = self._checkpoint_at = -1
         self._report_of_round = LearnReport()
         self._ahead: ThreadPoolExecutor | None = None
         self._next: Future[Round | None] | None = None
@@ -117,7 +117,7 @@ class TransportLearner(CommWorker, BaseCommLearner):
             place = (joined.rank, joined.incarnation) if joined is not None else (0, 0)
             self._parts = self._make_learner(*place)
             learner = self._parts.learner
-            learner.checkpoint_fn = lambda name: self._send_state()
+            learner.checkpoint_fn = lambda name: self._send_state(CHECKPOINT)
             learner.get_data = self.get_data
             if learner.tb_logger is None:
                 learner.tb_logger = self._report_of_round
@@ -247,7 +247,7 @@ class TransportLearner(CommWorker, BaseCommLearner):
         self.send_learn_info(learner.learn_info)
         if 0 <= self._save_at <= learner.train_iter and self._save_at != self._saved_for:
             self._saved_for = self._save_at
-            self._send_state()
+            self._send_state(SPARE)
         return learner.learn_info
 
     def _check_interrupt(self) -> None:
@@ -259,12 +259,16 @@ class TransportLearner(CommWorker, BaseCommLearner):
         """Ends a task; returns the facts about it."""
         self._publish()
         self.learner.call_hook('after_run')
+        if self._checkpoint_at != self.learner.train_iter:
+            self._send_state(CHECKPOINT)
         return {'train_iter': self.learner.train_iter, 'learner_done': True}
 
-    def _send_state(self) -> None:
+    def _send_state(self, purpose: str) -> None:
         learner = self.learner
         state = copy.deepcopy(learner.state_dict())
-        orders, _ = self._ask(PutState(PART, learner.train_iter), Orders, state)
+        orders, _ = self._ask(PutState(purpose, learner.train_iter), Orders, state)
+        if purpose == CHECKPOINT:
+            self._checkpoint_at = learner.train_iter
         self._obey(orders)
 
     # running
@@ -281,7 +285,7 @@ class TransportLearner(CommWorker, BaseCommLearner):
         except TaskAbandoned:
             if self._stopped == CLOSED:  # another learner continues
                 self.send_learn_info(self.learner.learn_info)
-                self._send_state()
+                self._send_state(SPARE)
             if self._stopped in ('', CLOSED):
                 raise
         finally:

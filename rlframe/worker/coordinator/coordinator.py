@@ -12,11 +12,12 @@ from rlframe.errors import WorkerLostError
 from rlframe.run.progress import Progress
 from rlframe.transport.base import Server
 from rlframe.transport.messages import Collected, Join, Joined
-from rlframe.utils.field import Configurable, Field
+from rlframe.utils.field import Configurable
 from rlframe.utils.schema import COUNT, DICT, FINITE, Schema, check_state, part
-from rlframe.worker.coordinator.base_parallel_commander import BaseParallelCommander
+from rlframe.worker.commanders.base_parallel_commander import BaseParallelCommander
+from rlframe.worker.commanders.jobs import Situation
 from rlframe.worker.coordinator.coordinated_run import CoordinatedRun
-from rlframe.worker.coordinator.jobs import Situation
+from rlframe.worker.coordinator.options import COORDINATOR_FIELDS
 from rlframe.worker.coordinator.requests import Requests
 from rlframe.worker.coordinator.training_data import TrainingData
 from rlframe.worker.coordinator.weights_store import Version, WeightsStore
@@ -56,44 +57,7 @@ class Coordinator(Configurable):
         clock: Returns seconds that never go back.
     """
 
-    config = dict(
-        beat_interval=Field(
-            1.0,
-            range='(0, inf)',
-            unit='seconds',
-            doc='between two signs of life of a worker',
-            may_change=True,
-        ),
-        worker_deadline=Field(
-            15.0,
-            range='(0, inf)',
-            unit='seconds',
-            doc='of silence after which a worker counts as lost',
-            may_change=True,
-        ),
-        role_deadline=Field(
-            120.0,
-            range='(0, inf)',
-            unit='seconds',
-            doc='without any collector, or without any learner, after which the run ends',
-            may_change=True,
-        ),
-        wait=Field(
-            0.05,
-            range='(0, inf)',
-            unit='seconds',
-            doc='after which a worker asks again if there is nothing to do or no data yet',
-            may_change=True,
-        ),
-        max_updates_due=Field(
-            None,
-            type=int,
-            range='[0, inf)',
-            unit='updates',
-            doc='that the learner may be behind before collectors wait; None: those of four parts',
-            may_change=True,
-        ),
-    )
+    config = COORDINATOR_FIELDS
 
     def __init__(  # noqa: PLR0913  parts of the coordinator
         self,
@@ -115,6 +79,7 @@ class Coordinator(Configurable):
         self.progress = progress if progress is not None else Progress()
         """Counters of the experiment."""
         self._clock, self._began, self._seconds = clock, clock(), 0.0
+        self._state_at = clock()
         self.workers = WorkerTable(self._cfg.worker_deadline, clock)
         """The present workers."""
         self.weights = WeightsStore()
@@ -166,7 +131,7 @@ class Coordinator(Configurable):
             self._stopping.set()
 
     def request_state(self) -> None:
-        """Asks the learner for its state, which ``on_state`` gets."""
+        """Asks the learner for its state, to be kept for one that may have to take its place."""
         self.save_at = self.progress.train_iter
 
     def check(self) -> None:
@@ -181,11 +146,31 @@ class Coordinator(Configurable):
                 raise self._requests.error
             for worker in self.workers.silent():
                 self.leave(worker, f'no sign of life for {self._cfg.worker_deadline:g} s')
+            self._look_for_stuck()
+            if self._clock() - self._state_at >= self._cfg.state_interval and self._has_learned():
+                self._state_at = self._clock()
+                self.request_state()
             if self.commander.is_complete(self.situation()):
                 self.shut_down('training is complete')
             for role in () if self._stopping.is_set() else ('learner', 'collector'):
                 if (seconds := self.workers.missing(role)) > self._cfg.role_deadline:
                     self._raise_missing(role, seconds)
+
+    def _has_learned(self) -> bool:
+        return self.data.learned > self._learned_before
+
+    def _look_for_stuck(self) -> None:
+        """Removes workers that send signs of life and do nothing: an env that hangs, for example."""
+        for worker in self.workers.stuck(self._cfg.stall_deadline):
+            if worker.role == 'collector' or self.data.given > self.data.learned:
+                what = 'step of an env' if worker.role == 'collector' else 'update'
+                self.leave(worker, f'no {what} for {self._cfg.stall_deadline:g} s')
+
+    def lose(self, role: str, name: str, cause: str) -> None:
+        """Removes a worker whose end was noticed by other means; ignored if it is not present."""
+        with self._requests.lock:
+            if (worker := self.workers.find(role, name)) is not None:
+                self.leave(worker, cause)
 
     def _raise_missing(self, role: str, seconds: float) -> None:
         lost = '; lost: ' + '; '.join(self.workers.lost[-3:]) if self.workers.lost else ''
@@ -199,7 +184,7 @@ class Coordinator(Configurable):
 
     def admit(self, message: Join) -> Worker:
         """Adds a worker; one with the same role and name counts as lost, as it was started again."""
-        if (before := self.workers.namesake(message)) is not None:
+        if (before := self.workers.find(message.role, message.name)) is not None:
             self.leave(before, 'it was started again')
         worker = self.workers.join(message)
         if worker.role == 'collector' and self.workers.present('collector') > self.commander.collector_places:
@@ -253,12 +238,13 @@ class Coordinator(Configurable):
             self._evaluating.setdefault(worker.task, found)
         return found
 
-    def take_state(self, state: Any, train_iter: int) -> None:
-        """Keeps the state of the learner, for one that may take its place, and passes it on."""
-        self.save_at = -1
+    def take_state(self, state: Any, train_iter: int, is_checkpoint: bool = True) -> None:
+        """Keeps the state of the learner, for one that may take its place; passes one on that is for a checkpoint."""
+        self.save_at, self._state_at = -1, self._clock()
         self._learned_before = self.data.learned
         self.weights.put(self.state_name, Version(train_iter, train_iter, state))
-        self._run.take_state(state, train_iter)
+        if is_checkpoint:
+            self._run.take_state(state, train_iter)
 
     # the bookkeeping, under the names of DI-engine
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from rlframe._version import __version__
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from rlframe.worker.coordinator.coordinator import Coordinator
 
 logger = logging.getLogger('rlframe.coordinator')
+
+LONG = 1.0
+"""Seconds of a request that are added to the deadlines of all workers, whose messages had to wait for it."""
 
 
 class Requests:
@@ -67,7 +71,7 @@ class Requests:
             RequestRefusedError: If the worker may not join.
         """
         with self.lock:
-            message = envelope.message
+            message, start = envelope.message, monotonic()
             try:
                 answer = (
                     self._join(message)
@@ -81,6 +85,9 @@ class Requests:
             ) as error:  # the run must not continue with half of it done: ``check`` raises it
                 self.error = error
                 raise
+            finally:
+                if (seconds := monotonic() - start) > LONG:  # a checkpoint, for example
+                    self._coordinator.workers.excuse(seconds)
             return answer if isinstance(answer, Reply) else Reply(answer)
 
     def _answer(self, sender: str, message: m.Message, payload: Any) -> m.Message | Reply:
@@ -110,7 +117,7 @@ class Requests:
         return m.Orders(c.system_shutdown_flag, abandon, save, c.reason)
 
     def _beat(self, worker: Worker, message: m.Beat, _: Any) -> m.Orders:
-        worker.beat = message
+        self._coordinator.workers.take_beat(worker, message)
         return self._orders(worker, abandon=message.task not in ('', worker.task))
 
     def _ask_task(self, worker: Worker, message: m.AskTask, _: Any) -> m.Task | m.Wait:
@@ -125,7 +132,7 @@ class Requests:
             job = None if self._is_behind() else c.commander.get_collector_task(worker.id, c.situation())
         if job is None:
             return m.Wait(self._wait, False, 'nothing to do yet')
-        worker.task = job.task
+        c.workers.give(worker, job.task)
         return m.Task(**job.to_dict())
 
     def _is_behind(self) -> bool:
@@ -199,7 +206,7 @@ class Requests:
         return self._orders(worker)
 
     def _put_state(self, worker: Worker, message: m.PutState, payload: Any) -> m.Orders:
-        self._coordinator.take_state(payload, message.train_iter)
+        self._coordinator.take_state(payload, message.train_iter, message.purpose == 'checkpoint')
         return self._orders(worker)
 
     def _farewell(self, worker: Worker, message: m.Farewell, _: Any) -> m.Orders:

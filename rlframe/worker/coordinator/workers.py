@@ -27,6 +27,8 @@ class Worker:
     """How often a worker of this name joined before."""
     heard: float
     """When its last message came, on the clock of the table."""
+    moved: float
+    """When its last sign of life showed progress, or it got a task."""
     task: str = ''
     """Id of its task; empty if it has none."""
     beat: Beat | None = None
@@ -66,7 +68,15 @@ class WorkerTable:
         place = f'pid {message.pid} on {message.host}'
         rank, incarnation = self._seat(message.role, message.name)
         worker = Worker(
-            name, message.role, message.name, place, message.slots, rank, incarnation, self._clock()
+            name,
+            message.role,
+            message.name,
+            place,
+            message.slots,
+            rank,
+            incarnation,
+            self._clock(),
+            self._clock(),
         )
         self.by_id[name] = worker
         return worker
@@ -81,10 +91,9 @@ class WorkerTable:
         self._seats[role, name] = seat
         return seat
 
-    def namesake(self, message: Join) -> Worker | None:
-        """Returns the present worker with the role and the name of one that joins: it has been restarted."""
-        same = (w for w in self.by_id.values() if (w.role, w.name) == (message.role, message.name))
-        return next(same, None)
+    def find(self, role: str, name: str) -> Worker | None:
+        """Returns the present worker of a role and a name; None if there is none."""
+        return next((w for w in self.by_id.values() if (w.role, w.name) == (role, name)), None)
 
     def hear(self, worker: str) -> Worker | None:
         """Takes note of a message, and returns its sender; None if that is not a present worker."""
@@ -92,6 +101,21 @@ class WorkerTable:
         if found is not None:
             found.heard = self._clock()
         return found
+
+    def take_beat(self, worker: Worker, beat: Beat) -> None:
+        """Takes note of a sign of life, and whether it shows progress."""
+        if worker.beat is None or _counts(worker.beat) != _counts(beat):
+            worker.moved = self._clock()
+        worker.beat = beat
+
+    def give(self, worker: Worker, task: str) -> None:
+        """Takes note of a task that a worker got."""
+        worker.task, worker.moved = task, self._clock()
+
+    def excuse(self, seconds: float) -> None:
+        """Adds time in which nobody could be heard to all deadlines."""
+        for worker in self.by_id.values():
+            worker.heard, worker.moved = worker.heard + seconds, worker.moved + seconds
 
     def leave(self, worker: str, cause: str = '') -> Worker | None:
         """Removes a worker; with a cause, as one that was lost."""
@@ -106,6 +130,11 @@ class WorkerTable:
         """Returns the workers whose deadline has passed."""
         now = self._clock()
         return [worker for worker in self.by_id.values() if now - worker.heard > self.deadline]
+
+    def stuck(self, deadline: float) -> list[Worker]:
+        """Returns the workers that have a task and made no progress for longer than a deadline, in seconds."""
+        now = self._clock()
+        return [worker for worker in self.by_id.values() if worker.task and now - worker.moved > deadline]
 
     def missing(self, role: str) -> float:
         """Returns the seconds since the last worker of a role was present; 0 if one is."""
@@ -131,3 +160,8 @@ class WorkerTable:
             }
             for worker in self.by_id.values()
         }
+
+
+def _counts(beat: Beat) -> tuple[Any, ...]:
+    """Returns what changes in signs of life as work goes on."""
+    return beat.state, beat.envstep, beat.train_iter, beat.version, beat.metrics.get('steps')

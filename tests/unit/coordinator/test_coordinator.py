@@ -17,9 +17,9 @@ from rlframe.run.progress import Progress
 from rlframe.transport import messages as m
 from rlframe.transport.in_process import InProcessServer
 from rlframe.worker import create_buffer
+from rlframe.worker.commanders.solo_commander import SoloCommander
 from rlframe.worker.coordinator.coordinated_run import CoordinatedRun
 from rlframe.worker.coordinator.coordinator import Coordinator
-from rlframe.worker.coordinator.solo_commander import SoloCommander
 from rlframe.worker.coordinator.training_data import TrainingData
 from rlframe.worker.coordinator.weights_store import Version
 
@@ -100,7 +100,7 @@ def half_trained(experiment: Experiment) -> tuple[Callable[..., Any], str]:
         collector(*part(job.task, number))
     learner(m.AskData(task, 2, 2, 0))
     learner(m.LearnInfo(task, 2, {}, 2))
-    learner(m.PutState('learner', 2), {'net': np.ones(1)})
+    learner(m.PutState('checkpoint', 2), {'net': np.ones(1)})
     return learner, task
 
 
@@ -255,7 +255,7 @@ def test_learner_is_asked_for_its_state_until_it_sends_it() -> None:
     assert learner(beat).save == -1
     experiment.coordinator.request_state()
     assert learner(beat).save == 2
-    learner(m.PutState('learner', 2), {'net': np.ones(1)})
+    learner(m.PutState('checkpoint', 2), {'net': np.ones(1)})
     assert learner(beat).save == -1 and experiment.run.states == [2, 2]
 
 

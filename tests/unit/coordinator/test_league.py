@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from rlframe.errors import CheckpointStateError, ConfigError
 from rlframe.worker import create_parallel_commander
-from rlframe.worker.coordinator.jobs import RANDOM_PLAYER, Situation, Snapshot
-from rlframe.worker.coordinator.league import League, pfsp_probs
-from rlframe.worker.coordinator.one_vs_one_commander import OneVsOneCommander
-from rlframe.worker.coordinator.payoff import DRAW, LOSS, WIN
+from rlframe.worker.commanders.jobs import RANDOM_PLAYER, Situation, Snapshot
+from rlframe.worker.commanders.league import League, pfsp_probs
+from rlframe.worker.commanders.one_vs_one_commander import OneVsOneCommander
+from rlframe.worker.commanders.payoff import DRAW, LOSS, WIN
 
 READY = Situation(version=0)
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from rlframe.errors import CheckpointStateError, ConfigError, MessageError
 from rlframe.worker import InteractionSerialEvaluator, create_parallel_commander
-from rlframe.worker.coordinator.jobs import Situation
-from rlframe.worker.coordinator.solo_commander import SoloCommander
+from rlframe.worker.commanders.jobs import Situation
+from rlframe.worker.commanders.solo_commander import SoloCommander
 
 Events = list[tuple[Any, ...]]
 READY = Situation(version=0)

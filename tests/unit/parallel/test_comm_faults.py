@@ -20,8 +20,8 @@ from rlframe.transport.envelope import Envelope
 from rlframe.transport.in_process import InProcessServer, InProcessTransport
 from rlframe.transport.messages import Collected
 from rlframe.worker.comm.transport_collector import TransportCollector
+from rlframe.worker.commanders.naive_commander import NaiveCommander
 from rlframe.worker.coordinator.coordinator import Coordinator
-from rlframe.worker.coordinator.naive_commander import NaiveCommander
 from rlframe.worker.coordinator.training_data import TrainingData
 from rlframe.worker.parallel.zergling_parallel_collector import ZerglingParallelCollector
 

@@ -71,7 +71,7 @@ def test_the_same_batches_give_the_same_bits_as_in_a_serial_run(
         saved.pop('rng')  # the collector goes on after the last update
     assert differences(got, state) == []
     assert coordinator.kinds[:5] == ['Join', 'AskTask', 'AskWeights', 'PutWeights', 'AskData']
-    assert coordinator.kinds[-4:] == ['AskData', 'Finished', 'AskTask', 'Farewell']
+    assert coordinator.kinds[-5:] == ['AskData', 'PutState', 'Finished', 'AskTask', 'Farewell']
     published = [message.train_iter for message, _ in coordinator.put]
     assert (
         published[0] == 0 and published[-1] == comm.learner.train_iter and published == sorted(set(published))
@@ -128,9 +128,8 @@ def test_the_state_is_sent_once_when_it_is_asked_for_and_another_learner_continu
     coordinator.on[LearnInfo] = lambda message, payload: Reply(Orders(False, False, 3, ''))
     connect(coordinator, cfg).run()
     (message, state), *_ = coordinator.states
-    assert (message.part, message.train_iter) in (('learner', 3), ('learner', 4)) and len(
-        coordinator.states
-    ) == 1
+    assert message.train_iter in (3, 4)
+    assert [sent.purpose for sent, _ in coordinator.states] == ['spare', 'checkpoint']
     other = ScriptedCoordinator([task_of(**LEARN)], batches=batches[message.train_iter :])
     other.state = state
     comm = connect(other, cfg)
@@ -236,7 +235,8 @@ def test_an_end_between_the_updates_of_a_batch_takes_effect_at_once(how: str) ->
     assert finished.completed == (how == 'ended')
     infos = [(info.batches, info.train_iter) for info, _ in coordinator.infos]
     assert infos == ([] if how == 'abandoned' else [(0, 3)])  # the batch was not used up
-    assert [state.train_iter for state, _ in coordinator.states] == ([3] if how == 'closed' else [])
+    expected = {'closed': [('spare', 3)], 'ended': [('checkpoint', 3)], 'abandoned': []}
+    assert [(state.purpose, state.train_iter) for state, _ in coordinator.states] == expected[how]
 
 
 def test_a_batch_whose_last_update_was_made_counts_as_used_if_the_learner_is_closed() -> None:

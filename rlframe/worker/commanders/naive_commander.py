@@ -6,8 +6,8 @@ from typing import Any
 
 from rlframe.registry import PARALLEL_COMMANDER_REGISTRY
 from rlframe.utils.field import Field
-from rlframe.worker.coordinator.base_parallel_commander import BaseParallelCommander, ParallelCommanderConfig
-from rlframe.worker.coordinator.jobs import Job, Situation
+from rlframe.worker.commanders.base_parallel_commander import BaseParallelCommander, ParallelCommanderConfig
+from rlframe.worker.commanders.jobs import Job, Situation
 
 
 class NaiveConfig(ParallelCommanderConfig):

@@ -12,8 +12,8 @@ from rlframe.errors import ConfigError, ConfigErrors, MessageError
 from rlframe.registry import PARALLEL_COMMANDER_REGISTRY
 from rlframe.utils.field import Configurable, Field, ResolvedConfig
 from rlframe.utils.schema import COUNT, FLAG, Schema, check_state, part
-from rlframe.worker.coordinator.jobs import RANDOM_PLAYER, Job, Situation, Snapshot
-from rlframe.worker.coordinator.running_tasks import Running, RunningTasks
+from rlframe.worker.commanders.jobs import RANDOM_PLAYER, Job, Situation, Snapshot
+from rlframe.worker.commanders.running_tasks import Running, RunningTasks
 
 SECTION = 'policy.other.commander'
 """Section of a config with the options of the commander."""

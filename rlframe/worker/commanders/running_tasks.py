@@ -9,7 +9,7 @@ from rlframe.errors import MessageError
 from rlframe.registry import nearest
 from rlframe.utils import schema
 from rlframe.utils.schema import COUNT, TEXT, Schema, check_state, part
-from rlframe.worker.coordinator.jobs import Job
+from rlframe.worker.commanders.jobs import Job
 
 
 class Running(NamedTuple):

@@ -10,9 +10,9 @@ from rlframe.errors import ConfigError, MessageError
 from rlframe.registry import PARALLEL_COMMANDER_REGISTRY
 from rlframe.utils.field import Field
 from rlframe.utils.schema import FINITE, FLAG, INT, NUMBER, Schema, check_state
-from rlframe.worker.coordinator.base_parallel_commander import BaseParallelCommander, ParallelCommanderConfig
-from rlframe.worker.coordinator.jobs import Job, Situation
-from rlframe.worker.coordinator.running_tasks import Running
+from rlframe.worker.commanders.base_parallel_commander import BaseParallelCommander, ParallelCommanderConfig
+from rlframe.worker.commanders.jobs import Job, Situation
+from rlframe.worker.commanders.running_tasks import Running
 
 MAIN = 'main'
 """Name of the policy that is trained, and of its replay buffer."""

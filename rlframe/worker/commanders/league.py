@@ -14,8 +14,8 @@ from rlframe.utils.bit_state import checked_bits
 from rlframe.utils.field import Field, Options, ResolvedConfig
 from rlframe.utils.schema import COUNT, FINITE, GENERATOR, TEXT, Schema, check_state, part
 from rlframe.utils.seed import component_rng
-from rlframe.worker.coordinator.jobs import RANDOM_PLAYER, Snapshot
-from rlframe.worker.coordinator.payoff import Elo, Payoff
+from rlframe.worker.commanders.jobs import RANDOM_PLAYER, Snapshot
+from rlframe.worker.commanders.payoff import Elo, Payoff
 
 LEVELS = ('random', 'half', 'hardest')
 """Opponents of evaluations, by rising difficulty."""

@@ -13,11 +13,11 @@ from rlframe.errors import ConfigError
 from rlframe.registry import PARALLEL_COMMANDER_REGISTRY
 from rlframe.utils.field import Field
 from rlframe.utils.schema import COUNT, Schema, check_state, part
-from rlframe.worker.coordinator.jobs import Job, Situation, Snapshot
-from rlframe.worker.coordinator.league import LEAGUE_FIELDS, League, LeagueConfig
-from rlframe.worker.coordinator.payoff import results_in
-from rlframe.worker.coordinator.running_tasks import Running
-from rlframe.worker.coordinator.solo_commander import MAIN, SoloCommander, SoloConfig, score_in, was_trained
+from rlframe.worker.commanders.jobs import Job, Situation, Snapshot
+from rlframe.worker.commanders.league import LEAGUE_FIELDS, League, LeagueConfig
+from rlframe.worker.commanders.payoff import results_in
+from rlframe.worker.commanders.running_tasks import Running
+from rlframe.worker.commanders.solo_commander import MAIN, SoloCommander, SoloConfig, score_in, was_trained
 
 
 class OneVsOneConfig(SoloConfig):

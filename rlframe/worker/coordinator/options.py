@@ -1,0 +1,61 @@
+"""Options of a coordinator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlframe.utils.field import Field
+
+COORDINATOR_FIELDS: dict[str, Any] = dict(
+    beat_interval=Field(
+        1.0,
+        range='(0, inf)',
+        unit='seconds',
+        doc='between two signs of life of a worker',
+        may_change=True,
+    ),
+    worker_deadline=Field(
+        15.0,
+        range='(0, inf)',
+        unit='seconds',
+        doc='of silence after which a worker counts as lost',
+        may_change=True,
+    ),
+    role_deadline=Field(
+        120.0,
+        range='(0, inf)',
+        unit='seconds',
+        doc='without any collector, or without any learner, after which the run ends',
+        may_change=True,
+    ),
+    wait=Field(
+        0.05,
+        range='(0, inf)',
+        unit='seconds',
+        doc='after which a worker asks again if there is nothing to do or no data yet',
+        may_change=True,
+    ),
+    stall_deadline=Field(
+        120.0,
+        range='(0, inf)',
+        unit='seconds',
+        doc='of a task without a step or an update, after which its worker counts as lost',
+        may_change=True,
+    ),
+    state_interval=Field(
+        30.0,
+        range='(0, inf)',
+        unit='seconds',
+        doc='between two states of the learner that are kept for one that may have to take its place',
+        may_change=True,
+    ),
+    max_updates_due=Field(
+        None,
+        type=int,
+        range='[0, inf)',
+        unit='updates',
+        doc='that the learner may be behind before collectors wait; None: those of four parts',
+        may_change=True,
+    ),
+)
+"""Options of ``Coordinator``."""
