@@ -7,6 +7,7 @@ payload is a batch of 64 rows, as collectors send them. ``files per sample`` is 
 is a file that torch saves, announced by an HTTP request of its own; the other side loads and deletes it. It gets the better
 server, waitress, and connections that stay open. Figures are medians over the repeats; rows of one batch are sent at most
 for two seconds. CPU time is that of both processes: unlike the time on the clock, it hardly depends on what else runs.
+``weights for 4`` is the time until four workers, each in a thread, have a new version of 10 MB.
 """
 
 from __future__ import annotations
@@ -16,9 +17,12 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from http.client import HTTPConnection
+from itertools import count
 from pathlib import Path
 from statistics import median
 from time import perf_counter, process_time
@@ -39,18 +43,34 @@ from rlframe.transport.envelope import Envelope
 ROWS = 64
 SIZES = {'10 KB': 10_000, '1 MB': 1_000_000, '10 MB': 10_000_000}
 PEER = 'files per sample'
+WORKERS, WEIGHTS_BYTES = 4, 10_000_000
 JOIN = m.Join('collector', 'bench', __version__, '', 0, '', 1)
 BEAT = m.Beat('idle', '', 0, 0, 0, {})
 SECONDS = 2.0
 CHILDREN: list[subprocess.Popen[str]] = []
 """Coordinators that run."""
+IDS, LOCK = count(), threading.Lock()
+WEIGHTS: dict[int, Any] = {}
+"""The newest weights by version."""
 
 
 def handle(envelope: Envelope, payload: Any) -> Reply:
     if isinstance(envelope.message, m.Join):
-        return Reply(m.Joined('worker', 'run', 1.0, 10.0))
+        return Reply(m.Joined(f'worker_{next(IDS)}', 'run', 1.0, 10.0))
+    if isinstance(envelope.message, m.AskWeights):
+        return newer_weights(envelope.message)
     rows = 0 if payload is None else len(payload)
     return Reply(m.Taken(rows, 0, '', False, 0, {}))
+
+
+def newer_weights(message: m.AskWeights) -> Reply:
+    """Returns the version after the one that a worker has: one object for all workers."""
+    version = message.newer_than + 1
+    with LOCK:
+        if version not in WEIGHTS:
+            WEIGHTS.clear()
+            WEIGHTS[version] = {'model': {'w': np.ones(WEIGHTS_BYTES // 4, np.float32)}}
+        return Reply(m.Weights('main', version, version), WEIGHTS[version], 'main')
 
 
 def batch(nbytes: int) -> Batch:
@@ -83,6 +103,33 @@ def own(kind: str, folder: str) -> Iterator[tuple[Callable[[], Any], Callable[[B
     finally:
         transport.close()
         stop()
+
+
+@contextmanager
+def weights_for_workers(kind: str, folder: str) -> Iterator[Callable[[], Any]]:
+    """Yields what lets several workers fetch a new version of the weights at the same time."""
+    versions = count()
+    with ExitStack() as stack:
+        pool = stack.enter_context(ThreadPoolExecutor(WORKERS))
+        cls: Any = TRANSPORT_REGISTRY.get(kind)
+        if kind == 'in_process':
+            server = cls.server_cls()
+            server.start(handle)
+            stack.callback(server.close)
+            workers = [server.connect() for _ in range(WORKERS)]
+        else:
+            child, address = started('serve', folder)
+            stack.callback(ended, child)
+            workers = [cls({'path_data': folder}, address) for _ in range(WORKERS)]
+        for worker in workers:
+            stack.callback(worker.close)
+            worker.request(JOIN)
+
+        def fetch() -> None:
+            message = m.AskWeights('main', next(versions))
+            list(pool.map(lambda worker: worker.request(message), workers))
+
+        yield fetch
 
 
 def serve(folder: str) -> None:
@@ -174,12 +221,12 @@ def cpu_seconds() -> float:
 def microseconds(do: Callable[[], Any]) -> tuple[float, float]:
     """Returns the mean time and CPU time of a call, over at least three and about two seconds of calls."""
     do()
-    count, cpu, start = 0, cpu_seconds(), perf_counter()
-    while count < 3 or (perf_counter() - start < SECONDS and count < 20_000):
+    calls, cpu, start = 0, cpu_seconds(), perf_counter()
+    while calls < 3 or (perf_counter() - start < SECONDS and calls < 20_000):
         do()
-        count += 1
+        calls += 1
     seconds = perf_counter() - start
-    return 1e6 * seconds / count, 1e6 * (cpu_seconds() - cpu) / count
+    return 1e6 * seconds / calls, 1e6 * (cpu_seconds() - cpu) / calls
 
 
 def measured(kind: str) -> dict[str, tuple[float, float]]:
@@ -195,9 +242,17 @@ def measured(kind: str) -> dict[str, tuple[float, float]]:
     return figures
 
 
+def weights_measured(kind: str) -> dict[str, tuple[float, float]]:
+    with tempfile.TemporaryDirectory() as folder, weights_for_workers(kind, folder) as fetch:
+        return {f'weights for {WORKERS}': microseconds(fetch)}
+
+
 def main(repeats: int) -> None:
     kinds = [*TRANSPORT_REGISTRY.names(), PEER]
-    rounds = [{kind: measured(kind) for kind in kinds} for _ in range(repeats)]
+    rounds = [
+        {kind: measured(kind) | (weights_measured(kind) if kind != PEER else {}) for kind in kinds}
+        for _ in range(repeats)
+    ]
     table = Table(
         'transport', 'payload', 'us', 'CPU us', 'messages/s', 'MB/s', title=f'load {os.getloadavg()[0]:.1f}'
     )

@@ -188,3 +188,13 @@ def test_benchmark_of_transports_measures_each(kind, monkeypatch):
     found = transport.measured(kind)
     assert list(found) == ['no payload', '10 KB'] and not transport.CHILDREN
     assert all(us > 0 and cpu >= 0 for us, cpu in found.values())
+
+
+@pytest.mark.parametrize('kind', ['in_process', 'flask_fs'])
+def test_benchmark_of_transports_measures_weights_for_several_workers(kind, monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    transport = importlib.import_module('transport')
+    monkeypatch.setattr(transport, 'SECONDS', 0.0)
+    monkeypatch.setattr(transport, 'WEIGHTS_BYTES', 4000)
+    ((name, (us, cpu)),) = transport.weights_measured(kind).items()
+    assert name == 'weights for 4' and us > 0 and cpu >= 0 and not transport.CHILDREN

@@ -29,10 +29,12 @@ OWNER = 'owner.json'
 """File that names the run that a folder belongs to."""
 UP, DOWN = 'up', 'down'
 """Directions of payloads: to the coordinator, and from it."""
+SHARED = 'shared'
+"""In place of a direction: a payload that several workers get."""
 CHALLENGE, ANSWER = 'challenge', 'answer'
 """Small files by which both ends check that they see the same folder."""
 _OURS = re.compile(
-    rf'\d{{1,20}}-(\d{{1,20}}-({UP}|{DOWN})\.(safetensors|tmp)|({CHALLENGE}|{ANSWER})(\.tmp)?)'
+    rf'\d{{1,20}}-(\d{{1,20}}-({UP}|{DOWN}|{SHARED})\.(safetensors|tmp)|({CHALLENGE}|{ANSWER})(\.tmp)?)'
 )
 NONCE = 64
 """Letters of a nonce."""
@@ -123,10 +125,11 @@ class SharedFolder:
                 where=str(self.path),
                 remedy='Send smaller parts, or raise max_payload_bytes everywhere.',
             )
-        used = 0
+        sizes: dict[int, int] = {}  # by inode, as a file may have several names
         for entry in self._ours():
             with suppress(OSError):  # deleted meanwhile
-                used += entry.stat(follow_symlinks=False).st_size
+                sizes[entry.inode()] = entry.stat(follow_symlinks=False).st_size
+        used = sum(sizes.values())
         if used + nbytes > self._most_folder:
             kind = NoRoomError if nbytes <= self._most_folder else PayloadError
             raise kind(

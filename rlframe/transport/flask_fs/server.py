@@ -22,6 +22,7 @@ from rlframe.transport.envelope import Envelope, decode, encode
 from rlframe.transport.flask_fs.folder import ANSWER, CHALLENGE, DOWN, NONCE, UP, OwnedFolder
 from rlframe.transport.flask_fs.http_server import HTTPServer, bound_socket, make_app, refused_body
 from rlframe.transport.flask_fs.options import SAME_FOLDER, SHARED, TOKEN, is_loopback, token_of, url_of
+from rlframe.transport.flask_fs.shared_payloads import SharedPayloads
 from rlframe.transport.messages import REJOIN, Join
 from rlframe.transport.once import MOST_STRANGERS
 from rlframe.utils.field import Field
@@ -91,6 +92,7 @@ class FlaskFSServer(AnsweringServer[Sent]):
         self._http: HTTPServer | None = None
         self._socket: socket.socket | None = None
         self._folder: OwnedFolder | None = None
+        self._shared: SharedPayloads | None = None
 
     @classmethod
     def check_config(cls, cfg: ServerConfig) -> list[ConfigError]:
@@ -112,6 +114,7 @@ class FlaskFSServer(AnsweringServer[Sent]):
         try:
             self._socket = bound_socket(cfg.host, cfg.port)
             self._folder = OwnedFolder(cfg.path_data, cfg.max_payload_bytes, cfg.max_folder_bytes, self._run)
+            self._shared, self._next = SharedPayloads(self._folder, self._next), self._next + 1
             connections, threads = 4 * cfg.max_workers + 16, min(2 * cfg.max_workers + 2, 32)
             self._http = HTTPServer(app, self._socket, threads, connections, cfg.max_body)
         except BaseException:
@@ -160,7 +163,10 @@ class FlaskFSServer(AnsweringServer[Sent]):
             if connection is None:
                 raise MessageError('the worker was forgotten meanwhile', remedy=REJOIN)
             file = self._files.payload_file(connection.number, envelope.seq, DOWN)
-            self._files.write(file, reply.payload)
+            if reply.shared and self._shared is not None:
+                self._shared.give(reply.shared, reply.payload, file)
+            else:
+                self._files.write(file, reply.payload)
         return Sent(json.dumps(strict_json.to_tagged(sent), allow_nan=False).encode('ascii') + b'\n', file)
 
     def admit(self, session: str, worker: str) -> None:

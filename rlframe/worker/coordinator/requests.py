@@ -177,7 +177,8 @@ class Requests:
         if found is None:
             return Reply(m.Weights(message.policy, -1, 0))
         reply = m.Weights(message.policy, found.version, found.train_iter)
-        return Reply(reply, found.weights if found.version > message.newer_than else None)
+        shared = message.policy if worker.role == 'collector' else ''  # what a learner asks for is asked once
+        return Reply(reply, found.weights if found.version > message.newer_than else None, shared)
 
     def _put_weights(self, worker: Worker, message: m.PutWeights, payload: Any) -> m.Orders:
         if worker.role != 'learner' or not worker.task:
