@@ -192,6 +192,9 @@ REGISTRIES: dict[str, Registry[Any]] = {
     'learner_hook': LEARNER_HOOK_REGISTRY,
     'replay_buffer': BUFFER_REGISTRY,
     'commander': COMMANDER_REGISTRY,
+    'parallel_collector': PARALLEL_COLLECTOR_REGISTRY,
+    'comm_collector': COMM_COLLECTOR_REGISTRY,
+    'comm_learner': COMM_LEARNER_REGISTRY,
 }
-"""All registries, under the names that a config's ``create_config`` uses; a backend is chosen by the option
-``backend``."""
+"""Registries under the names that a config's ``create_config`` uses; a backend is chosen by the option ``backend``.
+In parallel mode, the commander is one of ``PARALLEL_COMMANDER_REGISTRY``."""

@@ -45,7 +45,8 @@ MAY_IMPORT = {
     'transport.flask_fs': (*BASE, 'data', 'run', 'checkpoint', 'transport'),
     'worker.parallel': (*BASE, 'data', 'run', 'transport', 'worker.collector', 'worker.evaluator', 'worker.players'),
     'worker.comm': (*BASE, 'data', 'transport', 'transport.flask_fs', 'worker.learner', 'worker.parallel'),
-    'config': (*BASE, 'run', 'checkpoint'),
+    'config.parallel': BASE,
+    'config': (*BASE, 'run', 'checkpoint', 'config.parallel'),
     'pipeline': (
         *BASE, 'data', 'run', 'checkpoint', 'config', 'policy', 'policy.acting', 'policy.learning',
         'worker', 'worker.commanders', 'worker.players', 'worker.collector',

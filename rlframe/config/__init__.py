@@ -23,7 +23,7 @@ from rlframe.config.trust import (
     reaching_values,
     refuse_or_tell,
 )
-from rlframe.config.writer import config_data, write_total_config
+from rlframe.config.writer import config_data, shared_fingerprint, write_total_config
 
 __all__ = [
     'FORWARDED',
@@ -51,6 +51,7 @@ __all__ = [
     'read_config',
     'refuse_or_tell',
     'section_at',
+    'shared_fingerprint',
     'split_config',
     'unread_user_keys',
     'warn_of_own_parts',

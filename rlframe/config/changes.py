@@ -9,7 +9,7 @@ from typing import Any
 
 from rlframe.config.backends import LOCAL, ROLES, backend_defaults, is_interchangeable, options_of
 from rlframe.config.compile import FORWARDED, split_config
-from rlframe.config.tree import Tree, section_at, user_tree
+from rlframe.config.tree import PARALLEL, PARALLEL_ONLY, Tree, section_at, user_tree
 from rlframe.config.trust import Data
 from rlframe.config.writer import config_data
 from rlframe.errors import ConfigError
@@ -119,7 +119,7 @@ UNPLAYED: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
 
 
 def as_played(data: Data) -> dict[str, Any]:
-    """Returns the part of a config needed to play episodes: without recorded data, actors, hooks and commander."""
+    """Returns the part of a config needed to play episodes: without recorded data, actors, hooks, commander and parallel mode."""
     played: dict[str, Any] = {name: dict(copy.deepcopy(part)) for name, part in data.items()}
     main, create = played['main_config'], played['create_config']
     for (mode, part), by_type in UNPLAYED.items():
@@ -132,7 +132,9 @@ def as_played(data: Data) -> dict[str, Any]:
                     section.pop(name, None)
     for role, path in ROLES.items():
         _play_here(role, section_at(create, (role,)), section_at(main, path))
-    create.pop('commander', None)
+    for name in ('commander', *(part.name for part in PARALLEL_ONLY)):
+        create.pop(name, None)
+    main.pop(PARALLEL, None)
     if isinstance(policy := main.get('policy'), dict):
         policy.pop('init_from', None)
         if isinstance(other := policy.get('other'), dict):

@@ -18,8 +18,8 @@ from easydict import EasyDict
 from rlframe.config.backends import drop_elsewhere, refuse_elsewhere
 from rlframe.config.ding import from_ding, is_ding, summary
 from rlframe.config.rules import cross_errors, cross_warnings
-from rlframe.config.schema import drop_replaced_defaults, find_schema
-from rlframe.config.tree import COMPONENTS, Tree, section_at, set_path, user_tree
+from rlframe.config.schema import COMM_SECTIONS, drop_replaced_defaults, find_schema
+from rlframe.config.tree import Tree, components_of, is_parallel, section_at, set_path, user_tree
 from rlframe.errors import ConfigError, ConfigErrors, ConfigWarning
 from rlframe.safety.secrets import redacted_keys
 from rlframe.utils.field import REQUIRED, Field, Options, ResolvedConfig, check_values, to_plain
@@ -31,12 +31,14 @@ FORWARDED = {
     'policy.eval.evaluator.n_episode': 'env.n_evaluator_episode',
     'policy.eval.evaluator.stop_value': 'env.stop_value',
     'policy.learn.burn_in': 'policy.other.replay_buffer.burn_in',
+    'parallel.comm_collector.path_data': 'parallel.path_data',
+    'parallel.comm_learner.path_data': 'parallel.path_data',
 }
 """Options copied from another component's section if both have the same unit; every other option is in the section of
 the component that reads it."""
 
 
-def compile_config(  # noqa: PLR0913  # the last three are what DI-engine's users call it with
+def compile_config(  # noqa: PLR0913  # DI-engine's users call it with create_cfg, auto and save_cfg
     main_config: Mapping[str, Any],
     create_config: Mapping[str, Any] | None = None,
     *,
@@ -48,6 +50,7 @@ def compile_config(  # noqa: PLR0913  # the last three are what DI-engine's user
     create_cfg: Mapping[str, Any] | None = None,
     auto: bool = True,
     save_cfg: bool = False,
+    parallel: bool = False,
 ) -> ExperimentConfig:
     """Merges a config pair with the declared defaults into one checked tree; the pair is not modified.
 
@@ -63,6 +66,8 @@ def compile_config(  # noqa: PLR0913  # the last three are what DI-engine's user
         create_cfg: DI-engine's name for ``create_config``.
         auto: Has no effect: classes are always found by their types; accepted for scripts of DI-engine.
         save_cfg: Has no effect: a run writes its ``total_config.py`` itself; accepted for scripts of DI-engine.
+        parallel: Whether the config has to be one of parallel mode. A DI-engine config with sections of its parallel mode
+            is translated to rlframe's parallel mode then, and to Ray actors otherwise.
 
     Returns:
         The tree; it records which keys the user set and which have been read.
@@ -74,6 +79,8 @@ def compile_config(  # noqa: PLR0913  # the last three are what DI-engine's user
     main_config, create_config, notes = _translated(main_config, which, overrides)
     given = dict(seed=seed, exp_name=exp_name, max_env_step=max_env_step, max_train_iter=max_train_iter)
     tree, errors = user_tree(main_config, create_config, overrides, given)
+    if parallel and not is_parallel(tree):
+        raise _not_parallel()
     errors += [_withheld(key) for key in redacted_keys(tree)]
     before = user_tree(main_config, create_config)[0] if overrides and not errors else None
     if before is not None:
@@ -89,6 +96,9 @@ def compile_config(  # noqa: PLR0913  # the last three are what DI-engine's user
     errors += _component_errors(classes, values, bad)
     known = {key: value for key, value in _leaves(values, options) if not _is_below(key, bad)}
     errors += cross_errors(known)
+    if is_parallel(values):
+        errors += _parallel_rules().parallel_errors(known)
+        notes += _parallel_rules().parallel_warnings(known)
     if errors:
         raise errors[0] if len(errors) == 1 else ConfigErrors(errors)
     for text in (*notes, *cross_warnings(known)):
@@ -112,6 +122,21 @@ def _translated(
         return main_config, create_config, []
     main, create, changes = from_ding(main_config, create_config, overrides)
     return main, create, [summary(changes)]
+
+
+def _not_parallel() -> ConfigError:
+    """Returns the error for a config that has no sections of parallel mode."""
+    return ConfigError(
+        'this config has no sections comm_collector and comm_learner, which parallel mode needs',
+        where='create_config',
+        remedy=f"Add to it: {COMM_SECTIONS}; and commander=dict(type='solo') if another one is named.",
+    )
+
+
+def _parallel_rules() -> Any:
+    from rlframe.config.parallel import rules  # which serial configs do not need
+
+    return rules
 
 
 def _withheld(key: str) -> ConfigError:
@@ -140,7 +165,7 @@ def split_config(cfg: Mapping[str, Any]) -> tuple[EasyDict, EasyDict]:
         section = section_at(main, path)
         if isinstance(section, dict):
             section.pop(name, None)
-    for part in reversed(COMPONENTS):
+    for part in reversed(components_of(main)):
         above = section_at(main, part.path[:-1])
         below = above.get(part.path[-1])
         if isinstance(below, dict):
@@ -157,13 +182,15 @@ def unread_user_keys(cfg: ResolvedConfig) -> list[str]:
     """
     options = find_schema(to_plain(cfg), [])[1]
     rows = _forwarded(options)
-    forwarded = {source: target for target, source in rows}
+    copies: dict[str, list[str]] = {}
+    for target, source in rows:
+        copies.setdefault(source, []).append(target)
     unread = []
     for key in sorted(cfg._user_keys):
         path, _, name = key.rpartition('.')
         if getattr(section_at(options, path.split('.')).get(name), 'ignored', ''):
             continue
-        readers = [key, forwarded[key]] if key in forwarded else [key]
+        readers = [key, *copies.get(key, ())]
         if name not in ('type', 'import_names', 'exp_name') and not any(
             _was_read(cfg, reader) for reader in readers
         ):
@@ -240,7 +267,7 @@ def _forwarded(options: Options) -> list[tuple[str, str]]:
 def _component_errors(classes: Mapping[str, Any], values: Tree, bad: Sequence[str]) -> list[ConfigError]:
     """Checks the rules of each component that has no mistakes so far."""
     errors = []
-    for part in COMPONENTS:
+    for part in components_of(values):
         cls: Any = classes.get(part.name)
         if not hasattr(cls, 'check_config') or any(_is_below(where, [part.key]) for where in bad):
             continue

@@ -23,6 +23,9 @@ else:
         LazyModule(f'rlframe.config.{name}') for name in ('ding_convert', 'ding_table')
     )
 
+PARALLEL_TYPES = ('zergling', 'marine')
+"""Collectors of DI-engine's parallel mode, which it names in the section ``collector``."""
+
 
 class Translation(NamedTuple):
     """A DI-engine config in rlframe's terms."""
@@ -34,24 +37,16 @@ class Translation(NamedTuple):
 
 
 def is_ding(create_config: Mapping[str, Any]) -> bool:
-    """Whether a config is DI-engine's: it imports DI-engine's modules, or has an env type or section of DI-engine."""
+    """Whether a config is DI-engine's: it imports DI-engine's modules, or has an env or collector type of DI-engine."""
     if not isinstance(create_config, Mapping):
         return False
     sections = [value for _, value in raw_items(create_config) if isinstance(value, Mapping)]
     names = [name for section in [create_config, *sections] for name in _import_names(section)]
-    if _is_parallel(create_config) or any(map(_is_dings, names)):
+    if any(map(_is_dings, names)) or section_at(create_config, ['collector']).get('type') in PARALLEL_TYPES:
         return True
-    env = create_config.get('env')
-    kind = env.get('type') if isinstance(env, Mapping) else None
+    kind = section_at(create_config, ['env']).get('type')
     is_dizoos = isinstance(kind, str) and kind in ding_table.ENVS and kind not in ENV_REGISTRY.names()
     return is_dizoos and not names
-
-
-def _is_parallel(create_config: Mapping[str, Any]) -> bool:
-    """Whether a config has a section of DI-engine's parallel mode."""
-    commander, *others = (create_config.get(name) for name in ding_table.PARALLEL)
-    is_dings = isinstance(commander, Mapping) and commander.get('type') in ding_table.COMMANDERS
-    return is_dings or any(isinstance(other, Mapping) for other in others)
 
 
 def from_ding(

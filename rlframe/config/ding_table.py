@@ -49,8 +49,6 @@ TYPES: dict[str, dict[str, str]] = {
 
 PARALLEL = ('commander', 'comm_learner', 'comm_collector')
 """Sections of ``create_config`` that the parallel mode adds."""
-COMMANDERS = ('naive', 'solo', 'one_vs_one')
-"""Types of its commanders; a commander of another type is one of rlframe."""
 REWARD_MODELS = ('reward_model', 'world_model')
 """Sections without a counterpart in rlframe that change how a policy learns."""
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rlframe.config.backends import ROLES
-from rlframe.config.tree import COMPONENTS, section_at
+from rlframe.config.tree import components_of, section_at
 from rlframe.config.writer import is_importable
 from rlframe.errors import ConfigWarning, RegistryError
-from rlframe.registry import REGISTRIES
+from rlframe.registry import BACKEND_REGISTRY, Registry
 from rlframe.utils.resolved_config import ResolvedConfig, raw_items
 
 
@@ -41,11 +41,11 @@ def own_parts(cfg: ResolvedConfig, model: Any = None) -> list[str]:
             f'{key} is {getattr(value, "__qualname__", repr(value))}, which no module defines under that name, so eval,'
             f" export and --resume cannot find it. Move it to a module and name it 'module:Name'{again}"
         )
-    chosen = [(part.name, part.path, 'type') for part in COMPONENTS]
-    chosen += [('backend', path, 'backend') for path in ROLES.values()]
-    for kind, path, option in chosen:
+    chosen = [(part.registry, part.path, 'type') for part in components_of(cfg)]
+    chosen += [(BACKEND_REGISTRY, path, 'backend') for path in ROLES.values()]
+    for registry, path, option in chosen:
         name = dict(raw_items(section_at(cfg, path))).get(option)
-        if isinstance(name, str) and _module_of(kind, name) == '__main__':
+        if isinstance(name, str) and _module_of(registry, name) == '__main__':
             found.append(
                 f'{".".join(path)}.{option}={name!r} is registered by the main script, so eval, export and --resume cannot'
                 ' find it. Move it to a module and list the module in import_names'
@@ -53,9 +53,9 @@ def own_parts(cfg: ResolvedConfig, model: Any = None) -> list[str]:
     return found
 
 
-def _module_of(kind: str, name: str) -> str:
+def _module_of(registry: Registry[Any], name: str) -> str:
     try:
-        return REGISTRIES[kind].get(name).__module__
+        return registry.get(name).__module__
     except RegistryError:
         return ''
 

@@ -8,9 +8,28 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlframe.config.backends import with_backend
-from rlframe.config.tree import COMPONENTS, SECTIONS, Component, Tree, plain_type, section_at, set_path
+from rlframe.config.tree import (
+    ALL_COMPONENTS,
+    COMPONENTS,
+    PARALLEL,
+    SECTIONS,
+    Component,
+    Tree,
+    components_of,
+    is_parallel,
+    plain_type,
+    section_at,
+    set_path,
+)
 from rlframe.errors import ConfigError, InterfaceError, RegistryError
-from rlframe.registry import MODEL_REGISTRY, POLICY_REGISTRY, REGISTRIES, import_modules, is_list_of_names
+from rlframe.registry import (
+    COMMANDER_REGISTRY,
+    MODEL_REGISTRY,
+    PARALLEL_COMMANDER_REGISTRY,
+    POLICY_REGISTRY,
+    import_modules,
+    is_list_of_names,
+)
 from rlframe.run.stall import STALL_TIMEOUT
 from rlframe.utils.checkpoint_options import CHECKPOINT_FIELDS
 from rlframe.utils.field import Field, Options, as_fields, merge_fields
@@ -33,6 +52,10 @@ def _import_names() -> Field:
         check=_check_import_names,
         reaches='code',
     )
+
+
+COMM_SECTIONS = "comm_collector=dict(type='flask_fs'), comm_learner=dict(type='flask_fs')"
+"""What makes a config one of parallel mode."""
 
 
 class Undeclared(Field):
@@ -88,7 +111,9 @@ def find_schema(tree: Tree, errors: list[ConfigError]) -> tuple[dict[str, Any], 
     _import(tree.get('import_names'), 'import_names', errors)
     classes: dict[str, Any] = {}
     options: Options = dict(TOP)
-    for part in COMPONENTS:
+    if is_parallel(tree):
+        options[PARALLEL] = _parallel_fields()
+    for part in components_of(tree):
         declared = section_at(options, part.path)
         if part.name == 'replay_buffer' and not _wants_buffer(tree, options, classes, errors):
             _drop(tree, part)
@@ -100,10 +125,17 @@ def find_schema(tree: Tree, errors: list[ConfigError]) -> tuple[dict[str, Any], 
         classes[part.name] = cls
         own = merge_fields(_fields_of(cls, section_at(tree, part.path), part.path), dict(declared))
         own = with_backend(tree, part, own, errors)
-        set_path(options, part.path, {**own, 'type': Field(name, type=str), 'import_names': _import_names()})
+        kind = Field(name, type=str, may_change=part.may_change)
+        set_path(options, part.path, {**own, 'type': kind, 'import_names': _import_names()})
         if part.name == 'policy':
             _prepare_policy(tree, options['policy'], errors)
     return classes, options
+
+
+def _parallel_fields() -> Options:
+    from rlframe.config.parallel.options import PARALLEL_FIELDS  # which serial configs do not need
+
+    return dict(PARALLEL_FIELDS)
 
 
 def drop_replaced_defaults(tree: Tree, before: Tree) -> None:
@@ -113,8 +145,8 @@ def drop_replaced_defaults(tree: Tree, before: Tree) -> None:
         tree: Options set by the user, including overrides.
         before: The same without overrides.
     """
-    for part in COMPONENTS:
-        registry, sections = REGISTRIES[part.name], [section_at(side, part.path) for side in (before, tree)]
+    for part in components_of(tree):
+        registry, sections = part.registry, [section_at(side, part.path) for side in (before, tree)]
         names = [section.get('type', part.default) for section in sections]
         if names[0] == names[1] or not all(name in registry.names() for name in names):
             continue
@@ -152,7 +184,7 @@ def _find_class(
     tree: Tree, part: Component, declared: Mapping[str, Any], errors: list[ConfigError]
 ) -> tuple[str, Any]:
     """Returns the name and the class of a component; the class is ``None`` if it is not found."""
-    section, registry = section_at(tree, part.path), REGISTRIES[part.name]
+    section, registry = section_at(tree, part.path), part.registry
     _import(section.get('import_names'), f'{part.key}.import_names', errors)
     preset = declared.get('type')
     name: Any = section.get('type', preset.default if isinstance(preset, Field) else part.default)
@@ -160,13 +192,7 @@ def _find_class(
         name = plain_type(name)
     where = f'{part.key}.type'
     if not isinstance(name, str):
-        names = f'one of {registry.names()}'
-        error = ConfigError(
-            'a required key is missing', where=where, remedy=f'In create_config.policy: {names}.'
-        )
-        errors.append(
-            error if name is None else ConfigError('bad value', where=where, got=name, expected=names)
-        )
+        errors.append(_no_type(part, name))
         return '', None
     if 'type' in section:
         set_path(tree, (*part.path, 'type'), name)
@@ -180,8 +206,28 @@ def _find_class(
         return name, None
     except RegistryError as error:
         error.where = where
+        error.remedy = _other_mode(part, name) or error.remedy
         _add_unless_import_failed(error, errors)
         return name, None
+
+
+def _no_type(part: Component, name: Any) -> ConfigError:
+    """Returns the error for a component without a type, or with one that is no text."""
+    where, names = f'{part.key}.type', f'one of {part.registry.names()}'
+    if name is not None:
+        return ConfigError('bad value', where=where, got=name, expected=names)
+    example = f", such as {part.name}=dict(type='flask_fs')" if part.path[0] == PARALLEL else ''
+    remedy = f'In create_config.{part.name}: {names}{example}.'
+    return ConfigError('a required key is missing', where=where, remedy=remedy)
+
+
+def _other_mode(part: Component, name: str) -> str:
+    """Returns advice for a commander of the other mode; an empty string for all other names."""
+    if part.registry is PARALLEL_COMMANDER_REGISTRY and name in COMMANDER_REGISTRY:
+        return f'{name!r} is a commander of serial mode, and this config has the section {PARALLEL!r}.'
+    if part.registry is COMMANDER_REGISTRY and name in PARALLEL_COMMANDER_REGISTRY:
+        return f'{name!r} is a commander of parallel mode. Add to create_config: {COMM_SECTIONS}.'
+    return ''
 
 
 def _fields_of(cls: Any, section: Mapping[str, Any], path: tuple[str, ...]) -> Options:
@@ -192,7 +238,7 @@ def _fields_of(cls: Any, section: Mapping[str, Any], path: tuple[str, ...]) -> O
 
 
 def _open_fields(section: Mapping[str, Any], path: tuple[str, ...]) -> Options:
-    inner = {part.path for part in COMPONENTS}
+    inner = {part.path for part in ALL_COMPONENTS}
     return {
         name: _open_fields(value, (*path, name))
         if (*path, name) in SECTIONS
@@ -265,7 +311,7 @@ def _drop(tree: Tree, part: Component) -> None:
 
 def _keep_only_components(tree: Tree, part: Component) -> None:
     """Takes everything out of a component's section but the components inside it."""
-    inner = [(p.path, section_at(tree, p.path)) for p in COMPONENTS if p.key.startswith(part.key + '.')]
+    inner = [(p.path, section_at(tree, p.path)) for p in ALL_COMPONENTS if p.key.startswith(part.key + '.')]
     set_path(tree, part.path, {})
     for path, section in inner:
         if section:

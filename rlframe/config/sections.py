@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
+from rlframe.utils.coordinator_options import CoordinatorConfig
 from rlframe.utils.resolved_config import ResolvedConfig
 
 T = TypeVar('T')
@@ -31,6 +32,8 @@ RayEvaluator = Annotated[T, Only('policy.eval.evaluator.backend', 'ray')]
 """An option of evaluators in Ray actors."""
 Interaction = Annotated[T, Only('policy.eval.evaluator.type', 'interaction')]
 """An option of evaluators that play episodes."""
+InParallel = Annotated[T, 'parallel']
+"""An option that only configs of parallel mode have."""
 Drawn = Annotated[T, 'drawn']
 """An option whose default None is replaced by ``compile_config``."""
 
@@ -114,6 +117,35 @@ class PolicySection(ResolvedConfig):
     other: OtherSection
 
 
+class CoordinatorSection(CoordinatorConfig):
+    """Section ``parallel.coordinator``."""
+
+    host: str
+    port: int | None
+    transport: dict[str, Any]
+
+
+class WorkerSection(ResolvedConfig):
+    """Section of a component of parallel mode, such as ``parallel.collector``."""
+
+    type: str
+
+
+class ParallelSection(ResolvedConfig):
+    """Section ``parallel``."""
+
+    collector_num: int
+    learner_num: int
+    path_data: str | None
+    max_restarts: int
+    restart_window: float
+    close_timeout: float
+    coordinator: CoordinatorSection
+    collector: WorkerSection
+    comm_collector: WorkerSection
+    comm_learner: WorkerSection
+
+
 class ExperimentConfig(ResolvedConfig):
     """A whole config, as ``compile_config`` returns it."""
 
@@ -128,3 +160,4 @@ class ExperimentConfig(ResolvedConfig):
     checkpoint: ResolvedConfig
     env: EnvSection
     policy: PolicySection
+    parallel: InParallel[ParallelSection]

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rlframe.errors import ConfigError
-from rlframe.registry import nearest
+from rlframe.registry import PARALLEL_COMMANDER_REGISTRY, REGISTRIES, Registry, nearest
 from rlframe.utils.resolved_config import ResolvedConfig, raw_items
 
 Tree = dict[str, Any]
@@ -28,6 +28,15 @@ class Component:
     """Its section in the merged tree."""
     default: str | None
     """The default class."""
+    may_change: bool = False
+    """Whether a resumed run may have another class."""
+    own_registry: Registry[Any] | None = None
+    """Its registry if that is not the one of its name."""
+
+    @property
+    def registry(self) -> Registry[Any]:
+        """Registry of its classes."""
+        return REGISTRIES[self.name] if self.own_registry is None else self.own_registry
 
     @property
     def key(self) -> str:
@@ -45,12 +54,28 @@ COMPONENTS = (
     Component('commander', ('policy', 'other', 'commander'), 'base'),
     Component('replay_buffer', ('policy', 'other', 'replay_buffer'), 'advanced'),
 )
-"""Every section of ``create_config``, outer ones before those inside them."""
+"""Sections of ``create_config`` in serial mode, outer ones before those inside them."""
 
-SECTIONS = frozenset(part.path[:depth] for part in COMPONENTS for depth in range(1, len(part.path) + 1))
-"""Sections that every config has, independent of the classes."""
+PARALLEL = 'parallel'
+"""Section that only configs of parallel mode have."""
+PARALLEL_ONLY = (
+    Component('comm_collector', (PARALLEL, 'comm_collector'), None, may_change=True),
+    Component('comm_learner', (PARALLEL, 'comm_learner'), None, may_change=True),
+    Component('parallel_collector', (PARALLEL, 'collector'), 'zergling'),
+)
+"""Sections of ``create_config`` that parallel mode adds."""
+_COMMANDER = Component(
+    'commander', ('policy', 'other', 'commander'), 'solo', own_registry=PARALLEL_COMMANDER_REGISTRY
+)
+IN_PARALLEL = (*(_COMMANDER if part.name == 'commander' else part for part in COMPONENTS), *PARALLEL_ONLY)
+"""Sections of ``create_config`` in parallel mode, with its commanders."""
+ALL_COMPONENTS = (*COMPONENTS, *PARALLEL_ONLY)
+"""Every section of ``create_config``, in the order of ``COMPONENTS``."""
 
-ALIASES = {part.name: part.key for part in COMPONENTS if part.name != part.key}
+SECTIONS = frozenset(part.path[:depth] for part in ALL_COMPONENTS for depth in range(1, len(part.path) + 1))
+"""Sections that do not depend on the classes."""
+
+ALIASES = {part.name: part.key for part in ALL_COMPONENTS if part.name != part.key}
 """Short starts of an override's key: ``collector.`` for ``policy.collect.collector.``."""
 
 MAX_DEPTH = 32
@@ -99,6 +124,16 @@ def user_tree(
             _override_by_text(tree, text, errors)
     tree.update((name, value) for name, value in (given or {}).items() if value is not None)
     return tree, errors
+
+
+def is_parallel(tree: Mapping[str, Any]) -> bool:
+    """Whether a merged tree or a compiled config is one of parallel mode."""
+    return dict(raw_items(tree)).get(PARALLEL) is not None
+
+
+def components_of(tree: Mapping[str, Any]) -> tuple[Component, ...]:
+    """Returns the components of a merged tree or of a compiled config."""
+    return IN_PARALLEL if is_parallel(tree) else COMPONENTS
 
 
 def section_at(tree: Mapping[str, Any], path: Iterable[str]) -> Mapping[str, Any]:
@@ -192,7 +227,7 @@ def check_keys(tree: Any, where: str) -> list[ConfigError]:
 
 def _lay_create(create: Tree, errors: list[ConfigError]) -> Tree:
     tree: Tree = {}
-    paths = {part.name: part.path for part in COMPONENTS}
+    paths = {part.name: part.path for part in ALL_COMPONENTS}
     for name in (*paths, 'import_names'):  # outer sections before those inside them
         if name not in create:
             continue
@@ -227,7 +262,7 @@ def plain_type(name: Any) -> Any:
 
 
 def _check_types_agree(tree: Tree, main: Tree, errors: list[ConfigError]) -> None:
-    for part in COMPONENTS:
+    for part in ALL_COMPONENTS:
         which, how = section_at(tree, part.path).get('type'), section_at(main, part.path).get('type')
         if which is not None and how is not None and plain_type(which) != plain_type(how):
             remedy = f'create_config.{part.name}.type says {which!r}; leave it out of main_config.'

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 from rlframe.config.backends import ROLES
 from rlframe.config.ding import from_ding, is_ding
 from rlframe.config.schema import find_schema
-from rlframe.config.tree import COMPONENTS, Tree, plain_type, section_at, user_tree
+from rlframe.config.tree import Tree, components_of, plain_type, section_at, user_tree
 from rlframe.errors import CheckpointMismatchError, ConfigError, ConfigErrors, UnsafeCheckpointError
-from rlframe.registry import BACKEND_REGISTRY, MODEL_REGISTRY, REGISTRIES, Registry, is_list_of_names
+from rlframe.registry import BACKEND_REGISTRY, MODEL_REGISTRY, Registry, is_list_of_names
 from rlframe.utils.field import Field, Options
 from rlframe.utils.resolved_config import copied, raw_items, to_plain
 
@@ -121,7 +121,7 @@ def reaching_values(data: Data, overrides: Overrides = ()) -> list[Reaching]:
     seen = {each.key for each in found}
     chosen = [
         Reaching(f'{part.key}.type', section_at(known, part.path).get('type'), reaches)
-        for part in COMPONENTS
+        for part in components_of(tree)
         if (reaches := getattr(classes.get(part.name), 'reaches', ''))
     ]
     found += [
@@ -166,7 +166,7 @@ def foreign_type(name: Any, registry: Registry[Any]) -> bool:
 def _named_code(tree: Tree) -> list[Reaching]:
     """Returns the modules to import, and the components that they register, before any class is looked up."""
     found = list(named_modules(tree))
-    parts = [(part.path, REGISTRIES[part.name]) for part in COMPONENTS]
+    parts = [(part.path, part.registry) for part in components_of(tree)]
     for path, registry in [*parts, (('policy', 'model'), MODEL_REGISTRY)]:
         name = section_at(tree, path).get('type')
         if foreign_type(name, registry):

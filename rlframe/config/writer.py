@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import json
 import math
@@ -16,6 +17,7 @@ from typing import Any
 from rlframe.safety.private_file import write_private
 from rlframe.safety.secrets import redacted
 from rlframe.safety.strict_json import to_tagged
+from rlframe.utils.resolved_config import to_plain
 
 
 class _Code:
@@ -54,6 +56,22 @@ def config_data(main: Mapping[str, Any], create: Mapping[str, Any]) -> dict[str,
     """Returns a config pair as plain data that JSON can hold, without secrets; classes become ``'module:Class'``."""
     data: dict[str, Any] = _as_json({'main_config': redacted(main), 'create_config': redacted(create)})
     return data
+
+
+def shared_fingerprint(cfg: Mapping[str, Any]) -> str:
+    """Returns a hash of what all roles of parallel mode have to share: env, policy and seed.
+
+    Commander, device, budgets and the section ``parallel`` may differ between roles.
+
+    Args:
+        cfg: A compiled config.
+    """
+    shared = redacted(to_plain({name: dict.get(cfg, name) for name in ('env', 'policy', 'seed')}))
+    for name in ('device', 'cuda'):
+        shared['policy'].pop(name, None)
+    shared['policy']['other'].pop('commander', None)
+    text = json.dumps(to_tagged(_as_json(shared)), sort_keys=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def total_config_text(main: Mapping[str, Any], create: Mapping[str, Any]) -> str:

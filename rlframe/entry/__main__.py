@@ -25,6 +25,9 @@ COMPONENTS = (
     'learner_hook',
     'replay_buffer',
     'commander',
+    'parallel_collector',
+    'comm_collector',
+    'comm_learner',
 )
 
 

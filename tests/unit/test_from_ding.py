@@ -303,11 +303,13 @@ def test_shipped_configs_are_not_taken_for_di_engines(file: Path) -> None:
         {'env': {'type': 3}},
         {'env': {'type': []}},
         {'policy': 'dqn'},
-        {'commander': {'type': 'solo'}},
+        {'commander': {'type': 'solo'}, 'comm_learner': {'type': 'flask_fs'}},
+        {'collector': {'type': 'zergling'}},
+        {'collector': {'type': ['marine']}},
     ],
 )
 def test_any_create_config_can_be_asked_whose_it_is(create: Any) -> None:
-    assert is_ding(create) is ('commander' in create)
+    assert is_ding(create) is (create == {'collector': {'type': 'zergling'}})
 
 
 def test_misspelt_key_in_a_config_of_di_engine_is_still_an_error() -> None:

@@ -48,6 +48,8 @@ def declared(view: type, root: Any) -> Iterator[tuple[str, Any, set[Any], tuple[
     for name, hint in get_type_hints(view, include_extras=True).items():
         types, marks = parts_of(hint)
         only = [mark for mark in marks if isinstance(mark, Only)]
+        if 'parallel' in marks and root.get('parallel') is None:
+            continue
         if not name.startswith('_') and all(value_at(root, mark.key) == mark.value for mark in only):
             yield name, hint, types, marks
 

@@ -16,12 +16,20 @@ from rlframe.errors import ConfigError, CoordinatorLostError, RequestRefusedErro
 from rlframe.registry import TRANSPORT_REGISTRY
 from rlframe.transport.base import Transport
 from rlframe.transport.messages import AskTask, Beat, Finished, Message, Orders, Task, Wait
-from rlframe.utils.field import Configurable, Field
+from rlframe.utils.field import Configurable, Field, ResolvedConfig
 from rlframe.worker.comm.membership import Membership, introduction
 from rlframe.worker.parallel.held_weights import TaskAbandoned
 
 CLOSED, ENDED = 'it was closed', 'the coordinator ended the run'
 """Why a worker ends."""
+
+
+class CommConfig(ResolvedConfig):
+    """Options of every comm collector and comm learner."""
+
+    timeout: float
+    close_timeout: float
+    transport: dict[str, Any]
 
 
 class CommWorker(Configurable):
@@ -38,6 +46,7 @@ class CommWorker(Configurable):
         slots: Envs of a collector, or ranks of a learner.
     """
 
+    _cfg: CommConfig
     config: dict[str, Any] = dict(
         timeout=Field(
             60.0,
@@ -53,7 +62,9 @@ class CommWorker(Configurable):
             doc='that close() waits for the end of running work',
             may_change=True,
         ),
-        transport=Field({}, doc='options of the transport', reaches='network'),
+        transport=Field(
+            {}, doc='options of the transport, such as token', may_change=True, reaches='network'
+        ),
     )
     role = ''
     """``'collector'`` or ``'learner'``."""

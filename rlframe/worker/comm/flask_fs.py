@@ -5,24 +5,37 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from rlframe.errors import ConfigError
 from rlframe.registry import COMM_COLLECTOR_REGISTRY, COMM_LEARNER_REGISTRY
 from rlframe.utils.field import Field
-from rlframe.worker.comm.comm_worker import CommWorker
+from rlframe.worker.comm.comm_worker import CommConfig, CommWorker
 from rlframe.worker.comm.transport_collector import TransportCollector
-from rlframe.worker.comm.transport_learner import TransportLearner
+from rlframe.worker.comm.transport_learner import TransportLearner, TransportLearnerConfig
 
 ADDRESS: dict[str, Any] = dict(
-    host=Field('127.0.0.1', doc='host of the coordinator, if no address is given', reaches='network'),
+    host=Field(
+        '127.0.0.1', doc='host of the coordinator, if no address is given', may_change=True, reaches='network'
+    ),
     port=Field(
         7235,
         type=(int, list),
         doc='port of the coordinator, if no address is given',
         check=lambda port: '' if _is_port(port) else 'a port, or a list of them of which the first counts',
+        may_change=True,
         reaches='network',
     ),
-    path_data=Field('./data', doc='folder for arrays, which all roles share', reaches='file'),
+    path_data=Field(
+        './data',
+        type=(str, type(None)),
+        doc='folder for arrays, which all roles share',
+        may_change=True,
+        reaches='file',
+    ),
     path_policy=Field(
-        './policy', ignored='weights travel through path_data, as all arrays do', reaches='file'
+        './policy',
+        ignored='weights travel through path_data, as all arrays do',
+        may_change=True,
+        reaches='file',
     ),
 )
 """Options of both, with DI-engine's names."""
@@ -33,9 +46,22 @@ def _is_port(port: Any) -> bool:
     return isinstance(first, int) and not isinstance(first, bool) and 0 < first < 65536
 
 
+class OverHTTPConfig(CommConfig):
+    """Options of both."""
+
+    host: str
+    port: int | list[int]
+    path_data: str | None
+
+
+class FlaskFSLearnerConfig(OverHTTPConfig, TransportLearnerConfig):
+    """Options of ``FlaskFileSystemLearner``."""
+
+
 class _OverHTTP(CommWorker):
     """What both have in common."""
 
+    _cfg: OverHTTPConfig
     config = ADDRESS
     transport_type = 'flask_fs'
 
@@ -44,6 +70,13 @@ class _OverHTTP(CommWorker):
         return f'http://{self._cfg.host}:{port[0] if isinstance(port, list) else port}'
 
     def _transport_options(self) -> dict[str, Any]:
+        if self._cfg.path_data is None:
+            raise ConfigError(
+                'the folder for arrays, which all roles share, is not known',
+                where='parallel.path_data',
+                got=None,
+                expected='the folder that the coordinator uses, as this machine sees it',
+            )
         return {'path_data': self._cfg.path_data, **self._cfg.transport}
 
 
@@ -64,6 +97,8 @@ class FlaskFileSystemCollector(_OverHTTP, TransportCollector):
 @COMM_LEARNER_REGISTRY.register('flask_fs')
 class FlaskFileSystemLearner(_OverHTTP, TransportLearner):
     """Learns for a coordinator that it reaches over HTTP; arrays travel through a shared folder."""
+
+    _cfg: FlaskFSLearnerConfig
 
     @staticmethod
     def load_data_fn(

@@ -12,11 +12,18 @@ from rlframe.registry import COMM_COLLECTOR_REGISTRY
 from rlframe.transport.messages import Beat, Collected, Finished, Orders, Taken, Task
 from rlframe.utils.field import Field
 from rlframe.worker.comm.comm_interface import BaseCommCollector
-from rlframe.worker.comm.comm_worker import CommWorker
+from rlframe.worker.comm.comm_worker import CommConfig, CommWorker
 from rlframe.worker.parallel.held_weights import TaskAbandoned
 
 PARTS = 19
 """Parts of fake data in a task."""
+
+
+class NaiveConfig(CommConfig):
+    """Options of ``NaiveCollector``."""
+
+    host: str
+    port: int
 
 
 @COMM_COLLECTOR_REGISTRY.register('naive')
@@ -30,9 +37,15 @@ class NaiveCollector(CommWorker, BaseCommCollector):
     """
 
     role = 'collector'
+    _cfg: NaiveConfig
     config = dict(
-        host=Field('127.0.0.1', doc='host of the coordinator, if no address is given', reaches='network'),
-        port=Field(7235, range='[1, 65535]', doc='its port', reaches='network'),
+        host=Field(
+            '127.0.0.1',
+            doc='host of the coordinator, if no address is given',
+            may_change=True,
+            reaches='network',
+        ),
+        port=Field(7235, range='[1, 65535]', doc='its port', may_change=True, reaches='network'),
     )
 
     def __init__(self, *args: Any, prefix: str = '', **kwargs: Any) -> None:

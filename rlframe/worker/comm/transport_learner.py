@@ -31,7 +31,7 @@ from rlframe.transport.messages import (
 )
 from rlframe.utils.field import Field
 from rlframe.worker.comm.comm_interface import BaseCommLearner
-from rlframe.worker.comm.comm_worker import CLOSED, CommWorker
+from rlframe.worker.comm.comm_worker import CLOSED, CommConfig, CommWorker
 from rlframe.worker.comm.learn_report import InterruptHook, LearnReport, SendLearnInfoHook, SendPolicyHook
 from rlframe.worker.learner.base_learner import BaseLearner
 from rlframe.worker.learner.learner_hook import LearnerHook
@@ -60,6 +60,13 @@ class Round(NamedTuple):
     """What collectors report of their policy, see ``extras``."""
 
 
+class TransportLearnerConfig(CommConfig):
+    """Options of ``TransportLearner``."""
+
+    send_policy_freq: int
+    lockstep: bool
+
+
 @COMM_LEARNER_REGISTRY.register('in_process')
 class TransportLearner(CommWorker, BaseCommLearner):
     """Asks for data, lets a learner train on them, and publishes its weights: one request for each.
@@ -74,6 +81,7 @@ class TransportLearner(CommWorker, BaseCommLearner):
         given: Further arguments of ``CommWorker``: ``transport`` or ``address``, ``name``, ``fingerprint``, ``slots``.
     """
 
+    _cfg: TransportLearnerConfig
     config = dict(
         send_policy_freq=Field(
             1, range='[1, inf)', unit='train iterations', doc='between two publications of the weights'

@@ -12,12 +12,12 @@ from rlframe.errors import WorkerLostError
 from rlframe.run.progress import Progress
 from rlframe.transport.base import Server
 from rlframe.transport.messages import Collected, Join, Joined
+from rlframe.utils.coordinator_options import COORDINATOR_FIELDS, CoordinatorConfig
 from rlframe.utils.field import Configurable
 from rlframe.utils.schema import COUNT, DICT, FINITE, Schema, check_state, part
 from rlframe.worker.commanders.base_parallel_commander import BaseParallelCommander
 from rlframe.worker.commanders.jobs import Situation
 from rlframe.worker.coordinator.coordinated_run import CoordinatedRun
-from rlframe.worker.coordinator.options import COORDINATOR_FIELDS
 from rlframe.worker.coordinator.requests import Requests
 from rlframe.worker.coordinator.training_data import TrainingData
 from rlframe.worker.coordinator.weights_store import Version, WeightsStore
@@ -57,6 +57,7 @@ class Coordinator(Configurable):
         clock: Returns seconds that never go back.
     """
 
+    _cfg: CoordinatorConfig
     config = COORDINATOR_FIELDS
 
     def __init__(  # noqa: PLR0913  parts of the coordinator

@@ -13,10 +13,11 @@ from easydict import EasyDict
 
 from rlframe.transport.extras import joined
 from rlframe.transport.messages import Collected, Taken, Task
-from rlframe.utils.field import Configurable, Field
+from rlframe.utils.field import Configurable
 from rlframe.worker.collector.counted import MakeParts, Parts, collect_counted, numbered
 from rlframe.worker.parallel.extras import ActingExtras
 from rlframe.worker.parallel.held_weights import Acting, Held, HeldWeights, TaskAbandoned, Update
+from rlframe.worker.parallel.options import FIELDS, ParallelCollectorConfig
 from rlframe.worker.parallel.task_log import TaskLog, plain_columns
 
 AT_RANDOM, EVALUATE = 'collect_at_random', 'evaluate'
@@ -49,25 +50,8 @@ class BaseParallelCollector(Configurable, ABC):
         instance_name: Name for the log.
     """
 
-    config: dict[str, Any] = dict(
-        print_freq=Field(5, range='[1, inf)', unit='parts of a task', doc='between two messages in the log'),
-        compressor=Field('lz4', ignored='arrays are sent as they are'),
-        update_policy_second=Field(
-            0.0, range='[0, inf)', unit='seconds', doc='minimum time between two fetches of newer weights'
-        ),
-        weights_timeout=Field(
-            60.0,
-            range='(0, inf)',
-            unit='seconds',
-            doc='to wait for the weights that a task requires, before it is abandoned',
-        ),
-        close_timeout=Field(
-            10.0,
-            range='[0, inf)',
-            unit='seconds',
-            doc='that close() waits for the running step before it closes the envs',
-        ),
-    )
+    _cfg: ParallelCollectorConfig
+    config = FIELDS
 
     plays_games = False
     """Whether its factories give a face for each player, and for each one that acts at random."""

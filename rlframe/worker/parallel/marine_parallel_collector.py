@@ -12,9 +12,16 @@ from rlframe.utils.field import Field
 from rlframe.worker.collector.counted import Parts
 from rlframe.worker.parallel.base_parallel_collector import BaseParallelCollector, Evaluation
 from rlframe.worker.parallel.held_weights import Acting
+from rlframe.worker.parallel.options import ParallelCollectorConfig
 
 RANDOM = 'random'
 """Name of a policy that chooses legal actions at random and has no weights."""
+
+
+class MarineConfig(ParallelCollectorConfig):
+    """Options of ``MarineParallelCollector``."""
+
+    games_per_seat: int
 
 
 @PARALLEL_COLLECTOR_REGISTRY.register('marine')
@@ -28,6 +35,7 @@ class MarineParallelCollector(BaseParallelCollector):
     as such a list of faces that act at random.
     """
 
+    _cfg: MarineConfig
     config = dict(
         games_per_seat=Field(
             20, range='[1, inf)', unit='games', doc='of policies that play against each other'
@@ -61,7 +69,7 @@ class MarineParallelCollector(BaseParallelCollector):
         collector.reset_env()
 
     def _is_time_to_change(self) -> bool:
-        return self._games >= int(self._cfg.games_per_seat)
+        return self._games >= self._cfg.games_per_seat
 
     def _check(self, task: Task, player_num: int) -> None:
         if len(task.policies) not in (1, player_num) or len(task.active) != len(task.policies):

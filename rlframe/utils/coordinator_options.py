@@ -1,12 +1,10 @@
-"""Options of a coordinator."""
+"""Options of the coordinator of parallel mode, in their own file so that configs are checked without it."""
 
 from __future__ import annotations
 
-from typing import Any
+from rlframe.utils.field import Field, Options, ResolvedConfig
 
-from rlframe.utils.field import Field
-
-COORDINATOR_FIELDS: dict[str, Any] = dict(
+COORDINATOR_FIELDS: Options = dict(
     beat_interval=Field(
         1.0,
         range='(0, inf)',
@@ -59,3 +57,15 @@ COORDINATOR_FIELDS: dict[str, Any] = dict(
     ),
 )
 """Options of ``Coordinator``."""
+
+
+class CoordinatorConfig(ResolvedConfig):
+    """Options of ``Coordinator``."""
+
+    beat_interval: float
+    worker_deadline: float
+    role_deadline: float
+    wait: float
+    stall_deadline: float
+    state_interval: float
+    max_updates_due: int | None

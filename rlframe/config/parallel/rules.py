@@ -1,0 +1,176 @@
+"""Rules of parallel mode: combinations of options that no component can judge alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rlframe.config.parallel.options import LOOPBACK
+from rlframe.errors import ConfigError
+
+Known = Mapping[str, Any]
+"""Dotted keys to values, of those options that are possible alone."""
+COMMANDER = 'policy.other.commander'
+"""Section of the commander."""
+COLLECTOR, EVALUATOR = 'policy.collect.collector', 'policy.eval.evaluator'
+"""Sections of the serial collector and evaluator that a parallel collector drives."""
+OF_PLAYERS = ('sample_1v1', 'episode_1v1')
+"""Serial collectors of games."""
+OF_ONE = ('sample', 'episode')
+"""Serial collectors of envs with one player."""
+
+
+def parallel_errors(known: Known) -> list[ConfigError]:
+    """Returns the mistakes between the components of parallel mode."""
+    found = (
+        _same_transport(known),
+        *_local_backends(known),
+        _fits_players(known),
+        _plays_a_league(known),
+        _has_no_past_selves(known),
+        _collects_and_scores_episodes(known),
+        _one_learner(known),
+        _same_turns(known),
+        _takes_turns(known),
+        *_one_process(known),
+    )
+    return [error for error in found if error]
+
+
+def parallel_warnings(known: Known) -> list[str]:
+    """Returns warnings about valid but probably unintended settings, with their consequences."""
+    count, space = known.get('parallel.collector_num'), known.get(f'{COMMANDER}.collector_task_space')
+    if not isinstance(count, int) or not isinstance(space, int) or not 0 < space < count:
+        return []
+    text = f'parallel.collector_num ({count}) > {COMMANDER}.collector_task_space ({space}): '
+    return [text + f'only {space} of the collectors can work at the same time']
+
+
+def _same_transport(known: Known) -> ConfigError | None:
+    ours, key = known.get('parallel.comm_collector.type'), 'parallel.comm_learner.type'
+    if key not in known or ours is None or known[key] == ours:
+        return None
+    return ConfigError(
+        'collectors and learners reach their coordinator by the same transport',
+        where=key,
+        got=known[key],
+        expected=f'parallel.comm_collector.type ({ours!r})',
+    )
+
+
+def _local_backends(known: Known) -> list[ConfigError]:
+    return [
+        ConfigError(
+            'in parallel mode, each collector steps its envs in its own process',
+            where=key,
+            got=known[key],
+            expected="'local'",
+            remedy='parallel.collector_num sets the number of collectors.',
+        )
+        for key in (f'{COLLECTOR}.backend', f'{EVALUATOR}.backend')
+        if known.get(key, 'local') != 'local'
+    ]
+
+
+def _fits_players(known: Known) -> ConfigError | None:
+    key, serial = 'parallel.collector.type', known.get(f'{COLLECTOR}.type')
+    drives = {'zergling': OF_ONE, 'marine': OF_PLAYERS}.get(known.get(key, ''))
+    if drives is None or serial not in (*OF_ONE, *OF_PLAYERS) or serial in drives:
+        return None
+    what = 'games of several players' if serial in OF_PLAYERS else 'envs with one player'
+    return ConfigError(
+        f'the collector {serial!r} ({COLLECTOR}.type) is for {what}',
+        where=key,
+        got=known[key],
+        expected="'marine'" if serial in OF_PLAYERS else "'zergling'",
+    )
+
+
+def _plays_a_league(known: Known) -> ConfigError | None:
+    key = f'{COLLECTOR}.type'
+    if known.get(f'{COMMANDER}.type') != 'one_vs_one' or known.get(key) not in OF_ONE:
+        return None
+    return ConfigError(
+        "the commander 'one_vs_one' trains in games of two players",
+        where=key,
+        got=known[key],
+        expected=' or '.join(map(repr, OF_PLAYERS)),
+        remedy="Choose an env of two players, or the commander 'solo'.",
+    )
+
+
+def _has_no_past_selves(known: Known) -> ConfigError | None:
+    key = f'{COLLECTOR}.past_selves.snapshot_freq'
+    if known.get(key) is None:
+        return None
+    return ConfigError(
+        'in parallel mode, the commander chooses the opponents',
+        where=key,
+        got=known[key],
+        expected='None',
+        remedy=f"Use the commander 'one_vs_one', with {COMMANDER}.league.snapshot_freq.",
+    )
+
+
+def _collects_and_scores_episodes(known: Known) -> ConfigError | None:
+    for key, kind, why in (
+        (f'{COLLECTOR}.type', 'dataset', 'recorded data need no collectors'),
+        (f'{EVALUATOR}.type', 'metric', 'collectors play the episodes of evaluations'),
+    ):
+        if known.get(key) == kind:
+            message = f'there is no parallel mode with it: {why}'
+            return ConfigError(message, where=key, got=kind, remedy='Train in serial mode: -m serial.')
+    return None
+
+
+def _one_learner(known: Known) -> ConfigError | None:
+    key = 'parallel.learner_num'
+    if known.get(key, 1) == 1:
+        return None
+    return ConfigError('one learner trains the policy', where=key, got=known[key], expected='1')
+
+
+def _same_turns(known: Known) -> ConfigError | None:
+    key, other = 'parallel.comm_learner.lockstep', f'{COMMANDER}.lockstep'
+    if key not in known or other not in known or known[key] == known[other]:
+        return None
+    return ConfigError(
+        'commander and learner have to agree on whether collection and training take turns',
+        where=key,
+        got=known[key],
+        expected=f'{other} ({known[other]})',
+    )
+
+
+def _takes_turns(known: Known) -> ConfigError | None:
+    key = 'parallel.collector_num'
+    if not known.get(f'{COMMANDER}.lockstep') or known.get(key, 1) == 1:
+        return None
+    return ConfigError(
+        f'in lockstep ({COMMANDER}.lockstep), one collector takes turns with the learner',
+        where=key,
+        got=known[key],
+        expected='1',
+    )
+
+
+def _one_process(known: Known) -> list[ConfigError]:
+    """Returns errors if roles in one process are to be reached from elsewhere."""
+    if known.get('parallel.comm_collector.type') != 'in_process':
+        return []
+    expected = {
+        'parallel.coordinator.host': LOOPBACK,
+        'parallel.coordinator.port': (None,),
+        'parallel.path_data': (None,),
+    }
+    return [
+        ConfigError(
+            "the transport 'in_process' connects threads of one process: it has no address and no folder",
+            where=key,
+            got=known[key],
+            expected=repr(allowed[0]),
+            remedy="Several processes or machines need comm_collector and comm_learner of type 'flask_fs'.",
+        )
+        for key, allowed in expected.items()
+        if key in known and known[key] not in allowed
+    ]

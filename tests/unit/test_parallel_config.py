@@ -1,0 +1,257 @@
+"""The section ``parallel``: what it holds, that serial configs know nothing of it, and what is refused."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlframe.config import compile_config, config_data, read_config, shared_fingerprint, split_config
+from rlframe.config.writer import total_config_text, write_total_config
+from rlframe.errors import ConfigError, ConfigErrors, ConfigWarning
+
+COMM = {'comm_collector': {'type': 'flask_fs'}, 'comm_learner': {'type': 'flask_fs'}}
+IN_PROCESS = {'comm_collector': {'type': 'in_process'}, 'comm_learner': {'type': 'in_process'}}
+TOKEN = 'a-secret-of-the-run-0123'
+GAME = {
+    'env': {'type': 'pettingzoo'},
+    'collector': {'type': 'sample_1v1'},
+    'evaluator': {'type': 'battle_interaction'},
+}
+
+
+def pair(main: Mapping[str, Any] | None = None, **create: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns a config of parallel mode; ``main`` holds dotted keys."""
+    env_id = 'classic.tictactoe_v3' if create.get('env', {}).get('type') == 'pettingzoo' else 'CartPole-v1'
+    tree: dict[str, Any] = {
+        'env': {'env_id': env_id},
+        'policy': {'other': {'commander': {'collector_task_space': 2}}},
+    }
+    for key, value in (main or {}).items():
+        *path, name = key.split('.')
+        section = tree
+        for part in path:
+            section = section.setdefault(part, {})
+        section[name] = value
+    which = {'policy': {'type': 'dqn'}, 'commander': {'type': 'solo'}, **COMM, **create}
+    return tree, {name: section for name, section in which.items() if section is not None}
+
+
+def compiled(main: Mapping[str, Any] | None = None, **create: Any) -> Any:
+    return compile_config(*pair(main, **create))
+
+
+def refused(main: Mapping[str, Any] | None = None, **create: Any) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        compiled(main, **create)
+    return caught.value
+
+
+def test_section_has_the_options_of_the_run_the_coordinator_and_the_workers() -> None:
+    cfg = compiled({'parallel.collector_num': 1, 'parallel.collector.print_freq': 7})
+    parallel = cfg.parallel
+    assert (parallel.collector_num, parallel.learner_num, parallel.path_data) == (1, 1, None)
+    assert (parallel.max_restarts, parallel.restart_window, parallel.close_timeout) == (3, 600.0, 20.0)
+    coordinator = parallel.coordinator
+    assert (coordinator.host, coordinator.port, coordinator.transport) == ('127.0.0.1', None, {})
+    assert (coordinator.beat_interval, coordinator.worker_deadline) == (1.0, 15.0)
+    assert (parallel.collector.type, parallel.collector.print_freq) == ('zergling', 7)
+    assert parallel.comm_collector.type == parallel.comm_learner.type == 'flask_fs'
+    assert (parallel.comm_learner.send_policy_freq, parallel.comm_collector.port) == (1, 7235)
+    assert cfg.policy.other.commander.type == 'solo' and cfg.policy.collect.collector.type == 'sample'
+
+
+def test_commander_of_parallel_mode_is_solo_unless_named() -> None:
+    cfg = compiled(commander=None)
+    assert cfg.policy.other.commander.type == 'solo'
+
+
+def test_on_policy_policies_have_no_buffer_in_parallel_mode_either() -> None:
+    cfg = compiled(policy={'type': 'ppo'})
+    assert cfg.policy.other.replay_buffer is None and cfg.parallel.learner_num == 1
+
+
+def test_league_of_two_players_has_marine_and_battle_workers() -> None:
+    cfg = compiled(
+        {'policy.other.commander.league.snapshot_freq': 50},
+        **GAME,
+        commander={'type': 'one_vs_one'},
+        parallel_collector={'type': 'marine'},
+    )
+    assert cfg.parallel.collector.games_per_seat == 20
+    assert cfg.policy.other.commander.league.snapshot_freq == 50
+
+
+def test_overrides_may_start_with_the_names_of_the_components() -> None:
+    words = ['comm_learner.timeout=9', 'parallel_collector.print_freq=3', 'parallel.coordinator.port=80']
+    parallel = compile_config(*pair(), overrides=words).parallel
+    assert (parallel.comm_learner.timeout, parallel.collector.print_freq) == (9.0, 3)
+    assert parallel.coordinator.port == 80
+
+
+def test_shared_folder_is_set_once_for_all_roles() -> None:
+    cfg = compiled({'parallel.path_data': '/mnt/shared'})
+    assert cfg.parallel.comm_collector.path_data == cfg.parallel.comm_learner.path_data == '/mnt/shared'
+    cfg = compiled({'parallel.comm_learner.path_data': '/mnt/x'})
+    assert cfg.parallel.path_data == cfg.parallel.comm_collector.path_data == '/mnt/x'
+    assert 'path_data' not in split_config(cfg)[0]['parallel']['comm_learner']
+
+
+def test_total_config_of_a_parallel_run_compiles_to_the_same(tmp_path: Path) -> None:
+    cfg = compiled(
+        {
+            'parallel.path_data': '/mnt/x',
+            'parallel.comm_learner.send_policy_freq': 3,
+            'parallel.collector_num': 4,
+        }
+        | {'policy.other.commander.collector_task_space': 4}
+    )
+    write_total_config(tmp_path, *split_config(cfg))
+    again = compile_config(*read_config(tmp_path / 'total_config.py'))
+    assert again == cfg and list(split_config(again)[1])[-4:-1] == [
+        'comm_collector',
+        'comm_learner',
+        'parallel_collector',
+    ]
+
+
+def test_another_transport_may_be_chosen_for_a_complete_config() -> None:
+    whole = split_config(compiled())
+    words = ['comm_collector.type=in_process', 'comm_learner.type=in_process']
+    cfg = compile_config(*whole, overrides=words)
+    assert cfg.parallel.comm_collector.type == 'in_process' and 'port' not in cfg.parallel.comm_collector
+
+
+def test_serial_config_has_nothing_of_parallel_mode() -> None:
+    main, create = {'env': {'env_id': 'CartPole-v1'}}, {'policy': {'type': 'dqn'}}
+    cfg = compile_config(main, create)
+    assert 'parallel' not in cfg and cfg.get('parallel') is None
+    data = split_config(cfg)
+    for text in (total_config_text(*data), str(config_data(*data))):
+        assert 'parallel' not in text and 'comm_' not in text
+    assert cfg.policy.other.commander.type == 'base'
+
+
+def test_serial_config_imports_no_worker_of_parallel_mode() -> None:
+    code = (
+        "import sys; from rlframe.config import compile_config; compile_config({'env': {'env_id': 'CartPole-v1'}},"
+        " {'policy': {'type': 'dqn'}});"
+        " print([n for n in sys.modules if n.startswith(('rlframe.worker.comm', 'rlframe.worker.parallel',"
+        " 'rlframe.transport', 'rlframe.config.parallel', 'rlframe.utils.coordinator'))])"
+    )
+    done = subprocess.run(
+        [sys.executable, '-c', code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.strip() == '[]', done.stdout
+
+
+def test_parallel_mode_needs_its_sections() -> None:
+    main, create = {'env': {'env_id': 'CartPole-v1'}}, {'policy': {'type': 'dqn'}}
+    with pytest.raises(ConfigError, match='comm_collector and comm_learner') as caught:
+        compile_config(main, create, parallel=True)
+    assert "comm_collector=dict(type='flask_fs'), comm_learner=dict(type='flask_fs')" in caught.value.remedy
+    assert compile_config(*pair(), parallel=True) == compile_config(*pair())
+    error = refused({'parallel.collector_num': 2}, comm_learner=None)
+    assert error.where == 'parallel.comm_learner.type'
+    assert "comm_learner=dict(type='flask_fs')" in error.remedy
+
+
+@pytest.mark.parametrize(
+    ('create', 'where', 'words'),
+    [
+        ({'commander': {'type': 'sole'}}, 'policy.other.commander.type', ["Did you mean 'solo'"]),
+        ({'commander': {'type': 'base'}}, 'policy.other.commander.type', ['of serial mode', "'parallel'"]),
+        (
+            {'commander': {'type': 'solo'}, 'comm_collector': None, 'comm_learner': None},
+            'policy.other.commander.type',
+            ['of parallel mode', "comm_collector=dict(type='flask_fs')"],
+        ),
+        ({'comm_learner': {'type': 'flask'}}, 'parallel.comm_learner.type', ["Did you mean 'flask_fs'"]),
+        (
+            {'comm_learner': {'type': 'in_process'}},
+            'parallel.comm_learner.type',
+            ["'in_process'", "'flask_fs'"],
+        ),
+        ({'parallel_collector': {'type': 'marin'}}, 'parallel.collector.type', ["Did you mean 'marine'"]),
+        ({'parallel_collector': {'type': 'marine'}}, 'parallel.collector.type', ["'zergling'"]),
+        (GAME, 'parallel.collector.type', ["'marine'"]),
+        ({'commander': {'type': 'one_vs_one'}}, 'policy.collect.collector.type', ["'sample_1v1'", "'solo'"]),
+        ({'evaluator': {'type': 'metric', 'data': 'x.npz'}}, 'policy.eval.evaluator.type', ['-m serial']),
+        ({'comm_collector': None}, 'parallel.comm_collector.type', ["comm_collector=dict(type='flask_fs')"]),
+        ({'comm_collector': 'flask_fs'}, 'create_config.comm_collector', ["dict(type='...')"]),
+    ],
+)
+def test_wrong_component_is_refused_with_what_fits(create: Any, where: str, words: list[str]) -> None:
+    error = refused(**create)
+    errors = error.errors if isinstance(error, ConfigErrors) else [error]
+    assert where in [each.where for each in errors]
+    assert all(word in str(error) for word in words), str(error)
+
+
+@pytest.mark.parametrize(
+    ('main', 'create', 'where', 'words'),
+    [
+        ({'policy.collect.collector.backend': 'ray'}, {}, 'policy.collect.collector.backend', ["'local'"]),
+        ({'policy.eval.evaluator.backend': 'ray'}, {}, 'policy.eval.evaluator.backend', ["'local'"]),
+        ({'parallel.learner_num': 2}, {}, 'parallel.learner_num', ['2', 'expected 1']),
+        ({'parallel.collector_num': 0}, {}, 'parallel.collector_num', ['[1, inf)']),
+        ({'parallel.comm_learner.lockstep': True}, {}, 'parallel.comm_learner.lockstep', ['(False)']),
+        (
+            {'parallel.comm_learner.lockstep': True, 'policy.other.commander.lockstep': True},
+            {},
+            'parallel.collector_num',
+            ['2', 'expected 1'],
+        ),
+        ({'parallel.coordinator.host': '0.0.0.0'}, IN_PROCESS, 'parallel.coordinator.host', ["'flask_fs'"]),
+        ({'parallel.coordinator.port': 7000}, IN_PROCESS, 'parallel.coordinator.port', ["'flask_fs'"]),
+        ({'parallel.path_data': '/x'}, IN_PROCESS, 'parallel.path_data', ["'flask_fs'"]),
+        ({'parallel.coordinator.port': 70000}, {}, 'parallel.coordinator.port', ['[0, 65535]']),
+        ({'parallel.colector_num': 3}, {}, 'parallel.colector_num', ['parallel.collector_num']),
+        ({'parallel.coordinator.beat': 3}, {}, 'parallel.coordinator.beat', ['beat_interval']),
+        (
+            {'policy.collect.collector.past_selves.snapshot_freq': 5},
+            {**GAME, 'parallel_collector': {'type': 'marine'}},
+            'policy.collect.collector.past_selves.snapshot_freq',
+            ['one_vs_one', 'league.snapshot_freq'],
+        ),
+        (
+            {'parallel.comm_collector.path_data': '/x', 'parallel.comm_learner.path_data': '/y'},
+            {},
+            'parallel.comm_learner.path_data',
+            ['two values'],
+        ),
+    ],
+)
+def test_option_that_does_not_fit_is_refused_with_what_does(
+    main: dict[str, Any], create: dict[str, Any], where: str, words: list[str]
+) -> None:
+    error = refused(main, **create)
+    assert not isinstance(error, ConfigErrors), str(error)
+    assert error.where == where
+    assert all(word in str(error) for word in words), str(error)
+
+
+def test_more_collectors_than_tasks_are_worth_a_warning() -> None:
+    with pytest.warns(ConfigWarning, match='only 2 of the collectors'):
+        compiled({'parallel.collector_num': 5})
+
+
+def test_fingerprint_is_that_of_what_all_roles_share() -> None:
+    seen = {
+        shared_fingerprint(compile_config(*pair(), overrides=words))
+        for words in (
+            [],
+            ['parallel.collector_num=1', 'parallel.path_data=/x', 'exp_name=other', 'num_threads=2'],
+            ['policy.other.commander.parts=3', 'policy.device=cpu', 'max_env_step=100'],
+            ['checkpoint.keep_last=1', 'comm_learner.timeout=5'],
+            [f'parallel.coordinator.transport={{"token": "{TOKEN}"}}'],
+        )
+    }
+    (same,) = seen
+    assert len(same) == 64 and int(same, 16) >= 0
+    for word in ('seed=1', 'env.env_id=Acrobot-v1', 'policy.learn.batch_size=3', 'policy.nstep=2'):
+        assert shared_fingerprint(compile_config(*pair(), overrides=[word])) != same, word
