@@ -12,10 +12,11 @@ from typing import Any
 
 from rlframe.config import FORWARDED
 from rlframe.config.backends import BACKENDS, ROLES
+from rlframe.config.parallel.options import PARALLEL_FIELDS
 from rlframe.config.schema import TOP
-from rlframe.config.tree import ALIASES, COMPONENTS
+from rlframe.config.tree import ALIASES, COMPONENTS, PARALLEL, PARALLEL_ONLY, Component
 from rlframe.entry.listing import flat_fields, told
-from rlframe.registry import REGISTRIES
+from rlframe.registry import PARALLEL_COMMANDER_REGISTRY, REGISTRIES, Registry
 from rlframe.utils.field import REQUIRED, Field
 from rlframe.worker.learner.learner_hook import SHORTHANDS
 
@@ -34,6 +35,10 @@ the end.
 Options that can reach beyond the run, to code, files, the network or other programs, are marked. In a foreign run they
 keep their defaults unless you set them or add `--trust`; see [security.md](security.md).
 """
+PARALLEL_HEAD = """## The section of parallel mode: `parallel`
+
+Only configs of [parallel mode](parallel.md) have it: those whose `create_config` names `comm_collector` and `comm_learner`.
+"""
 
 
 def main() -> None:
@@ -46,21 +51,33 @@ def reference() -> str:
     aliases = ', '.join(f'`{short}.` for `{key}.`' for short, key in ALIASES.items())
     parts = [HEAD.format(aliases=aliases), '## The run itself\n', _table(flat_fields(TOP))]
     for part in COMPONENTS:
-        parts.append(f'## {part.name}: `{part.key}`\n')
-        for name, cls in _builtin(part.name):
-            parts += [_title(name, cls), _table(flat_fields(cls.config_fields(), f'{part.key}.'))]
+        parts += _component(part)
+    parts += [PARALLEL_HEAD, _table(flat_fields(PARALLEL_FIELDS, f'{PARALLEL}.'))]
+    for part in PARALLEL_ONLY:
+        parts += _component(part)
     parts += ['## backend: `backend` of a collector or an evaluator\n', _table(_chosen())]
-    for name, cls in _builtin('backend'):
+    for name, cls in _builtin(REGISTRIES['backend']):
         parts += [_title(name, cls), *(_table(rows) for role in ROLES if (rows := _backend_rows(cls, role)))]
     parts.append(
         '## model: `policy.model`\n\nThe options of the built-in networks are declared by the policies above.\n'
     )
-    parts += [_title(name, cls) for name, cls in _builtin('model')]
+    parts += [_title(name, cls) for name, cls in _builtin(REGISTRIES['model'])]
     parts += [
         f'## learner_hook: `policy.learn.learner.hook`\n\n{_hooks()}',
         f'## Copied options\n\n{_forwarded()}',
     ]
     return '\n'.join(parts)
+
+
+def _component(part: Component) -> list[str]:
+    """Returns the section of a component, a title and a table for each of its classes."""
+    parts = [f'## {part.name}: `{part.key}`\n']
+    found = [(name, cls, '') for name, cls in _builtin(REGISTRIES[part.name])]
+    if part.name == 'commander':
+        found += [(name, cls, ' (parallel mode)') for name, cls in _builtin(PARALLEL_COMMANDER_REGISTRY)]
+    for name, cls, note in found:
+        parts += [_title(name, cls, note), _table(flat_fields(cls.config_fields(), f'{part.key}.'))]
+    return parts
 
 
 def _chosen() -> list[tuple[str, Field]]:
@@ -71,14 +88,13 @@ def _backend_rows(cls: Any, role: str) -> list[tuple[str, Field]]:
     return flat_fields(cls.options_of(role), f'{".".join(ROLES[role])}.')
 
 
-def _builtin(kind: str) -> list[tuple[str, type]]:
-    registry = REGISTRIES[kind]
+def _builtin(registry: Registry[Any]) -> list[tuple[str, Any]]:
     return [(name, registry.get(name)) for name in registry.names() if registry.is_builtin(name)]
 
 
-def _title(name: str, cls: type) -> str:
+def _title(name: str, cls: type, note: str = '') -> str:
     first_line = (inspect.getdoc(cls) or '').partition('\n')[0].replace('``', '`')
-    return f'### `{name}`\n\n{first_line}\n'
+    return f'### `{name}`{note}\n\n{first_line}\n'
 
 
 def _table(rows: list[tuple[str, Field]]) -> str:
@@ -105,7 +121,7 @@ def _hooks() -> str:
         value = f'`{option}`' if option else '`True`'
         lines.append(f'| `{key}` | `{kind}` | {position} | {priority} | {value} |')
     lines += ['', '| hook | meaning |', '|---|---|']
-    for name, cls in _builtin('learner_hook'):
+    for name, cls in _builtin(REGISTRIES['learner_hook']):
         lines.append(f'| `{name}` | {(inspect.getdoc(cls) or "").partition(chr(10))[0].replace("``", "`")} |')
     return '\n'.join(lines) + '\n'
 

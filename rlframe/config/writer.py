@@ -66,7 +66,7 @@ def shared_fingerprint(cfg: Mapping[str, Any]) -> str:
     Args:
         cfg: A compiled config.
     """
-    shared = redacted(to_plain({name: dict.get(cfg, name) for name in ('env', 'policy', 'seed')}))
+    shared = redacted({name: to_plain(cfg)[name] for name in ('env', 'policy', 'seed')})
     for name in ('device', 'cuda'):
         shared['policy'].pop(name, None)
     shared['policy']['other'].pop('commander', None)

@@ -12,11 +12,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from rlframe.config.tree import COMPONENTS
-from rlframe.registry import REGISTRIES
+from rlframe.config.tree import ALL_COMPONENTS
+from rlframe.registry import PARALLEL_COMMANDER_REGISTRY, REGISTRIES, Registry
 from rlframe.utils.field import REQUIRED, Field
 
-SECTIONS = {'model': 'policy.model'} | {part.name: part.key for part in COMPONENTS}
+SECTIONS = {'model': 'policy.model'} | {part.name: part.key for part in ALL_COMPONENTS}
 """Kind of component to its section in a config; learner hooks have no section."""
 
 
@@ -30,13 +30,15 @@ def show(args: argparse.Namespace) -> int:
     for kind, registry in REGISTRIES.items():
         if args.kind in (None, kind):
             table.add_row(kind, ', '.join(registry.names()))
+        if args.kind in (None, kind) and kind == 'commander':
+            table.add_row('  in parallel mode', ', '.join(PARALLEL_COMMANDER_REGISTRY.names()))
     console.print(table)
     console.print('\nOptions of one: python -m rlframe.entry list KIND NAME')
     return 0
 
 
 def _show_options(console: Console, kind: str, name: str) -> None:
-    cls = REGISTRIES[kind].get(name)
+    cls = registry_of(kind, name).get(name)
     first_line = (inspect.getdoc(cls) or '').partition('\n')[0]
     console.print(Text.assemble((f'{kind} {name!r}', 'bold'), f' ({cls.__module__}): {first_line}'))
     fields = cls.config_fields() if hasattr(cls, 'config_fields') else {}
@@ -48,6 +50,12 @@ def _show_options(console: Console, kind: str, name: str) -> None:
         )
     if not fields:
         console.print('It declares no options of its own.')
+
+
+def registry_of(kind: str, name: str) -> Registry[Any]:
+    """Returns the registry of a component: one of the two for a commander, whose name decides."""
+    is_parallel = kind == 'commander' and name in PARALLEL_COMMANDER_REGISTRY
+    return PARALLEL_COMMANDER_REGISTRY if is_parallel else REGISTRIES[kind]
 
 
 def told(field: Field) -> str:

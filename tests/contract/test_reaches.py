@@ -10,10 +10,17 @@ import pytest
 
 from rlframe import config
 from rlframe.config.backends import BACKENDS, ROLES
+from rlframe.config.parallel.options import PARALLEL_FIELDS
 from rlframe.config.schema import TOP
-from rlframe.config.tree import COMPONENTS
+from rlframe.config.tree import ALL_COMPONENTS
 from rlframe.errors import UnsafeCheckpointError
-from rlframe.registry import LEARNER_HOOK_REGISTRY, MODEL_REGISTRY, REGISTRIES
+from rlframe.registry import (
+    LEARNER_HOOK_REGISTRY,
+    MODEL_REGISTRY,
+    PARALLEL_COMMANDER_REGISTRY,
+    REGISTRIES,
+    Registry,
+)
 from rlframe.utils.field import Configurable, Field, Options
 from rlframe.utils.reach import REACHES
 
@@ -57,6 +64,7 @@ REVIEWED = {
     'max_weight_update_interval': 'a number',
     'max_actor_restarts': 'a number',
     'checkpoint.replay_buffer': 'one of four words',
+    'compressor': 'it is ignored',
 }
 """Options that look as if they reached something, and why they do not. Add one only after you have read what it does."""
 BAIT: tuple[Any, ...] = (
@@ -68,8 +76,12 @@ BAIT: tuple[Any, ...] = (
     '/tmp/elsewhere',
     True,
 )
-PATHS = {part.name: part.path for part in COMPONENTS} | {'model': ('policy', 'model')}
-COMPONENT_NAMES = [(kind, name) for kind in PATHS for name in REGISTRIES[kind].names()]
+LEAGUE = 'parallel commander'
+"""Kind of the commanders that ``commander`` names in parallel mode."""
+KINDS: dict[str, Registry[Any]] = {**REGISTRIES, LEAGUE: PARALLEL_COMMANDER_REGISTRY}
+PATHS = {part.name: part.path for part in ALL_COMPONENTS} | {'model': ('policy', 'model')}
+PATHS[LEAGUE] = PATHS['commander']
+COMPONENT_NAMES = [(kind, name) for kind in PATHS for name in KINDS[kind].names()]
 BACKEND_NAMES = [(name, role) for name in REGISTRIES['backend'].names() for role in ROLES]
 
 
@@ -82,13 +94,14 @@ def leaves(options: Options, prefix: str = '') -> Iterator[tuple[str, Field]]:
 
 
 def fields_of(kind: str, name: str) -> Options:
-    cls: Any = REGISTRIES[kind].get(name)
+    cls: Any = KINDS[kind].get(name)
     return cls.config_fields() if issubclass(cls, Configurable) else {}
 
 
 def all_fields() -> list[tuple[str, str, Field]]:
     """Returns where each option is from, its key and itself."""
     found = [('the run', key, field) for key, field in leaves(TOP)]
+    found += [('parallel', key, field) for key, field in leaves(PARALLEL_FIELDS)]
     for kind, name in COMPONENT_NAMES:
         found += [(f'{kind} {name}', key, field) for key, field in leaves(fields_of(kind, name))]
     for name, role in BACKEND_NAMES:
@@ -108,6 +121,8 @@ def pair(kind: str, name: str) -> dict[str, Any]:
     create: dict[str, Any] = {'policy': {'type': 'dqn'}}
     if kind == 'model':
         main['policy']['model'] = {'type': name}
+    elif kind == LEAGUE:
+        create |= {'commander': {'type': name}, 'comm_learner': {'type': 'flask_fs'}}
     elif kind:
         create[kind] = {'type': name}
     return {'main_config': main, 'create_config': create}
@@ -133,7 +148,7 @@ def test_foreign_value_of_every_option_that_reaches_something_is_refused(kind: s
     path = PATHS[kind] if kind else ()
     marked = [key for key, field in leaves(options) if field.reaches]
     marked += [] if kind in ('', 'model') else ['import_names']
-    by_itself = REGISTRIES[kind].get(name).reaches if kind and fields_of(kind, name) else ''  # type: ignore[attr-defined]
+    by_itself = KINDS[kind].get(name).reaches if kind and fields_of(kind, name) else ''  # type: ignore[attr-defined]
     found = [(each.key, each.reaches) for each in config.reaching_values(pair(kind, name))]
     assert found == ([('.'.join((*path, 'type')), by_itself)] if by_itself else [])
     for bait in BAIT if marked else ():
@@ -142,6 +157,16 @@ def test_foreign_value_of_every_option_that_reaches_something_is_refused(kind: s
         for key in keys:
             put(data, key.split('.'), bait)
         assert keys <= refused_keys(data), bait
+
+
+def test_foreign_value_of_every_option_of_parallel_mode_that_reaches_something_is_refused() -> None:
+    marked = [f'parallel.{key}' for key, field in leaves(PARALLEL_FIELDS) if field.reaches]
+    assert {'parallel.path_data', 'parallel.coordinator.host', 'parallel.coordinator.transport'} <= {*marked}
+    for bait in BAIT:
+        data = pair('comm_learner', 'flask_fs')
+        for key in marked:
+            put(data, key.split('.'), bait)
+        assert {*marked} <= refused_keys(data), bait
 
 
 @pytest.mark.parametrize(('name', 'role'), BACKEND_NAMES)
@@ -170,7 +195,7 @@ def test_backend_that_does_not_come_with_rlframe_is_code(role: str) -> None:
 
 
 def test_components_that_start_programs_say_so() -> None:
-    starters = {n for k, n in COMPONENT_NAMES if getattr(REGISTRIES[k].get(n), 'reaches', '') == 'process'}
+    starters = {n for k, n in COMPONENT_NAMES if getattr(KINDS[k].get(n), 'reaches', '') == 'process'}
     assert starters == {'subprocess', 'async_subprocess'}
 
 
@@ -181,7 +206,7 @@ def test_component_that_does_not_come_with_rlframe_is_code(kind: str) -> None:
         if kind == 'model':
             data['main_config']['policy']['model']['type'] = name
         else:
-            data['create_config'][kind]['type'] = name
+            data['create_config']['commander' if kind == LEAGUE else kind]['type'] = name
         assert '.'.join((*PATHS[kind], 'type')) in refused_keys(data)
 
 

@@ -15,11 +15,11 @@ import pytest
 
 import rlframe
 from rlframe.config import compile_config, read_config
+from rlframe.config.parallel.options import PARALLEL_FIELDS
 from rlframe.config.schema import find_schema
 from rlframe.config.sections import ExperimentConfig, Only
-from rlframe.config.tree import COMPONENTS as COMPONENT_PARTS
-from rlframe.config.tree import Component
-from rlframe.registry import REGISTRIES
+from rlframe.config.tree import ALL_COMPONENTS, IN_PARALLEL, Component
+from rlframe.registry import PARALLEL_COMMANDER_REGISTRY, REGISTRIES
 from rlframe.utils.field import Configurable, Field, Options, ResolvedConfig, to_plain
 
 CONFIGS = sorted((Path(__file__).parents[2] / 'configs').glob('*.py'))
@@ -103,6 +103,14 @@ def test_types_of_a_whole_config_are_those_of_its_options(file: Path) -> None:
     assert list(absent(ExperimentConfig, cfg, cfg)) == []
 
 
+def test_types_of_a_whole_config_hold_in_parallel_mode() -> None:
+    main, create = read_config(CONFIGS[0].with_name('cartpole_dqn.py'))
+    create |= {name: {'type': 'flask_fs'} for name in ('comm_collector', 'comm_learner')}
+    cfg = compile_config(main, create, overrides=['parallel.collector_num=1'])
+    assert list(lies(ExperimentConfig, find_schema(to_plain(cfg), [])[1], cfg)) == []
+    assert list(absent(ExperimentConfig, cfg, cfg)) == []
+
+
 def test_types_of_a_whole_config_hold_in_other_backends() -> None:
     cfg = compile_config(
         *read_config(CONFIGS[0].with_name('cartpole_dqn.py')), overrides=SOMEWHERE_ELSE, seed=None
@@ -120,12 +128,13 @@ def views_of(cls: type) -> Iterator[type]:
         yield from (eval(own[name], scope) for name in ('_cfg', 'cfg') if name in own)
 
 
-COMPONENTS = [(kind, name) for kind, registry in REGISTRIES.items() for name in registry.names()]
+KINDS = {**REGISTRIES, 'parallel commander': PARALLEL_COMMANDER_REGISTRY}
+COMPONENTS = [(kind, name) for kind, registry in KINDS.items() for name in registry.names()]
 
 
 @pytest.mark.parametrize(('kind', 'name'), COMPONENTS, ids=lambda part: str(part))
 def test_types_of_a_component_are_those_of_its_options(kind: str, name: str) -> None:
-    cls = REGISTRIES[kind].get(name)
+    cls = KINDS[kind].get(name)
     if issubclass(cls, Configurable):
         options = cls.config_fields()
         for view in views_of(cls):
@@ -182,11 +191,11 @@ def test_types_of_a_collector_or_evaluator_in_actors_are_those_of_its_options() 
 
 def all_keys() -> set[str]:
     """Returns the dotted keys of all options and sections that any config can have."""
-    found = set()
+    found = {'parallel', *keys_below(PARALLEL_FIELDS, 'parallel.')}
     for file in CONFIGS:
         found |= set(keys_below(find_schema(to_plain(compile_config(*read_config(file))), [])[1]))
-    for part in (*COMPONENT_PARTS, Component('model', ('policy', 'model'), None)):
-        for cls in map(REGISTRIES[part.name].get, REGISTRIES[part.name].names()):
+    for part in (*ALL_COMPONENTS, *IN_PARALLEL, Component('model', ('policy', 'model'), None)):
+        for cls in map(part.registry.get, part.registry.names()):
             if issubclass(cls, Configurable):
                 found |= set(keys_below(cls.config_fields(), f'{part.key}.'))
     return found
@@ -211,7 +220,7 @@ def test_every_key_named_in_a_string_is_an_option() -> None:
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding='utf-8'))):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                if re.fullmatch(r'(policy|env)(\.[a-zA-Z_]+)+', node.value):
+                if re.fullmatch(r'(policy|env|parallel)(\.[a-zA-Z_]+)+', node.value):
                     assert node.value in known, f'{path}:{node.lineno}: no option is called {node.value}'
             elif (
                 isinstance(node, ast.Call)
