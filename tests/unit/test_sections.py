@@ -196,6 +196,7 @@ def all_keys() -> set[str]:
         found |= set(keys_below(find_schema(to_plain(compile_config(*read_config(file))), [])[1]))
     for part in (*ALL_COMPONENTS, *IN_PARALLEL, Component('model', ('policy', 'model'), None)):
         for cls in map(part.registry.get, part.registry.names()):
+            found.add(f'{part.key}.type')
             if issubclass(cls, Configurable):
                 found |= set(keys_below(cls.config_fields(), f'{part.key}.'))
     return found
