@@ -76,7 +76,7 @@ def compile_config(  # noqa: PLR0913  # DI-engine's users call it with create_cf
         ConfigError: If options are unknown or invalid. All mistakes are reported together.
     """
     which = create_cfg if create_config is None else create_config
-    main_config, create_config, notes = _translated(main_config, which, overrides)
+    main_config, create_config, notes = _translated(main_config, which, overrides, parallel)
     given = dict(seed=seed, exp_name=exp_name, max_env_step=max_env_step, max_train_iter=max_train_iter)
     tree, errors = user_tree(main_config, create_config, overrides, given)
     if parallel and not is_parallel(tree):
@@ -116,11 +116,12 @@ def _translated(
     main_config: Mapping[str, Any],
     create_config: Any,
     overrides: Sequence[str] | Mapping[str, Any],
+    parallel: bool,
 ) -> tuple[Mapping[str, Any], Mapping[str, Any], list[str]]:
     """Returns the pair with rlframe's keys and, for a DI-engine config, the warnings of its translation."""
-    if not isinstance(main_config, Mapping) or not is_ding(create_config):
+    if not isinstance(main_config, Mapping) or not is_ding(create_config, main_config):
         return main_config, create_config, []
-    main, create, changes = from_ding(main_config, create_config, overrides)
+    main, create, changes = from_ding(main_config, create_config, overrides, parallel)
     return main, create, [summary(changes)]
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rlframe.config.ding_draft import MISSING, Change, Draft
-from rlframe.config.tree import COMPONENTS, Tree, full_key, plain_type, section_at
+from rlframe.config.ding_draft import MISSING, SYSTEM, Change, Draft
+from rlframe.config.tree import ALL_COMPONENTS, Tree, full_key, plain_type, section_at
 from rlframe.errors import ConfigError
 from rlframe.registry import ENV_REGISTRY, POLICY_REGISTRY
 from rlframe.utils.lazy import LazyModule
@@ -36,8 +36,13 @@ class Translation(NamedTuple):
     """All changes, in order."""
 
 
-def is_ding(create_config: Mapping[str, Any]) -> bool:
-    """Whether a config is DI-engine's: it imports DI-engine's modules, or has an env or collector type of DI-engine."""
+def is_ding(create_config: Mapping[str, Any], main_config: Any = None) -> bool:
+    """Whether a config is DI-engine's.
+
+    It imports DI-engine's modules, has an env or collector type of DI-engine, or a ``system_config``.
+    """
+    if isinstance(main_config, Mapping) and SYSTEM in main_config:
+        return True
     if not isinstance(create_config, Mapping):
         return False
     sections = [value for _, value in raw_items(create_config) if isinstance(value, Mapping)]
@@ -53,6 +58,7 @@ def from_ding(
     main_config: Mapping[str, Any],
     create_config: Mapping[str, Any],
     overrides: Sequence[str] | Mapping[str, Any] = (),
+    parallel: bool = False,
 ) -> Translation:
     """Translates a DI-engine config; the pair itself is not changed.
 
@@ -64,11 +70,13 @@ def from_ding(
         create_config: Which.
         overrides: Overrides that will be applied to the result, in rlframe's keys; with an ``env.env_id`` among them,
             any env type is accepted.
+        parallel: Whether a config of DI-engine's parallel mode is translated to rlframe's, or to Ray actors.
 
     Raises:
         ConfigError: If its policy, env or reward model is unknown to rlframe.
     """
     draft = Draft(to_plain(main_config), to_plain(create_config))
+    draft.is_parallel = parallel and any(isinstance(draft.create.get(name), dict) for name in ding_table.COMM)
     is_own = _drop_imports(draft)
     draft.policy = _policy(draft, is_own)
     _refuse_other_learning(draft)
@@ -118,7 +126,7 @@ def _drop_imports(draft: Draft) -> bool:
     """Removes DI-engine's modules from ``import_names``; returns whether the config imports other modules."""
     is_own = False
     sections = [(f'create_config.{name}.', below) for name, below in draft.create.items()]
-    paths = [*(part.path for part in COMPONENTS), ('policy', 'model')]
+    paths = [*(part.path for part in ALL_COMPONENTS), ('policy', 'model')]
     sections += [('.'.join(path) + '.', section_at(draft.main, path)) for path in paths]
     for where, section in [('create_config.', draft.create), *sections]:
         if not isinstance(section, dict) or not (names := _import_names(section)):
@@ -167,10 +175,11 @@ def _refuse_other_learning(draft: Draft) -> None:
 
 
 def _translate_types(draft: Draft) -> None:
-    for name in ding_table.PARALLEL:
+    if draft.is_parallel:
+        _translate_collector(draft)
+    for name in () if draft.is_parallel else ding_table.PARALLEL:
         if draft.create.pop(name, None) is not None:
-            reason = 'there is no coordinator: one process learns, and Ray actors collect'
-            draft.say(f'create_config.{name}', None, {}, reason)
+            draft.say(f'create_config.{name}', None, {}, ding_table.NO_COORDINATOR)
     for name, types in ding_table.TYPES.items():
         given = draft.kind(name)
         if name != 'policy' and isinstance(given, str) and given in types:
@@ -181,6 +190,21 @@ def _translate_types(draft: Draft) -> None:
                 new = {f'policy.collect.collector.{key}': value for key, value in put.items()}
                 reason = 'Ray actors collect while the learner learns'
                 draft.replace('create_config.collector.type', given, new, reason)
+
+
+def _translate_collector(draft: Draft) -> None:
+    """Splits DI-engine's parallel collector in two: the one that serves a coordinator, and the serial one it drives."""
+    given = draft.kind('collector')
+    if given not in PARALLEL_TYPES:
+        return
+    serial = 'sample' if given == 'zergling' else 'sample_1v1'
+    draft.create['parallel_collector'] = {'type': given}
+    draft.set_kind('collector', serial, '')
+    became = {'create_config.parallel_collector.type': given, 'create_config.collector.type': serial}
+    if given == 'marine' and 'evaluator' not in draft.create:
+        draft.create['evaluator'] = {'type': 'battle_interaction'}
+        became['create_config.evaluator.type'] = 'battle_interaction'
+    draft.say('create_config.collector.type', given, became, 'it drives a serial collector and an evaluator')
 
 
 def _translate_env(draft: Draft, overridden: set[str], is_own: bool) -> None:
@@ -217,6 +241,8 @@ def _apply_tables(draft: Draft) -> None:
         if (not policies or draft.policy in policies) and (value := draft.take(old)) is not MISSING:
             draft.replace(old, value, {new: value}, '')
     for key, reason, policies in ding_table.UNUSED:
+        if draft.is_parallel and key in ding_table.KEPT:
+            continue
         if (not policies or draft.policy in policies) and (value := draft.take(key)) is not MISSING:
             draft.say(key, value, {}, reason)
     defaults = ding_table.EVERY | ding_table.DEFAULTS.get(draft.policy, {})

@@ -6,14 +6,51 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from rlframe.config.ding_draft import MISSING, Draft
-from rlframe.config.ding_table import ACTOR_CRITIC, ADVANTAGE, Q_LEARNING, SAC
-from rlframe.config.tree import section_at
+from rlframe.config.ding_draft import MISSING, SYSTEM, Draft
+from rlframe.config.ding_table import (
+    ACTOR_CRITIC,
+    ADVANTAGE,
+    LEAGUE_UNUSED,
+    NO_COORDINATOR,
+    Q_LEARNING,
+    SAC,
+    SYSTEM_UNUSED,
+    TO_PARALLEL,
+)
+from rlframe.config.tree import leaf_keys, section_at
 
 ACTIVATIONS = {'relu': 'relu', 'tanh': 'tanh', 'gelu': 'gelu', 'silu': 'silu', 'swish': 'silu'}
 """Names of activations and of torch's modules, in lower case."""
+AUTO = 'auto'
+"""DI-engine's word for a host or port that it finds itself."""
 SEQUENCES = 'policy.other.replay_buffer'
 """Section of R2D2's sequences."""
+
+
+def parallel_mode(draft: Draft) -> None:
+    """Moves the options of workers, coordinator and league to their places; drops those that have none."""
+    if draft.is_parallel:
+        for old, new in TO_PARALLEL:
+            value = draft.take(old)
+            if value == AUTO:
+                draft.say(old, value, {}, 'chosen when the run starts')
+            elif value is not MISSING:
+                draft.replace(old, value, {new: value}, '')
+        for key, reason in LEAGUE_UNUSED:
+            if (value := draft.take(key)) is not MISSING:
+                draft.say(key, value, {}, reason)
+    _rest_of_system(draft)
+
+
+def _rest_of_system(draft: Draft) -> None:
+    system = draft.main.get(SYSTEM)
+    if not isinstance(system, dict):
+        return
+    del draft.main[SYSTEM]
+    for name, value in system.items():
+        for key in leaf_keys(name, value) if value != {} else ():
+            reason = next(reason for start, reason in SYSTEM_UNUSED if key.startswith(start))
+            draft.say(f'{SYSTEM}.{key}', None, {}, reason if draft.is_parallel else NO_COORDINATOR)
 
 
 def run_name(draft: Draft) -> None:
@@ -256,6 +293,7 @@ def random_start(draft: Draft) -> None:
 
 FIRST: tuple[Callable[[Draft], None], ...] = (
     run_name,
+    parallel_mode,
     device,
     activation,
     normalisation,

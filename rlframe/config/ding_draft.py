@@ -6,11 +6,13 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from rlframe.config.tree import COMPONENTS, Tree, section_at, set_path
+from rlframe.config.tree import ALL_COMPONENTS, Tree, section_at, set_path
 
 MISSING: Any = type('Missing', (), {'__repr__': lambda self: 'MISSING', '__bool__': lambda self: False})()
 """Result of ``Draft.get`` and ``Draft.take`` for a missing key."""
-_PATHS = {part.name: part.path for part in COMPONENTS}
+SYSTEM = 'system_config'
+"""Key of the main config under which the third part of a config of DI-engine's parallel mode lies."""
+_PATHS = {part.name: part.path for part in ALL_COMPONENTS}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +55,8 @@ class Draft:
         self.main, self.create = main, create
         self.policy = ''
         """rlframe's name of the policy."""
+        self.is_parallel = False
+        """Whether it is translated to rlframe's parallel mode."""
         self.changes: list[Change] = []
 
     def get(self, key: str, default: Any = MISSING) -> Any:

@@ -49,6 +49,10 @@ TYPES: dict[str, dict[str, str]] = {
 
 PARALLEL = ('commander', 'comm_learner', 'comm_collector')
 """Sections of ``create_config`` that the parallel mode adds."""
+COMM = PARALLEL[1:]
+"""Those of them that a config of rlframe's parallel mode needs."""
+NO_COORDINATOR = 'there is no coordinator: one process learns, and Ray actors collect'
+"""Why these sections and ``system_config`` are not used without parallel mode."""
 REWARD_MODELS = ('reward_model', 'world_model')
 """Sections without a counterpart in rlframe that change how a policy learns."""
 
@@ -219,6 +223,61 @@ UNUSED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ('policy.collect.n_episode', 'each round is one batch of the data', ('bc',)),
 )
 """Key without a counterpart, its replacement, and the policies concerned (empty: all)."""
+
+LEAGUE = 'policy.other.commander.league'
+TO_PARALLEL: tuple[tuple[str, str], ...] = (
+    ('policy.collect.collector.collector_num', 'parallel.collector_num'),
+    ('policy.collect.collector.update_policy_second', 'parallel.collector.update_policy_second'),
+    ('policy.collect.collector.print_freq', 'parallel.collector.print_freq'),
+    ('policy.learn.learner.learner_num', 'parallel.learner_num'),
+    ('policy.learn.learner.send_policy_freq', 'parallel.comm_learner.send_policy_freq'),
+    ('system_config.path_data', 'parallel.path_data'),
+    ('system_config.coordinator.host', 'parallel.coordinator.host'),
+    ('system_config.coordinator.port', 'parallel.coordinator.port'),
+    (f'{LEAGUE}.naive_sp_player.branch_probs', f'{LEAGUE}.branch_probs'),
+    (f'{LEAGUE}.naive_sp_player.strong_win_rate', f'{LEAGUE}.strong_win_rate'),
+    (f'{LEAGUE}.naive_sp_player.one_phase_step', f'{LEAGUE}.snapshot_freq'),
+)
+"""DI-engine's key and the key of rlframe's parallel mode."""
+KEPT = tuple(
+    f'policy.other.commander.{name}'
+    for name in ('eval_interval', 'collector_task_space', 'learner_task_space')
+)
+"""Keys of ``UNUSED`` that parallel mode has."""
+_ONE_LEAGUE = 'the league has one player, which is trained, and its past selves'
+_IN_RUN = 'weights are kept by the coordinator, and in the checkpoints of the run'
+LEAGUE_UNUSED: tuple[tuple[str, str], ...] = (
+    ('policy.other.commander.path_policy', _IN_RUN),
+    (f'{LEAGUE}.path_policy', _IN_RUN),
+    (f'{LEAGUE}.league_type', _ONE_LEAGUE),
+    (f'{LEAGUE}.import_names', "DI-engine's modules are never imported"),
+    (f'{LEAGUE}.player_category', _ONE_LEAGUE),
+    (f'{LEAGUE}.active_players', _ONE_LEAGUE),
+    (f'{LEAGUE}.naive_sp_player', _ONE_LEAGUE),
+    (f'{LEAGUE}.use_pretrain', 'policy.init_from starts from the weights of a run'),
+    (f'{LEAGUE}.use_pretrain_init_historical', 'policy.init_from starts from the weights of a run'),
+    (f'{LEAGUE}.pretrain_checkpoint_path', 'policy.init_from starts from the weights of a run'),
+    (f'{LEAGUE}.payoff.type', 'there is one kind of payoff table'),
+)
+"""Options of the league without a counterpart, and their replacement."""
+_CALLS = 'workers call the coordinator, and need no address of their own'
+SYSTEM_UNUSED: tuple[tuple[str, str], ...] = (
+    ('path_policy', 'weights travel through parallel.path_data, as all arrays do'),
+    ('communication_mode', 'there is one mode'),
+    ('learner_gpu_num', 'policy.device sets the device of the learner'),
+    (
+        'coordinator.operator_server',
+        'there is no Kubernetes operator; workers of other machines --join the run',
+    ),
+    ('coordinator.collector_task_timeout', 'parallel.coordinator.stall_deadline'),
+    ('coordinator.learner_task_timeout', 'parallel.coordinator.stall_deadline'),
+    ('coordinator.learner', _CALLS),
+    ('coordinator.collector', _CALLS),
+    ('learner', _CALLS),
+    ('collector', _CALLS),
+    ('', _FIXED),
+)
+"""Beginnings of keys of ``system_config`` without a counterpart, and their replacement; the first one counts."""
 
 _EPS = {'policy.other.replay_buffer.replay_buffer_size': 10_000}
 _QAC: dict[str, Any] = {

@@ -20,10 +20,12 @@ from rlframe.config.tree import check_keys
 from rlframe.errors import ConfigError, ConfigErrors, MissingDependencyError
 from rlframe.safety import strict_json
 from rlframe.safety.limits import check_limit, remedy_of
-from rlframe.utils.resolved_config import to_plain
+from rlframe.utils.resolved_config import raw_items, to_plain
 
 NAMES = ('main_config', 'create_config')
 """Names that every config file defines."""
+SYSTEM = 'system_config'
+"""Name that files of DI-engine's parallel mode define as well; it becomes a key of the main config."""
 
 
 def read_config(path: str | Path) -> tuple[EasyDict, EasyDict]:
@@ -37,7 +39,7 @@ def read_config(path: str | Path) -> tuple[EasyDict, EasyDict]:
         path: The file. A relative path that does not exist is also looked up among the shipped configs.
 
     Returns:
-        ``main_config`` and ``create_config``.
+        ``main_config`` and ``create_config``; a ``system_config`` of DI-engine becomes a key of the former.
 
     Raises:
         ConfigError: If the file is missing, of another kind, not valid, fails, or lacks one of the two.
@@ -67,6 +69,8 @@ def read_config(path: str | Path) -> tuple[EasyDict, EasyDict]:
         raise ConfigError(
             message, where=str(file), remedy=f'Needed: {", ".join(NAMES)}; it defines {present}.'
         )
+    if found.get(SYSTEM) is not None:
+        found[NAMES[0]] = _with_system(found[NAMES[0]], found[SYSTEM], str(file))
     errors = [error for name in NAMES for error in check_keys(found[name], name)]
     if errors:
         raise errors[0] if len(errors) == 1 else ConfigErrors(errors, where=str(file))
@@ -75,8 +79,19 @@ def read_config(path: str | Path) -> tuple[EasyDict, EasyDict]:
     return EasyDict(to_plain(found['main_config'])), EasyDict(to_plain(found['create_config']))
 
 
+def _with_system(main: Mapping[str, Any], system: Any, where: str) -> dict[str, Any]:
+    """Returns a main config with DI-engine's ``system_config`` as a key."""
+    if not isinstance(system, Mapping):
+        raise ConfigError(f'bad value of {SYSTEM}', where=where, got=system, expected='a dict')
+    if SYSTEM in main:
+        raise ConfigError(f'{SYSTEM} is there twice: by itself and in main_config', where=where)
+    return {**dict(raw_items(main)), SYSTEM: system}
+
+
 def config_pair(given: Any) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """Returns the main and create config, given as the path of a config file or as a pair.
+
+    A third config, DI-engine's ``system_config``, becomes a key of the first.
 
     Raises:
         ConfigError: If it is neither, or the file cannot be used.
@@ -85,6 +100,8 @@ def config_pair(given: Any) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         return read_config(given)
     if isinstance(given, tuple | list) and len(given) == len(NAMES):
         return given[0], given[1]
+    if isinstance(given, tuple | list) and len(given) == len(NAMES) + 1 and isinstance(given[0], Mapping):
+        return _with_system(given[0], given[2], 'config'), given[1]
     shown = given if given is None or isinstance(given, int | float | bool) else type(given).__name__
     expected = 'the path of a config file, or the pair (main_config, create_config)'
     raise ConfigError('no config', where='config', got=shown, expected=expected)

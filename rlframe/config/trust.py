@@ -106,8 +106,17 @@ def reaching_values(data: Data, overrides: Overrides = ()) -> list[Reaching]:
         ConfigError: If it has keys that no config can have.
     """
     main, create = data['main_config'], data['create_config']
-    if is_ding(create):
-        main, create, _ = from_ding(main, create, overrides)  # as compiling does
+    if not is_ding(create, main):
+        return _reaching(main, create, overrides)
+    found: dict[str, Reaching] = {}
+    for parallel in (False, True):  # compiling does either
+        translated = from_ding(main, create, overrides, parallel)
+        reaching = _reaching(translated.main_config, translated.create_config, overrides)
+        found |= {each.key: each for each in reaching}
+    return list(found.values())
+
+
+def _reaching(main: Mapping[str, Any], create: Mapping[str, Any], overrides: Overrides) -> list[Reaching]:
     tree, errors = user_tree(main, create, overrides)
     if errors:
         raise errors[0] if len(errors) == 1 else ConfigErrors(errors)

@@ -14,7 +14,16 @@ import pytest
 import torch
 from easydict import EasyDict
 
-from rlframe.config import compile_config, from_ding, is_ding, read_config, unread_user_keys
+from rlframe.config import (
+    compile_config,
+    config_pair,
+    from_ding,
+    is_ding,
+    reaching_values,
+    read_config,
+    split_config,
+    unread_user_keys,
+)
 from rlframe.config.ding_table import DEFAULTS, RENAMED, UNUSED
 from rlframe.entry.__main__ import main
 from rlframe.errors import ConfigError, ConfigErrors, ConfigWarning
@@ -562,3 +571,134 @@ def test_every_key_that_is_translated_is_documented() -> None:
     text = (ROOT / 'docs' / 'from_ding.md').read_text(encoding='utf-8')
     keys = {key for key, *_ in (*RENAMED, *UNUSED)}
     assert not [key for key in sorted(keys) if f'`{key}`' not in text]
+
+
+SYSTEM = nested(FLAT['cartpole_dqn_parallel']['system_config'])
+
+
+def parallel_pair(**system: Any) -> tuple[Any, Any]:
+    main, create = pair_of('cartpole_dqn_parallel')
+    main.system_config = {**SYSTEM, **system}
+    return main, create
+
+
+def in_parallel(main: Any, create: Any) -> tuple[Any, str]:
+    with pytest.warns(ConfigWarning) as caught:
+        cfg = compile_config(main, create, parallel=True)
+    (text,) = [str(warning.message) for warning in caught]
+    return cfg, text
+
+
+def test_config_of_the_parallel_mode_compiles_to_rlframes_parallel_mode() -> None:
+    cfg, text = in_parallel(*parallel_pair())
+    parallel, commander = cfg.parallel, cfg.policy.other.commander
+    assert (parallel.collector_num, parallel.learner_num, parallel.path_data) == (2, 1, './cartpole_dqn/data')
+    assert (parallel.collector.type, parallel.collector.update_policy_second) == ('zergling', 3.0)
+    assert (parallel.comm_learner.type, parallel.comm_learner.send_policy_freq) == ('flask_fs', 1)
+    assert (parallel.comm_collector.type, parallel.coordinator.port) == ('flask_fs', None)
+    assert (commander.type, commander.collector_task_space, commander.learner_task_space) == ('solo', 2, 1)
+    assert (commander.eval_interval, cfg.env.n_evaluator_episode) == (5.0, 5)
+    assert cfg.policy.collect.collector.type == 'sample' and cfg.policy.collect.collector.backend == 'local'
+    assert not is_ding(split_config(cfg)[1], split_config(cfg)[0])
+    for words in (
+        'policy.collect.collector.collector_num -> parallel.collector_num',
+        'system_config.path_data -> parallel.path_data',
+        "create_config.parallel_collector.type='zergling', create_config.collector.type='sample'",
+        'system_config.learner_gpu_num (policy.device',
+        'system_config.path_policy (weights travel',
+    ):
+        assert words in text, text
+    assert 'commander.eval_interval' not in text
+
+
+def test_system_config_is_dropped_with_a_note_where_ray_actors_collect() -> None:
+    with pytest.warns(ConfigWarning, match='system_config.path_data, system_config.path_policy'):
+        cfg = compile_config(*parallel_pair())
+    assert cfg.policy.collect.collector.backend == 'ray' and 'parallel' not in cfg
+
+
+def test_addresses_in_a_system_config_are_those_of_the_coordinator() -> None:
+    worker = {'host': 'auto', 'port': [1, 2], 'path_data': './x'}
+    coordinator = {
+        'host': 'auto',
+        'port': 7011,
+        'operator_server': {'system_addr': 'https://k8s'},
+        'learner': {'learner0': ['learner0', '10.0.0.1', 99]},
+        'collector_task_timeout': 30,
+        'odd': 1,
+    }
+    cfg, text = in_parallel(*parallel_pair(coordinator=coordinator, learner0=worker, collector0=worker))
+    assert (cfg.parallel.coordinator.host, cfg.parallel.coordinator.port) == ('127.0.0.1', 7011)
+    for words in (
+        'system_config.coordinator.host (chosen when the run starts)',
+        'system_config.coordinator.operator_server.system_addr (there is no Kubernetes operator',
+        'system_config.coordinator.learner.learner0, system_config.learner0.host, ',
+        'system_config.coordinator.collector_task_timeout (parallel.coordinator.stall_deadline)',
+        'system_config.coordinator.odd (no counterpart)',
+    ):
+        assert words in text, text
+
+
+def test_league_of_di_engine_keeps_the_options_that_this_one_has() -> None:
+    league = {
+        'player_category': ['default'],
+        'path_policy': './p',
+        'naive_sp_player': {
+            'one_phase_step': 7,
+            'branch_probs': {'pfsp': 0.3, 'sp': 0.6},
+            'strong_win_rate': 0.8,
+        },
+        'active_players': {'naive_sp_player': 1},
+        'payoff': {'type': 'battle', 'decay': 0.9, 'min_win_rate_games': 4},
+    }
+    main, create = parallel_pair()
+    create.collector.type, create.commander.type = 'marine', 'one_vs_one'
+    main.policy.other.commander.league = league
+    cfg, text = in_parallel(main, create)
+    found = cfg.policy.other.commander.league
+    assert (found.snapshot_freq, found.strong_win_rate, dict(found.branch_probs)) == (
+        7,
+        0.8,
+        {'pfsp': 0.3, 'sp': 0.6},
+    )
+    assert dict(found.payoff) == {'decay': 0.9, 'min_win_rate_games': 4}
+    assert cfg.parallel.collector.type == 'marine' and cfg.policy.collect.collector.type == 'sample_1v1'
+    assert cfg.policy.eval.evaluator.type == 'battle_interaction' and 'league.active_players' in text
+
+
+def test_serial_config_of_di_engine_is_none_of_parallel_mode() -> None:
+    with pytest.raises(ConfigError, match='comm_collector and comm_learner'):
+        compile_config(*dqn(), parallel=True)
+
+
+def test_system_config_that_is_no_section_is_an_unknown_key() -> None:
+    main, create = parallel_pair()
+    main.system_config = 3
+    with pytest.raises(ConfigError, match='system_config is not a known key'):
+        compile_config(main, create, parallel=True)
+
+
+def test_file_of_the_parallel_mode_is_read_with_its_third_part(tmp_path: Path) -> None:
+    parts = {
+        name: nested(FLAT['cartpole_dqn_parallel'][name])
+        for name in ('main_config', 'create_config', 'system_config')
+    }
+    file = tmp_path / 'config.py'
+    file.write_text('\n'.join(f'{name} = {part!r}' for name, part in parts.items()))
+    main, create = read_config(file)
+    assert main.pop('system_config') == SYSTEM and main == parts['main_config']
+    again = config_pair([parts['main_config'], parts['create_config'], parts['system_config']])
+    assert again == (parts['main_config'] | {'system_config': SYSTEM}, parts['create_config'])
+    for bad, words in (('3', 'a dict'), ('{}\nmain_config["system_config"] = {}', 'twice')):
+        file.write_text(
+            f'main_config = {parts["main_config"]!r}\ncreate_config = {create!r}\nsystem_config = {bad}\n'
+        )
+        with pytest.raises(ConfigError, match=words):
+            read_config(file)
+
+
+def test_what_a_foreign_config_of_the_parallel_mode_reaches_is_found() -> None:
+    main, create = parallel_pair(coordinator={'host': '0.0.0.0'})
+    create.collector.type = 'sample'  # no Ray actors, which would be refused anyway
+    keys = {each.key for each in reaching_values({'main_config': main, 'create_config': create})}
+    assert keys == {'parallel.path_data', 'parallel.coordinator.host'}
