@@ -197,7 +197,7 @@ def test_best_evaluation_keeps_the_weights_that_it_used() -> None:
 def test_weights_for_collectors_may_be_packed_once_and_those_for_a_learner_are_not_kept() -> None:
     experiment = Experiment()
     learner, _ = learning(experiment)
-    learner(m.PutState('learner', 2), {'net': np.ones(1)})
+    learner(m.PutState('spare', 2), {'net': np.ones(1)})
     collectors = [experiment.join('collector', name) for name in 'cd']
     replies, keep = [], experiment.server.keep
 
