@@ -16,6 +16,7 @@ from rlframe.worker.commanders import BaseParallelCommander as BaseParallelComma
 from rlframe.worker.commanders import BaseSerialCommander as BaseSerialCommander
 from rlframe.worker.commanders import create_commander as create_commander
 from rlframe.worker.commanders import create_parallel_commander as create_parallel_commander
+from rlframe.worker.coordinator.coordinator import Coordinator as Coordinator
 from rlframe.worker.evaluator.base_serial_evaluator import ISerialEvaluator as ISerialEvaluator
 from rlframe.worker.evaluator.base_serial_evaluator import VectorEvalMonitor as VectorEvalMonitor
 from rlframe.worker.evaluator.metric import IMetric as IMetric

@@ -17,6 +17,7 @@ from rlframe.worker import (
     BaseSerialCommander,
     BattleEpisodeSerialCollector,
     BattleSampleSerialCollector,
+    Coordinator,
     EpisodeReplayBuffer,
     EpisodeSerialCollector,
     FlaskFileSystemCollector,
@@ -35,10 +36,7 @@ from rlframe.worker import (
 
 API = json.loads((Path(__file__).parent / 'public_api.json').read_text(encoding='utf-8'))['ding.worker']
 
-STILL_TO_COME = {
-    'Coordinator',
-    'LearnerAggregator',
-}
+STILL_TO_COME = {'LearnerAggregator'}
 
 
 class _Hook(LearnerHook):
@@ -68,6 +66,7 @@ INSTANCES = {
     'BaseCommCollector': FlaskFileSystemCollector,
     'FlaskFileSystemCollector': FlaskFileSystemCollector,
     'BaseCommLearner': FlaskFileSystemLearner,
+    'Coordinator': lambda: Coordinator({'policy': {}}),
     'FlaskFileSystemLearner': FlaskFileSystemLearner,
 }
 HERE = [name for name in API if name not in STILL_TO_COME]

@@ -21,11 +21,9 @@ from rlframe.worker.comm.factory import (
     get_parallel_collector_cls,
 )
 from rlframe.worker.comm.transport_learner import LearnerParts
-from rlframe.worker.commanders.base_parallel_commander import (
-    BaseParallelCommander,
-    create_parallel_commander,
-)
+from rlframe.worker.commanders.base_parallel_commander import BaseParallelCommander
 from rlframe.worker.commanders.solo_commander import SoloCommander
+from rlframe.worker.coordinator import assembly
 from rlframe.worker.coordinator.training_data import TrainingData
 from rlframe.worker.parallel.base_parallel_collector import Evaluation
 
@@ -140,10 +138,7 @@ def learner_maker(cfg: ExperimentConfig) -> Callable[[int, int], LearnerParts]:
 
 def training_data(cfg: ExperimentConfig, **common: Any) -> TrainingData:
     """Returns the empty store of the coordinator, with the config's replay buffer if it has one."""
-    buffer, learn = build.make_buffer(cfg, **common), cfg.policy.learn
-    if buffer is None:
-        return TrainingData(None)
-    return TrainingData(buffer, learn.batch_size, learn.update_per_collect)
+    return assembly.make_data(cfg, **common)
 
 
 def make_commander(cfg: ExperimentConfig, spec: EnvSpec) -> BaseParallelCommander:
@@ -153,12 +148,7 @@ def make_commander(cfg: ExperimentConfig, spec: EnvSpec) -> BaseParallelCommande
         cfg: A compiled config of parallel mode.
         spec: Spaces of the env; if the config has no stop value, its reward threshold is used.
     """
-    stop_value = cfg.policy.eval.evaluator['stop_value']
-    return create_parallel_commander(
-        cfg,
-        policy=build.make_policy(cfg, spec).command_mode,
-        stop_value=spec.reward_threshold if stop_value is None else stop_value,
-    )
+    return assembly.make_commander(cfg, spec, build.make_policy(cfg, spec).command_mode)
 
 
 def solo_commander(cfg: ExperimentConfig, spec: EnvSpec, **options: Any) -> BaseParallelCommander:

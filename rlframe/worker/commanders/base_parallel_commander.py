@@ -344,12 +344,14 @@ def create_parallel_commander(cfg: Mapping[str, Any], **kwargs: Any) -> BasePara
         RegistryError: If no commander has that name; the closest one is named.
         ConfigError: If an option is unknown or invalid; with its dotted key.
     """
-    section = _at(cfg, SECTION, {})
+    section = value_in(cfg, SECTION, {})
     given = {
         'seed': cfg.get('seed') or 0,
-        'eval_freq': _at(cfg, 'policy.eval.evaluator.eval_freq', 1000),
-        'stop_value': _at(cfg, 'policy.eval.evaluator.stop_value', _at(cfg, 'env.stop_value', None)),
-        'random_collect_size': _at(cfg, 'policy.random_collect_size', 0),
+        'eval_freq': value_in(cfg, 'policy.eval.evaluator.eval_freq', 1000),
+        'stop_value': value_in(
+            cfg, 'policy.eval.evaluator.stop_value', value_in(cfg, 'env.stop_value', None)
+        ),
+        'random_collect_size': value_in(cfg, 'policy.random_collect_size', 0),
     }
     try:
         if 'type' not in section:
@@ -364,7 +366,7 @@ def create_parallel_commander(cfg: Mapping[str, Any], **kwargs: Any) -> BasePara
         raise
 
 
-def _at(cfg: Mapping[str, Any], key: str, default: Any) -> Any:
+def value_in(cfg: Mapping[str, Any], key: str, default: Any) -> Any:
     """Returns the value of a dotted key, or the default if it is missing or None."""
     value: Any = cfg
     for name in key.split('.'):

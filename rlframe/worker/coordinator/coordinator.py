@@ -17,6 +17,7 @@ from rlframe.utils.field import Configurable
 from rlframe.utils.schema import COUNT, DICT, FINITE, Schema, check_state, part
 from rlframe.worker.commanders.base_parallel_commander import BaseParallelCommander
 from rlframe.worker.commanders.jobs import Situation
+from rlframe.worker.coordinator.assembly import complete
 from rlframe.worker.coordinator.coordinated_run import CoordinatedRun
 from rlframe.worker.coordinator.requests import Requests
 from rlframe.worker.coordinator.training_data import TrainingData
@@ -45,7 +46,7 @@ class Coordinator(Configurable):
     there for a role for ``role_deadline``.
 
     Args:
-        cfg: Options.
+        cfg: The config of an experiment, from which missing parts are created; or options, if all parts are given.
         server: The coordinator's end of a transport.
         commander: Decides what to do.
         data: Takes the data of collectors.
@@ -64,9 +65,9 @@ class Coordinator(Configurable):
         self,
         cfg: Mapping[str, Any] | None = None,
         *,
-        server: Server,
-        commander: BaseParallelCommander,
-        data: TrainingData,
+        server: Server | None = None,
+        commander: BaseParallelCommander | None = None,
+        data: TrainingData | None = None,
         run: CoordinatedRun | None = None,
         progress: Progress | None = None,
         name: str = 'main',
@@ -74,8 +75,11 @@ class Coordinator(Configurable):
         fingerprint: str = '',
         clock: Callable[[], float] = monotonic,
     ) -> None:
+        cfg, server, commander, data = complete(cfg, server, commander, data)
         self._cfg = self.resolve_config(cfg)
-        self._server, self._run, self._run_id = server, run if run is not None else CoordinatedRun(), run_id
+        self.server = server
+        """The coordinator's end of the transport."""
+        self._run, self._run_id = run if run is not None else CoordinatedRun(), run_id
         self.commander, self.data, self.name = commander, data, name
         self.progress = progress if progress is not None else Progress()
         """Counters of the experiment."""
@@ -113,12 +117,12 @@ class Coordinator(Configurable):
 
     def start(self) -> None:
         """Begins to answer workers."""
-        self._server.start(self._requests.handle)
+        self.server.start(self._requests.handle)
 
     def close(self) -> None:
         """Stops answering; may be called twice."""
         self.shut_down('the coordinator ends')
-        self._server.close()
+        self.server.close()
 
     @property
     def system_shutdown_flag(self) -> bool:
@@ -178,7 +182,7 @@ class Coordinator(Configurable):
         raise WorkerLostError(
             f'no {role} for {seconds:.0f} s{lost}',
             where='coordinator.role_deadline',
-            remedy=f'Start one: python -m rlframe.entry -m {role} --join {self._server.address} -c CONFIG.',
+            remedy=f'Start one: python -m rlframe.entry -m {role} --join {self.server.address} -c CONFIG.',
         )
 
     # workers
@@ -200,7 +204,7 @@ class Coordinator(Configurable):
         if worker.task:
             self.end_task(worker)
         self.workers.leave(worker.id, cause)
-        self._server.forget(worker.id)
+        self.server.forget(worker.id)
         if worker.role == 'collector' and self._added_places:
             self._added_places -= 1
             self.deal_with_decrease_collector()

@@ -1,0 +1,159 @@
+"""A coordinator that is created from the config of an experiment."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from parallel_parts import compiled
+from runs import differences
+
+from rlframe import config
+from rlframe._version import __version__
+from rlframe.data import Batch
+from rlframe.errors import ConfigError
+from rlframe.pipeline import build
+from rlframe.pipeline.parallel import roles
+from rlframe.transport import messages as m
+from rlframe.transport.flask_fs.server import FlaskFSServer
+from rlframe.transport.in_process import InProcessServer
+from rlframe.worker import Coordinator
+from rlframe.worker.commanders.naive_commander import NaiveCommander
+from rlframe.worker.commanders.solo_commander import SoloCommander
+from rlframe.worker.coordinator import assembly
+
+DQN = {
+    'env': {'env_id': 'CartPole-v1'},
+    'policy': {'cuda': False, 'learn': {'batch_size': 2, 'update_per_collect': 3}},
+}
+
+
+def parallel(kind: str, main: dict[str, Any] | None = None, commander: str = 'solo', **section: Any) -> Any:
+    """Returns a compiled config of parallel mode."""
+    create = {
+        'policy': {'type': 'dqn'},
+        'commander': {'type': commander},
+        'comm_collector': {'type': kind},
+        'comm_learner': {'type': kind},
+    }
+    return config.compile_config(
+        {**(main or DQN), 'parallel': {'collector_num': 1, **section}}, create, seed=5, parallel=True
+    )
+
+
+def asked(coordinator: Coordinator, *messages: tuple[m.Message, Any]) -> list[Any]:
+    """Returns the replies to a worker's messages."""
+    link = coordinator.server.connect()
+    try:
+        return [link.request(message, payload).message for message, payload in messages]
+    finally:
+        link.close()
+
+
+def join(role: str) -> m.Join:
+    return m.Join(role, role, __version__, '', 1, 'here', 1)
+
+
+def test_every_part_is_created_from_the_config_and_works() -> None:
+    cfg = parallel('in_process', coordinator={'wait': 0.5, 'beat_interval': 7.0})
+    coordinator = Coordinator(cfg)
+    assert isinstance(coordinator.server, InProcessServer) and isinstance(
+        coordinator.commander, SoloCommander
+    )
+    coordinator.start()
+    joined, task, _ = asked(
+        coordinator,
+        (join('learner'), None),
+        (m.AskTask(), None),
+        (m.PutWeights('main', 0, 0), {'w': np.zeros(1)}),
+    )
+    assert joined.beat_interval == 7.0 and task.kind == 'learn'
+    _, evaluation, _, work, taken = asked(
+        coordinator,
+        (join('collector'), None),
+        (m.AskTask(), None),
+        (m.Finished('evaluate_2', True, '', {'score': 1.0, 'train_iter': 0}), None),
+        (m.AskTask(), None),
+        (m.Collected('collect_3', 0, 4, 4, 0, 0, {}), Batch(obs=np.zeros((4, 1), np.float32))),
+    )
+    assert (evaluation.kind, work.kind, taken.pushed) == ('evaluate', 'collect', 4)
+    assert work.settings == {'eps': pytest.approx(0.95)}  # of the policy's schedule
+    assert coordinator.data.due == 3 and coordinator.data.buffer.count() == 4
+    assert coordinator.commander.stop_value == 475.0  # CartPole's threshold
+    state = coordinator.state_dict()
+    other = Coordinator(cfg)
+    other.load_state_dict(state)
+    assert other.pushed == 4 and other.data.due == 3
+    coordinator.close()
+    assert coordinator.system_shutdown_flag and not other.system_shutdown_flag
+
+
+def test_server_has_the_address_and_the_folder_of_the_config(tmp_path: Path) -> None:
+    path = tmp_path / 'data'
+    cfg = parallel('flask_fs', path_data=str(path), coordinator={'transport': {'max_workers': 3}})
+    coordinator = Coordinator(cfg)
+    server = coordinator.server
+    assert isinstance(server, FlaskFSServer) and server._cfg.max_workers == 3
+    coordinator.start()
+    try:
+        assert server.address.startswith('http://127.0.0.1:') and (path / 'owner.json').exists()
+        (joined,) = asked(coordinator, (join('collector'), None))
+        assert joined.worker == 'collector_1'
+    finally:
+        coordinator.close()
+    assert os.listdir(tmp_path) == []
+
+
+def test_another_folder_and_the_id_of_the_run_may_be_given(tmp_path: Path) -> None:
+    cfg = parallel('flask_fs', path_data=str(tmp_path / 'data'))
+    server: Any = assembly.make_server(cfg, path_data=str(tmp_path / 'other'), run='r')
+    assert (server._cfg.path_data, server._run) == (str(tmp_path / 'other'), 'r')
+
+
+def test_parts_that_are_given_are_used() -> None:
+    cfg, server = parallel('in_process', commander='naive'), InProcessServer()
+    made = Coordinator(cfg, server=server)
+    assert made.server is server and isinstance(made.commander, NaiveCommander)
+    commander = assembly.make_commander(cfg)
+    data = assembly.make_data(cfg)
+    made = Coordinator(cfg, commander=commander, data=data)
+    assert made.commander is commander and made.data is data
+
+
+def test_a_plain_main_config_is_enough() -> None:
+    main = {
+        'policy': {
+            'learn': {'batch_size': 2, 'update_per_collect': 5},
+            'other': {
+                'replay_buffer': {'type': 'naive', 'replay_buffer_size': 10},
+                'commander': {'type': 'naive'},
+            },
+        },
+    }
+    coordinator = Coordinator(main)
+    assert isinstance(coordinator.commander, NaiveCommander) and coordinator.data.updates_per_part == 5
+    assert Coordinator({'policy': {}}).data.buffer is None
+
+
+def test_on_policy_data_have_no_buffer() -> None:
+    assert assembly.make_data(compiled('cartpole_ppo', 'policy.collect.n_sample=24')).buffer is None
+
+
+@pytest.mark.parametrize('cfg', [None, {}, {'wait': 0.1}])
+def test_without_an_experiment_and_without_parts_the_error_says_what_is_needed(cfg: Any) -> None:
+    with pytest.raises(ConfigError, match='needs the config of an experiment'):
+        Coordinator(cfg, server=InProcessServer())
+
+
+def test_the_roles_of_the_pipeline_are_assembled_by_the_same_functions() -> None:
+    cfg = parallel('in_process')
+    ours, theirs = Coordinator(cfg), roles.training_data(cfg)
+    assert isinstance(ours.data.buffer, type(theirs.buffer))
+    assert differences(ours.data.buffer.state_dict(), theirs.buffer.state_dict()) == []
+    assert ours.data.updates_per_part == theirs.updates_per_part
+    commander = roles.make_commander(cfg, build.make_factory(cfg).spec)
+    assert ours.commander.state_dict() == commander.state_dict()
+    assert ours.commander.stop_value == commander.stop_value
