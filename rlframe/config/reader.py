@@ -100,7 +100,8 @@ def config_pair(given: Any) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         return read_config(given)
     if isinstance(given, tuple | list) and len(given) == len(NAMES):
         return given[0], given[1]
-    if isinstance(given, tuple | list) and len(given) == len(NAMES) + 1 and isinstance(given[0], Mapping):
+    is_triple = isinstance(given, tuple | list) and len(given) == len(NAMES) + 1
+    if is_triple and given[2] and isinstance(given[0], Mapping):
         return _with_system(given[0], given[2], 'config'), given[1]
     shown = given if given is None or isinstance(given, int | float | bool) else type(given).__name__
     expected = 'the path of a config file, or the pair (main_config, create_config)'
