@@ -60,3 +60,14 @@ def test_the_guard_ends_what_workers_left_after_an_orderly_end_and_spares_the_ru
     guard: Any = start_guard(tmp_path)
     guard.communicate(timeout=60)  # as the run does when it lets go of Ray
     assert child.wait(timeout=30) == -9 and driver.poll() is None
+
+
+def test_a_program_that_only_connected_to_the_ray_of_the_run_is_spared(left: Left, tmp_path: Path) -> None:
+    other, started = left.start('python-core-driver-02ffff_12.log'), left.start('worker-a-1.err')
+    log = f"f'{tmp_path}/logs/python-core-driver-02ffff_{{os.getpid()}}.log'"
+    program = f"import os, time; log = open({log}, 'ab'); print(1, flush=True); time.sleep(1000)"
+    connected = subprocess.Popen([sys.executable, '-I', '-c', program], stdout=subprocess.PIPE)
+    left.processes.append(connected)
+    assert connected.stdout is not None and connected.stdout.readline()
+    assert sorted(writers([f'{tmp_path}/'])) == sorted([other.pid, started.pid])
+    connected.stdout.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import select
 import signal
 import stat
@@ -78,28 +79,35 @@ def end_writers(prefixes: Sequence[str], grace_s: float = 0.0) -> None:
 
 
 def writers(prefixes: Sequence[str]) -> list[int]:
-    """Returns the processes of this user with a file open for writing whose path has one of these prefixes."""
-    return [
-        int(entry)
-        for entry in os.listdir('/proc')
-        if entry.isdigit() and _writes(f'/proc/{entry}/fd', tuple(prefixes))
-    ]
+    """Returns the processes of this user with a file open for writing whose path has one of these prefixes.
+
+    Programs that connected to the Ray by themselves, such as workers of parallel mode, are no remains of it.
+    """
+    found = []
+    for entry in os.listdir('/proc'):
+        if entry.isdigit():
+            files = _written(f'/proc/{entry}/fd', tuple(prefixes))
+            own_log = re.compile(rf'/python-core-driver-[^/]*_{entry}\.log$')
+            if files and not any(map(own_log.search, files)):
+                found.append(int(entry))
+    return found
 
 
-def _writes(descriptors: str, prefixes: tuple[str, ...]) -> bool:
+def _written(descriptors: str, prefixes: tuple[str, ...]) -> list[str]:
+    """Returns the files with such a path that a process has open for writing."""
     try:
         names = os.listdir(descriptors)
     except OSError:  # it ended, or is another user's
-        return False
-    return any(_is_written(f'{descriptors}/{name}', prefixes) for name in names)
+        return []
+    return [path for name in names if (path := _path(f'{descriptors}/{name}')).startswith(prefixes)]
 
 
-def _is_written(descriptor: str, prefixes: tuple[str, ...]) -> bool:
+def _path(descriptor: str) -> str:
+    """Returns the path of a file that is open for writing; empty for others."""
     try:
-        inside = os.readlink(descriptor).startswith(prefixes)
-        return inside and bool(os.lstat(descriptor).st_mode & stat.S_IWUSR)
+        return os.readlink(descriptor) if os.lstat(descriptor).st_mode & stat.S_IWUSR else ''
     except OSError:  # it has just been closed
-        return False
+        return ''
 
 
 if __name__ == '__main__':
