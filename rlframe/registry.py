@@ -169,7 +169,7 @@ PARALLEL_COMMANDER_REGISTRY: Registry[BaseParallelCommander] = Registry(
 """Commanders of parallel mode, which decide what collectors and learners do."""
 TRANSPORT_REGISTRY: Registry[Transport] = Registry(
     'transport',
-    _in('transport', in_process='in_process', flask_fs='flask_fs.client'),
+    _in('transport', in_process='in_process', flask_fs='flask_fs.client', ray='ray.client'),
     interface='rlframe.transport.base:Transport',
 )
 """Transports, by which the roles of parallel mode talk to their coordinator."""

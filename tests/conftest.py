@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,19 @@ def registries_come_back(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture
+def ray_of_tests() -> Any:
+    """Ray with 4 CPUs, once the actors of the test before have given theirs back.
+
+    There may be fewer CPUs in this machine: what the tests start waits most of the time.
+    """
+    ray = one_ray.share(num_cpus=one_ray.CPUS)
+    until = time.monotonic() + 30
+    while ray.available_resources().get('CPU', 0) < one_ray.CPUS and time.monotonic() < until:
+        time.sleep(0.05)
+    return ray
+
+
+@pytest.fixture
 def copies() -> Iterator[None]:
     """Programs that ``runs.train`` starts are copies of a process that has imported torch and rlframe already."""
     with fork_server.copying():
@@ -112,6 +126,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks the long ones slow, so that the README's test command stays short; those that share a Ray come last, together."""
+    for item in items:
+        params = getattr(getattr(item, 'callspec', None), 'params', {})
+        if params.get('kind') == 'ray' and item.get_closest_marker('ray') is not None:  # of a transport
+            item.fixturenames.insert(0, 'ray_of_tests')  # type: ignore[attr-defined]
     items.sort(key=lambda item: 'ray_of_tests' in getattr(item, 'fixturenames', ()))
     for item in items:
         if any(re.search(pattern, item.nodeid) for pattern in LONG):

@@ -17,6 +17,8 @@ OPTIONS = {
     'object_store_memory': 200 * 2**20,
 }
 """Arguments of ``ray.init`` for a Ray of tests."""
+CPUS = 4
+"""Of a Ray that tests share."""
 WORKER = str(Path(__file__).with_name('forked_worker.py'))
 _shared: list[Any] = []
 

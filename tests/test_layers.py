@@ -43,6 +43,7 @@ MAY_IMPORT = {
     'worker': (*BASE, 'worker.collector', 'worker.evaluator'),
     'transport': (*BASE, 'data', 'checkpoint'),
     'transport.flask_fs': (*BASE, 'data', 'run', 'checkpoint', 'transport'),
+    'transport.ray': (*BASE, 'data', 'checkpoint', 'transport', 'transport.flask_fs', 'backend.ray.actors'),
     'worker.parallel': (*BASE, 'data', 'run', 'transport', 'worker.collector', 'worker.evaluator', 'worker.players'),
     'worker.comm': (*BASE, 'data', 'transport', 'transport.flask_fs', 'worker.learner', 'worker.parallel'),
     'config.parallel': BASE,

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from rlframe import __version__
 from rlframe.registry import TRANSPORT_REGISTRY
 from rlframe.transport import messages as m
@@ -16,7 +18,10 @@ from rlframe.transport.base import Reply, Server, Transport
 from rlframe.transport.envelope import Envelope
 from rlframe.transport.messages import KINDS, Message
 
-TRANSPORTS = TRANSPORT_REGISTRY.names()
+TRANSPORTS = [
+    pytest.param(name, marks=pytest.mark.ray) if name == 'ray' else name
+    for name in TRANSPORT_REGISTRY.names()
+]
 ORDERS = m.Orders(stop=False, abandon=False, save=-1, reason='')
 PLAIN = {'eps': 0.25, 'on': True, 'none': None, 'list': [1, 'two', {'three': 3.5}], 'nan': float('nan')}
 MESSAGES: list[Message] = [

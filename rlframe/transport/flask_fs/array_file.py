@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -98,13 +98,26 @@ def read_file(path: Path, most: int) -> Any:
     Raises:
         MessageError: If it is missing, too large, or not what ``pack`` returned.
     """
+    return unpack(lambda: _bytes(path, most), path.name)
+
+
+def unpack(read: Callable[[], Array], where: str) -> Any:
+    """Returns the payload in the content of a file; its arrays are views of that content.
+
+    Args:
+        read: Returns the content. uint8 [bytes].
+        where: Name of the payload, for errors.
+
+    Raises:
+        MessageError: If it cannot be read, or is not what ``pack`` returned.
+    """
     try:
-        return _unpacked(_bytes(path, most))
+        return _unpacked(read())
     except CheckpointError as error:
-        raise MessageError(f'the payload cannot be read: {error.message}', where=path.name) from error
+        raise MessageError(f'the payload cannot be read: {error.message}', where=where) from error
     except BAD_TREE as error:
         raise MessageError(
-            f'the payload is not what rlframe wrote: {describe(error)}', where=path.name
+            f'the payload is not what rlframe wrote: {describe(error)}', where=where
         ) from error
 
 

@@ -1,0 +1,253 @@
+"""RayServer: the coordinator's end of ``ray``."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from rlframe.backend.ray.actors.keys import check_init, is_plain_init
+from rlframe.backend.ray.actors.session import RaySession, connect
+from rlframe.errors import ConfigError, MessageError, ResourceError, RLFrameError
+from rlframe.registry import TRANSPORT_REGISTRY
+from rlframe.transport.answering import AnsweringServer, refusal
+from rlframe.transport.base import Handler, Reply, Transport
+from rlframe.transport.envelope import Envelope, decode, encode
+from rlframe.transport.flask_fs.array_file import pack
+from rlframe.transport.messages import NAME, Weights
+from rlframe.transport.ray.mailbox import Answer, Letter, Mailbox, Parcel, Place
+from rlframe.transport.ray.wire import NAMESPACE, address_of, first_line, from_body, seal, to_body, unseal
+from rlframe.utils.field import Field
+from rlframe.utils.lazy import LazyModule
+
+ray = LazyModule('ray')
+logger = logging.getLogger('rlframe.transport')
+
+THREADS = 16
+"""Threads that take letters from the mailbox; a letter that repeats one may occupy its thread for some seconds."""
+POLL_SECONDS = 10.0
+"""How long a thread waits for the next letter before it asks again."""
+GRACE_SECONDS = 5.0
+"""How much later than that the mailbox may answer."""
+START_SECONDS = 120.0
+"""How long the mailbox may take to start."""
+FETCH_SECONDS = 60.0
+"""How long a payload may take to come from another node."""
+MOST_ASKS = 10_000
+"""Requests that wait in the mailbox at the same time; those of the server must never be refused."""
+MOST_WEIGHTS = 8
+"""Policies whose newest weights stay in the object store."""
+
+
+class Sent(NamedTuple):
+    """A reply as it is kept for repeated requests; Ray frees its payload when it is dropped."""
+
+    body: bytes
+    parcel: Parcel = None
+
+
+RAY: dict[str, Any] = dict(
+    ray_init_config=Field(
+        {},
+        doc='arguments of ray.init, such as address; used if Ray is not running',
+        check=check_init,
+        may_change=True,
+        reaches='process',
+        harmless=is_plain_init,
+    ),
+)
+"""Options of both ends."""
+
+
+class RayServer(AnsweringServer[Sent]):
+    """Takes messages from a mailbox actor and arrays from the object store.
+
+    Args:
+        cfg: Options.
+    """
+
+    config: dict[str, Any] = dict(
+        **RAY,
+        name=Field(
+            None,
+            type=str,
+            check=lambda value: '' if NAME.fits(value) else NAME.name,
+            doc='name of the mailbox; with one of its own, a coordinator that was restarted has the same address',
+        ),
+    )
+
+    def __init__(self, cfg: Mapping[str, Any] | None = None) -> None:
+        super().__init__(cfg)
+        self._name = self._cfg.name or f'coordinator-{secrets.token_hex(8)}'
+        self._session: RaySession | None = None
+        self._mailbox: Any = None
+        self._place: Place | None = None
+        self._threads: list[threading.Thread] = []
+        self._closing, self._replacing = threading.Event(), threading.Lock()
+        self._weights_lock = threading.Lock()
+        self._weights: OrderedDict[str, tuple[Any, Parcel]] = OrderedDict()
+
+    def start(self, handler: Handler) -> None:
+        """Starts the mailbox, and Ray if it does not run yet, and begins to answer.
+
+        Raises:
+            MissingDependencyError: If Ray is not installed.
+            ResourceError: If Ray or the mailbox does not start.
+            ConfigError: If a coordinator with this name runs in the cluster.
+        """
+        self._session = connect(self._cfg.ray_init_config, 'ray_init_config')
+        try:
+            self._start_mailbox()
+        except BaseException:
+            self.close()
+            raise
+        super().start(handler)
+        for number in range(THREADS):
+            thread = threading.Thread(target=self._serve, name=f'rlframe-ray-{number}', daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    @property
+    def address(self) -> str:
+        """The address: ``ray://name@host:port``."""
+        assert self._place is not None, 'the server has not started'
+        return self._address
+
+    def connect(self, cfg: Mapping[str, Any] | None = None) -> Transport:
+        """Returns a connection through the mailbox."""
+        made: Transport = TRANSPORT_REGISTRY.build('ray', cfg or {}, self.address)
+        return made
+
+    def close(self) -> None:
+        """Ends the mailbox, and Ray if this server started it; may be called twice."""
+        super().close()
+        self._closing.set()
+        session, self._session = self._session, None
+        if session is None:
+            return
+        with self._weights_lock:
+            self._weights.clear()
+        if self._mailbox is not None and ray.is_initialized():
+            self._end_mailbox()
+        self._mailbox = None
+        session.close()
+
+    def keep(self, envelope: Envelope, reply: Reply) -> Sent:
+        """Puts a large payload into the object store, and returns the message as JSON."""
+        message, payload = reply.message, reply.payload
+        sent = Envelope('', envelope.seq, message, payload is not None)
+        decode(encode(sent))
+        if payload is None:
+            return Sent(to_body(sent))
+        parcel = self._weights_parcel(message.policy, payload) if isinstance(message, Weights) else None
+        return Sent(to_body(sent), parcel or seal(pack(payload)))
+
+    def _weights_parcel(self, policy: str, weights: Any) -> Parcel:
+        """Returns weights in the object store; however many workers ask for a version, it is put there once."""
+        with self._weights_lock:
+            held, parcel = self._weights.get(policy, (None, None))
+            if held is not weights:
+                parcel = seal(pack(weights))
+                self._weights[policy] = weights, parcel
+                while len(self._weights) > MOST_WEIGHTS:
+                    self._weights.popitem(last=False)
+            self._weights.move_to_end(policy)
+            return parcel
+
+    def _start_mailbox(self) -> None:
+        here = ray.get_runtime_context()
+        self._address = address_of(self._name, here.gcs_address)
+        same_node = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
+            here.get_node_id(), soft=False
+        )
+        options = dict(
+            name=self._name,
+            namespace=NAMESPACE,
+            num_cpus=0,
+            max_concurrency=MOST_ASKS,
+            max_restarts=-1,
+            scheduling_strategy=same_node,
+        )
+        try:
+            self._mailbox = ray.remote(Mailbox).options(**options).remote()
+        except ValueError as error:
+            raise ConfigError(
+                f'another coordinator of this cluster has the name {self._name!r}',
+                where='name',
+                remedy='Give each coordinator a name of its own, or end the other one.',
+            ) from error
+        try:
+            self._place = ray.get(self._mailbox.place.remote(), timeout=START_SECONDS)
+        except ray.exceptions.RayError as error:
+            raise ResourceError(
+                f'the mailbox of the coordinator did not start in {START_SECONDS:g} s: {first_line(error)}',
+                where='ray_init_config',
+                remedy='The log files of the Ray session say more.',
+            ) from error
+
+    def _end_mailbox(self) -> None:
+        from rlframe.backend.ray.actors.actor import Facts
+        from rlframe.backend.ray.actors.deaths import end_leftovers
+
+        with suppress(ray.exceptions.RayError):
+            ray.get(self._mailbox.close.remote(), timeout=GRACE_SECONDS)
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(GRACE_SECONDS)
+        ray.kill(self._mailbox)
+        if self._place is not None:
+            end_leftovers([Facts(0, 0, *self._place)])
+
+    def _serve(self) -> None:
+        """Answers letters until the server is closed."""
+        answer: Answer | None = None
+        while not self._closing.is_set():
+            mailbox = self._mailbox
+            try:
+                asked, answer = mailbox.exchange.remote(answer, POLL_SECONDS), None
+                letter: Letter | None = ray.get(asked, timeout=POLL_SECONDS + GRACE_SECONDS)
+            except ray.exceptions.RayError as error:
+                self._replace(mailbox, error)
+                continue
+            answer = None if letter is None else self._answered(letter)
+            del letter, asked  # which hold a payload
+            if answer is not None and not isinstance(answer.parcel, bytes | None):
+                mailbox.reply.remote(answer)  # as an argument of a long call, it would stay in the store
+                answer = None
+
+    def _replace(self, mailbox: Any, error: Exception) -> None:
+        """Starts another mailbox if one was killed; Ray replaces one that crashed. Workers repeat their requests."""
+        with self._replacing:
+            if self._closing.wait(0.2) or mailbox is not self._mailbox:
+                return
+            if not isinstance(error, ray.exceptions.ActorDiedError):
+                logger.debug('the mailbox does not answer: %s', first_line(error))
+                return
+            logger.warning('the mailbox was lost, another one is started: %s', first_line(error))
+            try:
+                self._start_mailbox()
+            except (RLFrameError, ray.exceptions.RayError) as failure:
+                logger.warning('it does not start: %s', failure)
+
+    def _answered(self, letter: Letter) -> Answer:
+        try:
+            envelope = from_body(letter.body)
+            try:
+                sent = self.answer(envelope, lambda: self._payload(letter))
+            except MessageError as error:
+                sent = self.keep(envelope, refusal(error))
+        except OSError as error:
+            return Answer(letter.number, b'', None, f'the coordinator is busy: {error}')
+        except MessageError as error:
+            return Answer(letter.number, b'', None, str(error))
+        return Answer(letter.number, *sent)
+
+    def _payload(self, letter: Letter) -> Any:
+        try:
+            return unseal(letter.parcel, FETCH_SECONDS)
+        except ray.exceptions.RayError as error:
+            raise MessageError(f'the payload was lost: {first_line(error)}', where='payload') from error
