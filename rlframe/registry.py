@@ -140,13 +140,19 @@ PARALLEL_COLLECTOR_REGISTRY: Registry[BaseParallelCollector] = Registry(
 """Parallel collectors, which collect and evaluate as the tasks of a coordinator say."""
 COMM_COLLECTOR_REGISTRY: Registry[BaseCommCollector] = Registry(
     'comm collector',
-    _in('worker.comm', naive='naive_collector', in_process='transport_collector', flask_fs='flask_fs'),
+    _in(
+        'worker.comm',
+        naive='naive_collector',
+        in_process='transport_collector',
+        flask_fs='flask_fs',
+        ray='ray_comm',
+    ),
     interface='rlframe.worker.comm.comm_interface:BaseCommCollector',
 )
 """Comm collectors, which connect a parallel collector with a coordinator."""
 COMM_LEARNER_REGISTRY: Registry[BaseCommLearner] = Registry(
     'comm learner',
-    _in('worker.comm', in_process='transport_learner', flask_fs='flask_fs'),
+    _in('worker.comm', in_process='transport_learner', flask_fs='flask_fs', ray='ray_comm'),
     interface='rlframe.worker.comm.comm_interface:BaseCommLearner',
 )
 """Comm learners, which connect a learner with a coordinator."""

@@ -84,7 +84,7 @@ def test_weights_are_put_into_the_store_once_for_all_collectors(
     put: list[str], ray_of_tests: Any, tmp_path: Path
 ) -> None:
     newest = [LARGE]
-    reply = lambda e, p: Reply(m.Weights('main', len(newest), 1), newest[-1])  # noqa: E731
+    reply = lambda e, p: Reply(m.Weights('main', len(newest), 1), newest[-1], 'main')  # noqa: E731
     with serving('ray', tmp_path, Coordinator(reply)) as server:
         for version in range(2):
             for name in range(3):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
-from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -18,7 +17,7 @@ from rlframe.transport.answering import AnsweringServer, refusal
 from rlframe.transport.base import Handler, Reply, Transport
 from rlframe.transport.envelope import Envelope, decode, encode
 from rlframe.transport.flask_fs.array_file import pack
-from rlframe.transport.messages import NAME, Weights
+from rlframe.transport.messages import NAME
 from rlframe.transport.ray.mailbox import Answer, Letter, Mailbox, Parcel, Place
 from rlframe.transport.ray.wire import NAMESPACE, address_of, first_line, from_body, seal, to_body, unseal
 from rlframe.utils.field import Field
@@ -39,8 +38,8 @@ FETCH_SECONDS = 60.0
 """How long a payload may take to come from another node."""
 MOST_ASKS = 10_000
 """Requests that wait in the mailbox at the same time; those of the server must never be refused."""
-MOST_WEIGHTS = 8
-"""Policies whose newest weights stay in the object store."""
+MOST_NAMES = 8
+"""Names whose newest payload stays in the object store for the next worker that asks."""
 
 
 class Sent(NamedTuple):
@@ -88,8 +87,8 @@ class RayServer(AnsweringServer[Sent]):
         self._place: Place | None = None
         self._threads: list[threading.Thread] = []
         self._closing, self._replacing = threading.Event(), threading.Lock()
-        self._weights_lock = threading.Lock()
-        self._weights: OrderedDict[str, tuple[Any, Parcel]] = OrderedDict()
+        self._sharing = threading.Lock()
+        self._shared: dict[str, tuple[Any, Parcel]] = {}  # the one that was asked for last comes last
 
     def start(self, handler: Handler) -> None:
         """Starts the mailbox, and Ray if it does not run yet, and begins to answer.
@@ -129,8 +128,8 @@ class RayServer(AnsweringServer[Sent]):
         session, self._session = self._session, None
         if session is None:
             return
-        with self._weights_lock:
-            self._weights.clear()
+        with self._sharing:
+            self._shared.clear()
         if self._mailbox is not None and ray.is_initialized():
             self._end_mailbox()
         self._mailbox = None
@@ -138,24 +137,23 @@ class RayServer(AnsweringServer[Sent]):
 
     def keep(self, envelope: Envelope, reply: Reply) -> Sent:
         """Puts a large payload into the object store, and returns the message as JSON."""
-        message, payload = reply.message, reply.payload
-        sent = Envelope('', envelope.seq, message, payload is not None)
+        payload = reply.payload
+        sent = Envelope('', envelope.seq, reply.message, payload is not None)
         decode(encode(sent))
         if payload is None:
             return Sent(to_body(sent))
-        parcel = self._weights_parcel(message.policy, payload) if isinstance(message, Weights) else None
-        return Sent(to_body(sent), parcel or seal(pack(payload)))
+        parcel = self._shared_parcel(reply.shared, payload) if reply.shared else seal(pack(payload))
+        return Sent(to_body(sent), parcel)
 
-    def _weights_parcel(self, policy: str, weights: Any) -> Parcel:
-        """Returns weights in the object store; however many workers ask for a version, it is put there once."""
-        with self._weights_lock:
-            held, parcel = self._weights.get(policy, (None, None))
-            if held is not weights:
-                parcel = seal(pack(weights))
-                self._weights[policy] = weights, parcel
-                while len(self._weights) > MOST_WEIGHTS:
-                    self._weights.popitem(last=False)
-            self._weights.move_to_end(policy)
+    def _shared_parcel(self, name: str, payload: Any) -> Parcel:
+        """Returns a payload that several workers get, such as weights; it is put into the object store once."""
+        with self._sharing:
+            held, parcel = self._shared.pop(name, (None, None))
+            if held is not payload:
+                parcel = seal(pack(payload))
+            self._shared[name] = payload, parcel
+            while len(self._shared) > MOST_NAMES:
+                del self._shared[next(iter(self._shared))]
             return parcel
 
     def _start_mailbox(self) -> None:
