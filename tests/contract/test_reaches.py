@@ -58,6 +58,8 @@ REVIEWED = {
     'priority_IS_weight': 'a bool',
     'num_collectors': 'a number; the actors are those of backend, which reaches processes',
     'max_in_flight': 'a number',
+    'num_cpus': 'a number',
+    'num_gpus': 'a number',
     'collect_timeout': 'a number',
     'start_timeout': 'a number',
     'eval_timeout': 'a number',

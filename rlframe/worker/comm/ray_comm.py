@@ -14,19 +14,21 @@ from rlframe.worker.comm.transport_learner import TransportLearner
 class _InCluster(CommWorker):
     """What both have in common."""
 
-    config = dict(
+    config: dict[str, Any] = dict(
         num_cpus=Field(
-            0.0,
+            None,
+            type=float,
             range='[0, inf)',
             unit='logical CPUs',
-            doc='that Ray reserves for the actor of a worker; 0: as many workers as wanted share the cores',
+            doc='that Ray reserves for each worker that -m parallel starts; None: 1 if all workers fit, else 0',
             may_change=True,
         ),
         num_gpus=Field(
-            0.0,
+            None,
+            type=float,
             range='[0, inf)',
             unit='logical GPUs',
-            doc='that Ray reserves for the actor of a worker, which sees no others',
+            doc='that Ray reserves for it, which sees no others; None: 1 for a learner on a GPU, else 0',
             may_change=True,
         ),
     )
