@@ -23,6 +23,9 @@ FREE = ('exp_name', 'import_names')
 BACKEND = 'policy.collect.collector.backend'
 """May change between backends that give the same bits; generators of several actors cannot be merged."""
 
+COMM = tuple(f'{part.key}.' for part in PARALLEL_ONLY if part.may_change)
+"""Sections of the transport, which may change; options that only one of two transports has may change with it."""
+
 ABSENT = '(not there)'
 ADDED = {'policy.other.commander.type': 'base'}
 """Keys that configs of earlier versions lack, with the values that such a config implies."""
@@ -54,6 +57,7 @@ def check_changes(saved: Data, cfg: ResolvedConfig, where: str) -> list[str]:
             continue
         line = f'{key}: {before!r} when the run began, {after!r} now'
         may_change = known.get(key) and (key != BACKEND or all(map(_may_move, (old, new))))
+        may_change = may_change or (key.startswith(COMM) and not (key in old and key in new))
         (allowed if may_change else refused).append(line)
     if refused:
         raise ConfigError(

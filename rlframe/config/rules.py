@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlframe.config.backends import backend_errors, collector_num
+from rlframe.config.tree import is_parallel
 from rlframe.errors import ConfigError
 
 Known = Mapping[str, Any]
@@ -41,6 +42,20 @@ def cross_errors(known: Known) -> list[ConfigError]:
         _fits_buffer(known, 'policy.random_collect_size', 'a random start'),
     )
     return [error for error in found if error] + backend_errors(known)
+
+
+def check_serial(cfg: Mapping[str, Any]) -> None:
+    """Raises for a config of parallel mode that is to be trained in serial mode.
+
+    Raises:
+        ConfigError: With the way to start it.
+    """
+    if is_parallel(cfg):
+        raise ConfigError(
+            'this is a config of parallel mode: its workers are processes of their own',
+            where='parallel',
+            remedy='Start it with -m parallel. For serial mode, leave out comm_collector, comm_learner and commander.',
+        )
 
 
 def cross_warnings(known: Known) -> list[str]:

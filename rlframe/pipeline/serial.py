@@ -10,6 +10,7 @@ from time import perf_counter
 from typing import Any
 
 from rlframe.checkpoint import OpenCheckpoint, open_checkpoint
+from rlframe.config.rules import check_serial
 from rlframe.config.sections import ExperimentConfig
 from rlframe.data.batch import Batch
 from rlframe.errors import BufferUnderflowError
@@ -76,6 +77,7 @@ class SerialPipeline:
         clone_key: int | None = None,
     ) -> None:
         """Creates all workers. Config errors are raised before the run folder is created."""
+        check_serial(cfg)
         self.cfg = cfg
         self.secrets = Secrets(cfg)
         """Secrets in the config, which the run's files must not contain."""

@@ -24,6 +24,7 @@ from ray.tune.schedulers import PopulationBasedTraining, TrialScheduler
 
 from rlframe.backend.ray.actors.session import connect
 from rlframe.config import compile_config, config_pair, parse_overrides, section_at
+from rlframe.config.rules import check_serial
 from rlframe.config.sections import ExperimentConfig
 from rlframe.data.timestep import EnvSpec
 from rlframe.errors import (
@@ -131,7 +132,8 @@ def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
     pair = config_pair(config)
     budgets = {'max_env_step': max_env_step, 'max_train_iter': max_train_iter}
     common = parse_overrides(overrides) | {key: value for key, value in budgets.items() if value is not None}
-    compile_config(*pair, overrides=common)  # so that only what the space brings is laid to the space
+    # so that only what the space brings is laid to the space
+    check_serial(compile_config(*pair, overrides=common))
     space = flat_space(param_space)
     base = TrialBase(pair[0], pair[1], common, tuple(str(Path(entry).absolute()) for entry in sys.path))
     possible = check_space(base, space)

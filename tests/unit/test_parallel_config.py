@@ -213,6 +213,33 @@ def test_wrong_component_is_refused_with_what_fits(create: Any, where: str, word
         ({'parallel.colector_num': 3}, {}, 'parallel.colector_num', ['parallel.collector_num']),
         ({'parallel.coordinator.beat': 3}, {}, 'parallel.coordinator.beat', ['beat_interval']),
         (
+            {'parallel.coordinator.transport': {'max_worker': 5}},
+            {},
+            'parallel.coordinator.transport.max_worker',
+            ['max_workers'],
+        ),
+        (
+            {'parallel.comm_learner.transport': {'path_data': '/x'}},
+            {},
+            'parallel.comm_learner.transport.path_data',
+            ['not a known key'],
+        ),
+        (
+            {'parallel.coordinator.transport': {'token': 'tiny'}},
+            {},
+            'parallel.coordinator.transport.token',
+            ['at least 16', "got '***'"],
+        ),
+        (
+            {
+                'parallel.coordinator.transport.token': TOKEN,
+                'parallel.comm_learner.transport.token': TOKEN[::-1],
+            },
+            {},
+            'parallel.comm_learner.transport.token',
+            ['not that of parallel.coordinator.transport', 'RLFRAME_TOKEN'],
+        ),
+        (
             {'policy.collect.collector.past_selves.snapshot_freq': 5},
             {**GAME, 'parallel_collector': {'type': 'marine'}},
             'policy.collect.collector.past_selves.snapshot_freq',
@@ -233,6 +260,7 @@ def test_option_that_does_not_fit_is_refused_with_what_does(
     assert not isinstance(error, ConfigErrors), str(error)
     assert error.where == where
     assert all(word in str(error) for word in words), str(error)
+    assert TOKEN not in str(error) and 'tiny' not in str(error)
 
 
 def test_more_collectors_than_tasks_are_worth_a_warning() -> None:

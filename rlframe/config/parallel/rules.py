@@ -7,6 +7,9 @@ from typing import Any
 
 from rlframe.config.parallel.options import LOOPBACK
 from rlframe.errors import ConfigError
+from rlframe.registry import TRANSPORT_REGISTRY
+from rlframe.safety.secrets import REDACTED, is_secret_name
+from rlframe.utils.field import check_values
 
 Known = Mapping[str, Any]
 """Dotted keys to values, of those options that are possible alone."""
@@ -14,6 +17,10 @@ COMMANDER = 'policy.other.commander'
 """Section of the commander."""
 COLLECTOR, EVALUATOR = 'policy.collect.collector', 'policy.eval.evaluator'
 """Sections of the serial collector and evaluator that a parallel collector drives."""
+SENDERS = ('coordinator', 'comm_collector', 'comm_learner')
+"""Sections with options of a transport."""
+ELSEWHERE = ('host', 'port', 'path_data')
+"""Options of transports that have a place of their own in the config."""
 OF_PLAYERS = ('sample_1v1', 'episode_1v1')
 """Serial collectors of games."""
 OF_ONE = ('sample', 'episode')
@@ -33,6 +40,8 @@ def parallel_errors(known: Known) -> list[ConfigError]:
         _same_turns(known),
         _takes_turns(known),
         *_one_process(known),
+        *_known_to_the_transport(known),
+        _one_token(known),
     )
     return [error for error in found if error]
 
@@ -174,3 +183,44 @@ def _one_process(known: Known) -> list[ConfigError]:
         for key, allowed in expected.items()
         if key in known and known[key] not in allowed
     ]
+
+
+def _known_to_the_transport(known: Known) -> list[ConfigError]:
+    """Returns errors for options that the transport does not have, or not with such values."""
+    kind = known.get('parallel.comm_collector.type')
+    errors: list[ConfigError] = []
+    for section in SENDERS:
+        key, given = f'parallel.{section}.transport', known.get(f'parallel.{section}.transport')
+        if not given or not isinstance(kind, str) or kind not in TRANSPORT_REGISTRY:
+            continue
+        given = {name: value for name, value in given.items() if value != REDACTED}
+        ours = TRANSPORT_REGISTRY.get(kind)
+        fields = (ours.server_cls if section == 'coordinator' else ours).config_fields()
+        found = check_values(given, {name: field for name, field in fields.items() if name not in ELSEWHERE})
+        for error in found[1]:
+            is_secret = is_secret_name(error.where)
+            errors.append(
+                ConfigError(
+                    error.message,
+                    where=f'{key}.{error.where}',
+                    got='***' if is_secret else error.got,
+                    expected=error.expected,
+                    remedy=error.remedy,
+                )
+            )
+    return errors
+
+
+def _one_token(known: Known) -> ConfigError | None:
+    """Returns an error if two roles have different tokens; it shows neither."""
+    given = {
+        key: token
+        for key in (f'parallel.{section}.transport' for section in SENDERS)
+        if (token := (known.get(key) or {}).get('token')) is not None
+    }
+    if len({*map(str, given.values())}) < 2:
+        return None
+    first, *others = given
+    differing = next(key for key in others if given[key] != given[first])
+    remedy = 'Set the same one, or none of them and the environment variable RLFRAME_TOKEN.'
+    return ConfigError(f'its token is not that of {first}', where=f'{differing}.token', remedy=remedy)

@@ -84,7 +84,11 @@ class TransportLearner(CommWorker, BaseCommLearner):
     _cfg: TransportLearnerConfig
     config = dict(
         send_policy_freq=Field(
-            1, range='[1, inf)', unit='train iterations', doc='between two publications of the weights'
+            1,
+            range='[1, inf)',
+            unit='train iterations',
+            doc='between two publications of the weights',
+            may_change=True,
         ),
         lockstep=Field(
             False,

@@ -51,6 +51,7 @@ class BaseParallelCommander(Configurable, ABC):
             range='[0, inf)',
             unit='tasks',
             doc='of collection and evaluation that may run at the same time',
+            may_change=True,
         ),
         learner_task_space=Field(
             1, range='[0, inf)', unit='tasks', doc='of learners that may run at the same time'
@@ -61,6 +62,7 @@ class BaseParallelCommander(Configurable, ABC):
             range='(0, inf)',
             unit='seconds',
             doc='between two evaluations; None: evaluations depend on policy.eval.evaluator.eval_freq, not on time',
+            may_change=True,
         ),
     )
     lockstep = False

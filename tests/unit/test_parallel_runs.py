@@ -1,0 +1,184 @@
+"""What the verbs do with a run of parallel mode: train, eval, export, resume, and a foreign one."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlframe import config
+from rlframe.config import compile_config, config_data, split_config
+from rlframe.entry.__main__ import main
+from rlframe.entry.evaluate import score
+from rlframe.errors import ConfigError, ConfigWarning, UnsafeCheckpointError
+from rlframe.export import export_policy
+from rlframe.pipeline import SerialPipeline, build, serial_pipeline
+from rlframe.pipeline.facts import RunFacts
+
+TOKEN = 'a-secret-of-the-run-0123'
+SMALL: dict[str, Any] = {
+    'env': {
+        'env_id': 'CartPole-v1',
+        'collector_env_num': 2,
+        'evaluator_env_num': 2,
+        'n_evaluator_episode': 2,
+    },
+    'policy': {
+        'model': {'encoder_hidden_size_list': [8]},
+        'learn': {'batch_size': 4, 'update_per_collect': 1},
+        'collect': {'n_sample': 8},
+        'eval': {'evaluator': {'eval_freq': 2}},
+    },
+    'max_train_iter': 2,
+}
+ONE = {**SMALL, 'parallel': {'collector_num': 1}}
+COMM = {'comm_collector': {'type': 'flask_fs'}, 'comm_learner': {'type': 'flask_fs'}}
+PARALLEL = {'policy': {'type': 'dqn'}, 'commander': {'type': 'solo'}, **COMM}
+
+
+@pytest.fixture(autouse=True)
+def _cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def compiled(*overrides: str, **create: Any) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore', ConfigWarning)
+        return compile_config(ONE, {**PARALLEL, **create}, overrides=overrides)
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Returns a run folder whose checkpoints have a config of parallel mode."""
+    data = config_data(*split_config(compiled('parallel.path_data=/mnt/x')))
+    monkeypatch.setattr(RunFacts, 'config', lambda facts: data)
+    with SerialPipeline(compile_config(SMALL, {'policy': {'type': 'dqn'}})) as pipeline:
+        pipeline.run()
+        folder: Path = pipeline.folder
+    return folder
+
+
+def test_serial_mode_refuses_a_config_of_parallel_mode_before_anything_is_created(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match='-m parallel') as caught:
+        serial_pipeline((ONE, PARALLEL))
+    assert caught.value.where == 'parallel'
+    with pytest.raises(ConfigError, match='-m parallel'):
+        SerialPipeline(compiled())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_command_line_refuses_to_train_it_in_serial_mode(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / 'c.py').write_text(f'main_config = {ONE!r}\ncreate_config = {PARALLEL!r}\n')
+    assert main(['train', '-c', 'c.py']) == 2
+    assert '-m parallel' in capsys.readouterr().err
+    assert [entry.name for entry in tmp_path.iterdir()] == ['c.py']
+
+
+def test_a_search_refuses_it_before_ray_starts() -> None:
+    from rlframe.tune.tuner import make_tuner
+
+    with pytest.raises(ConfigError, match='-m parallel'):
+        make_tuner((ONE, PARALLEL), {'policy.learn.learning_rate': [1e-3]})
+
+
+def test_env_and_policy_of_an_evaluation_are_built_from_it() -> None:
+    cfg = compiled()
+    factory = build.make_factory(cfg)
+    env = build.make_eval_env(cfg, factory, 1)
+    assert build.make_policy(cfg, factory.spec, fields=('eval',)).eval_mode is not None
+    env.close()
+
+
+def test_run_is_scored_exported_and_started_from(run: Path) -> None:
+    assert len(score(run, 2)[0]) == 2
+    export_policy(run, out=run / 'exported')
+    assert (run / 'exported').is_dir()
+    cfg = compiled(f'policy.init_from={run}')
+    build.make_policy(cfg, build.make_factory(cfg).spec)
+
+
+def test_evaluation_needs_nothing_of_parallel_mode() -> None:
+    data = config_data(*split_config(compiled('parallel.coordinator.host=0.0.0.0', 'parallel.path_data=/x')))
+    with pytest.raises(UnsafeCheckpointError, match=r'parallel\.path_data'):
+        config.check_trust(data, 'here', trust=False)
+    played = config.as_played(data)
+    config.check_trust(played, 'here', trust=False)
+    assert 'parallel' not in compile_config(played['main_config'], played['create_config'])
+
+
+def changed(*overrides: str, before: Mapping[str, Any] | None = None, **create: Any) -> list[str]:
+    saved = config_data(*split_config(compiled(**(before or {}))))
+    lines = config.check_changes(saved, compiled(*overrides, **create), 'here')
+    return [line.partition(':')[0] for line in lines]
+
+
+def test_resumed_run_may_have_other_workers_addresses_folders_and_deadlines() -> None:
+    words = (
+        *('parallel.collector_num=4', 'commander.collector_task_space=4', 'parallel.path_data=/elsewhere'),
+        *('parallel.coordinator.host=0.0.0.0', 'parallel.coordinator.port=7000', 'parallel.max_restarts=0'),
+        *('parallel.coordinator.worker_deadline=60', 'comm_collector.timeout=9', 'comm_learner.host=there'),
+        *('parallel.coordinator.transport={"max_workers": 9}', 'parallel_collector.weights_timeout=5'),
+        *('commander.eval_interval=9', 'comm_learner.send_policy_freq=3'),
+    )
+    keys = changed(*words)
+    assert {word.partition('=')[0].replace('commander.', 'policy.other.commander.') for word in words} == {
+        key.replace('parallel.collector.', 'parallel_collector.').replace('parallel.comm_', 'comm_')
+        for key in keys
+    }
+
+
+def test_resumed_run_may_have_another_transport() -> None:
+    in_process = {name: {'type': 'in_process'} for name in COMM}
+    keys = changed(**in_process)
+    assert {'parallel.comm_collector.type', 'parallel.comm_learner.type', 'parallel.comm_learner.port'} <= {
+        *keys
+    }
+    assert 'parallel.comm_learner.type' in changed(before=in_process)
+
+
+@pytest.mark.parametrize(
+    ('words', 'create'),
+    [
+        (
+            [
+                'comm_learner.lockstep=true',
+                'commander.lockstep=true',
+            ],
+            {},
+        ),
+        ([], {'commander': {'type': 'naive'}}),
+        (['policy.nstep=3'], {}),
+    ],
+)
+def test_resumed_run_keeps_what_training_depends_on(words: list[str], create: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match='a resumed run cannot change these keys'):
+        changed(*words, **create)
+
+
+def test_serial_run_is_not_resumed_in_parallel_mode() -> None:
+    saved = config_data(*split_config(compile_config(SMALL, {'policy': {'type': 'dqn'}})))
+    with pytest.raises(
+        ConfigError, match=r"policy\.other\.commander\.type: 'base' when the run began, 'solo' now"
+    ):
+        config.check_changes(saved, compiled(), 'here')
+
+
+def test_token_is_in_no_file_and_has_to_be_given_again(tmp_path: Path) -> None:
+    cfg = compiled(f'parallel.coordinator.transport={{"token": "{TOKEN}"}}')
+    config.write_total_config(tmp_path, *split_config(cfg))
+    for name in ('total_config.py', 'config.json'):
+        text = (tmp_path / name).read_text()
+        assert TOKEN not in text and '***' in text
+    pair = config.read_config(tmp_path / 'total_config.py')
+    with pytest.raises(ConfigError, match='placeholder for a secret') as caught:
+        compile_config(*pair)
+    assert caught.value.where == 'parallel.coordinator.transport.token'
+    again = compile_config(*pair, overrides=[f'{caught.value.where}={TOKEN}'])
+    assert again == cfg
+    saved = config_data(*split_config(cfg))
+    assert config.check_changes(saved, cfg, 'here') == []
