@@ -65,7 +65,11 @@ MAY_IMPORT = {
     ),
     'export': (*BASE, 'data', 'run', 'checkpoint', 'config', 'model', 'policy', 'policy.learning', 'pipeline'),
     'tune': (*BASE, 'data', 'run', 'checkpoint', 'config', 'pipeline', 'export', 'backend.ray.actors'),
-    'entry': (*BASE, 'run', 'checkpoint', 'config', 'worker.collector', 'pipeline', 'export', 'tune', 'backend.ray.actors'),
+    'entry.terminal': (*BASE, 'run', 'checkpoint', 'config', 'pipeline', 'pipeline.parallel'),
+    'entry': (
+        *BASE, 'run', 'checkpoint', 'config', 'worker.collector', 'pipeline', 'pipeline.parallel', 'export', 'tune',
+        'backend.ray.actors', 'entry.terminal',
+    ),
     '': ('_version', 'moved', 'export'),
 }  # fmt: skip
 """Rooms, and those that each may import, inside functions too; none may import one that imports it."""

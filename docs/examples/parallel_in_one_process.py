@@ -3,39 +3,31 @@
 import time
 
 from rlframe import config
-from rlframe.pipeline import build
-from rlframe.pipeline.parallel import roles
-from rlframe.transport.in_process import InProcessServer
-from rlframe.worker import ZerglingParallelCollector
-from rlframe.worker.comm.transport_collector import TransportCollector
-from rlframe.worker.comm.transport_learner import TransportLearner
-from rlframe.worker.coordinator.coordinator import Coordinator
+from rlframe.pipeline.parallel.roles import make_worker
+from rlframe.worker import Coordinator
 
 main_config = dict(env=dict(env_id='CartPole-v1', stop_value=100), policy=dict(cuda=False))
-cfg = config.compile_config(main_config, dict(policy=dict(type='dqn')), seed=0)
+create_config = dict(
+    policy=dict(type='dqn'),
+    commander=dict(type='solo'),
+    comm_collector=dict(type='in_process'),
+    comm_learner=dict(type='in_process'),
+)
+cfg = config.compile_config(main_config, create_config, seed=0, parallel=True)
 
-server = InProcessServer()
-commander = roles.solo_commander(cfg, build.make_factory(cfg).spec, collector_task_space=2)
-coordinator = Coordinator(server=server, commander=commander, data=roles.training_data(cfg))
+coordinator = Coordinator(cfg)
 coordinator.start()
-
-learner = TransportLearner(make_learner=roles.learner_maker(cfg), transport=server.connect(), name='learner')
-collectors = [
-    TransportCollector(
-        collector=ZerglingParallelCollector({}, roles.collector_maker(cfg), roles.evaluator_maker(cfg)),
-        transport=server.connect(),
-        name=f'collector-{number}',
-    )
-    for number in range(2)
+names = {'learner': 'learner', 'collector-0': 'collector', 'collector-1': 'collector'}
+workers = [
+    make_worker(cfg, role, name, transport=coordinator.server.connect()) for name, role in names.items()
 ]
-for worker in (learner, *collectors):
+for worker in workers:
     worker.start()
 while not coordinator.system_shutdown_flag:
     coordinator.check()  # raises an error if no collector or no learner is left
     time.sleep(0.1)
-for worker in (*collectors, learner):
+for worker in workers:
     worker.close()
 coordinator.close()
-print(
-    f'best return {commander.best:.1f} after {coordinator.progress.envstep:,} env steps; {coordinator.pushed:,} rows'
-)
+best, steps = coordinator.commander.best, coordinator.progress.envstep
+print(f'best return {best:.1f} after {steps:,} env steps; {coordinator.pushed:,} rows')

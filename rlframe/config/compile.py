@@ -98,7 +98,6 @@ def compile_config(  # noqa: PLR0913  # DI-engine's users call it with create_cf
     errors += cross_errors(known)
     if is_parallel(values):
         errors += _parallel_rules().parallel_errors(known)
-        notes += _parallel_rules().parallel_warnings(known)
     if errors:
         raise errors[0] if len(errors) == 1 else ConfigErrors(errors)
     for text in (*notes, *cross_warnings(known)):

@@ -13,6 +13,7 @@ from rlframe.errors import RLFrameError
 from rlframe.registry import nearest
 
 VERBS = ('train', 'tune', 'eval', 'export', 'list')
+MODES = ('serial', 'parallel', 'coordinator', 'learner', 'collector')
 COMPONENTS = (
     'env',
     'env_manager',
@@ -69,6 +70,23 @@ def _add_train(verbs: Verbs, common: argparse.ArgumentParser) -> None:
     )
     train.add_argument(
         '-s', '--seed', type=int, help="seed of the experiment (default: the config's, else 0)"
+    )
+    train.add_argument(
+        '-m',
+        '--mode',
+        choices=MODES,
+        help='serial (the default): all in this process; parallel: a coordinator here, which starts a learner and collectors;'
+        ' coordinator, learner, collector: one role, for runs on several machines',
+    )
+    train.add_argument(
+        '--join',
+        metavar='ADDRESS',
+        help='with -m learner or collector: address of the coordinator, which it says at its start',
+    )
+    train.add_argument(
+        '--name',
+        metavar='NAME',
+        help='with -m learner or collector: name under which it comes back after a loss',
     )
     train.add_argument('--exp-name', metavar='NAME', help='name of the run folder, which must not exist')
     train.add_argument('--env-step', type=count, metavar='N', help='budget in env steps')
@@ -155,11 +173,24 @@ def parse(words: list[str]) -> argparse.Namespace:
     if args.verb == 'tune':
         check_tune(args)
     if args.verb == 'train':
-        if args.config is None and args.resume in (None, 'auto'):
-            args.usage.error('the following arguments are required: -c/--config')
-        if args.exp_name is not None and args.resume not in (None, 'auto'):
-            args.usage.error('--resume DIR continues in its own run folder; leave out --exp-name')
+        _check_train(args)
     return args
+
+
+def _check_train(args: argparse.Namespace) -> None:
+    """Refuses flags that do not go together."""
+    if args.config is None and args.resume in (None, 'auto'):
+        args.usage.error('the following arguments are required: -c/--config')
+    is_worker = args.mode in ('learner', 'collector')
+    if is_worker and args.resume is not None:
+        args.usage.error(
+            f'-m {args.mode} has nothing to resume: its coordinator gives it the state of the run'
+        )
+    for flag, value in (('--join', args.join), ('--name', args.name)):
+        if value is not None and not is_worker:
+            args.usage.error(f'{flag} is for -m learner and -m collector')
+    if args.exp_name is not None and args.resume not in (None, 'auto'):
+        args.usage.error('--resume DIR continues in its own run folder; leave out --exp-name')
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
-import shlex
 import sys
 import warnings
 from collections.abc import Callable, Mapping
@@ -17,14 +15,10 @@ from rlframe import config
 from rlframe.config import compile_config
 from rlframe.config.reader import read_config
 from rlframe.config.sections import ExperimentConfig
-from rlframe.entry.saying import say, short_path
 from rlframe.entry.stop import StopSignal
+from rlframe.entry.terminal.lines import goal_of, last_lines, resume_line
+from rlframe.entry.terminal.saying import say, short_path
 from rlframe.errors import ConfigWarning
-from rlframe.pipeline.ending import nothing_left
-from rlframe.safety.trust_key import has_key
-
-STDLIB = str(Path(os.__file__).parent)
-"""First entry of ``sys.path`` that every process has; entries before it belong to this process or shell."""
 
 if TYPE_CHECKING:
     from rlframe.pipeline.resume import Pair, Resumption, Start
@@ -42,7 +36,11 @@ def train(args: argparse.Namespace) -> int:
         warnings.simplefilter('always', ConfigWarning)
         if args.resume is None or args.resume == AUTO:
             assert pair is not None  # the parser requires it
-            cfg = compile_config(*pair, overrides=args.overrides, exp_name=args.exp_name, **given)
+            is_parallel = args.mode not in (None, 'serial')
+            named: dict[str, Any] = dict(
+                overrides=args.overrides, exp_name=args.exp_name, parallel=is_parallel
+            )
+            cfg = compile_config(pair[0], pair[1], **named, **given)
             found = _newest_run(cfg, pair, args, given) if args.resume == AUTO else None
             again = _again(cfg, args) if args.resume == AUTO and found is None else None
         else:
@@ -50,7 +48,15 @@ def train(args: argparse.Namespace) -> int:
         config.warn_of_own_parts(cfg if found is None else found.cfg)
     for warning in caught:
         sys.stderr.write(f'rlframe: warning: {warning.message}\n')
-    return run(cfg, args.exp_name, again=again) if found is None else go_on(found)
+    if found is not None:
+        return go_on(found, args)
+    if args.mode in (None, 'serial'):
+        return run(cfg, args.exp_name, again=again)
+    from rlframe.entry import parallel
+
+    if args.mode in parallel.WORKERS:
+        return parallel.work(cfg, args)
+    return parallel.run(cfg, args, args.exp_name, again=again)
 
 
 def _resume(
@@ -85,10 +91,14 @@ def _again(cfg: ExperimentConfig, args: argparse.Namespace) -> Path | None:
     return folder
 
 
-def go_on(found: Resumption) -> int:
-    """Goes on with a run and returns the exit code."""
+def go_on(found: Resumption, args: argparse.Namespace | None = None) -> int:
+    """Goes on with a run, in its own mode, and returns the exit code."""
     for note in found.notes:
         sys.stderr.write(f'rlframe: warning: {note}\n')
+    if args is not None and found.cfg.get('parallel') is not None and args.mode != 'serial':
+        from rlframe.entry import parallel
+
+        return parallel.run(found.cfg, args, resumption=found)
     return run(found.cfg, resumption=found)
 
 
@@ -106,7 +116,7 @@ def run(
         resumption: The state and config of a resumed run.
         again: Existing folder of a run that starts again.
     """
-    from rlframe.entry.display import Display
+    from rlframe.entry.terminal.display import Display
     from rlframe.pipeline.serial import SerialPipeline
     from rlframe.run.run_folder import named_folder
 
@@ -118,7 +128,7 @@ def run(
     with StopSignal() as stop, SerialPipeline(cfg, folder, resume=saved) as pipeline:
         say(_launch_line(pipeline))
         if resumption is not None:
-            say(_resume_line(pipeline, resumption))
+            say(resume_line(pipeline, resumption))
         if not pipeline.complete:
             with Display(pipeline) as display:
 
@@ -133,7 +143,7 @@ def run(
                 pipeline.run(after_step, interrupted)
             if stop.received is not None:
                 pipeline.checkpoints.save_latest()
-        say(_last_lines(pipeline, perf_counter() - start, stop.received is not None))
+        say(last_lines(pipeline, perf_counter() - start, stop.received is not None))
         return stop.exit_code
 
 
@@ -148,7 +158,7 @@ def _launch_line(pipeline: SerialPipeline) -> str:
     saved = describe_cost(size, cfg.checkpoint)
     device = pipeline.policy.get_attribute('device')
     verb = 'averages' if pipeline.evaluator.scores_returns else 'reaches'
-    goal = _goal(pipeline)
+    goal = goal_of(pipeline)
     until = f'until an evaluation {verb} {goal}' if goal else 'until a budget is spent'
     if pipeline.past_goal:
         until = f'until a budget is spent (the goal of {goal} was reached)'
@@ -156,62 +166,3 @@ def _launch_line(pipeline: SerialPipeline) -> str:
         f'{cfg.policy.type} on {pipeline.collection.summary(cfg)}; {memory}; {saved}; device {device}, {cfg.num_threads} torch thread(s);'
         f' seed {cfg.seed}; {until}'
     )
-
-
-def _goal(pipeline: SerialPipeline) -> str:
-    """Prints the score that ends training, if there is one."""
-    goal = pipeline.evaluator.stop_value
-    if isinstance(goal, int | float):
-        return f'{goal:g}'
-    return '' if goal is None else pipeline.evaluator.describe(goal)
-
-
-def _resume_line(pipeline: SerialPipeline, resumption: Resumption) -> str:
-    """Prints the point from which a run is resumed."""
-    progress, exact = pipeline.progress, '' if pipeline.exact else ' (not exact)'
-    done = f'\n{nothing_left(pipeline)}' if pipeline.complete else ''
-    return (
-        f'resumes{exact} from {short_path(resumption.checkpoint)}: {progress.envstep:,} env steps,'
-        f' {progress.train_iter:,} updates{done}'
-    )
-
-
-def _last_lines(pipeline: SerialPipeline, seconds: float, interrupted: bool) -> str:
-    """Prints how the run ended, where its results are, and how to score them."""
-    progress, evaluator, folder = pipeline.progress, pipeline.evaluator, short_path(pipeline.folder)
-    score, goal = evaluator.describe(evaluator.best), _goal(pipeline)
-    state = 'solved' if pipeline.solved else 'not solved' if goal else 'done'
-    state = 'interrupted and saved' if interrupted else state
-    best = f'best evaluation {score}' if score else 'never evaluated'
-    goal = f' (goal {goal})' if goal else ''
-    counts = f'{progress.envstep:,} env steps, {progress.train_iter:,} updates, {seconds:.1f} s'
-    lines = [f'{state}: {best}{goal} after {counts}. Results: {folder}']
-    data = config.config_data(*config.split_config(pipeline.cfg))
-    path = _import_path(data)
-    if interrupted:
-        lines.append(f'resume: {path}python -m rlframe.entry --resume {folder}{_flag(data)}')
-    if score:
-        flag = _flag(config.as_played(data))
-        lines.append(f'evaluate: {path}python -m rlframe.entry eval {folder}{flag}')
-    return '\n'.join(lines)
-
-
-def _flag(data: Mapping[str, Any]) -> str:
-    """Returns the flag that later commands need if this user has no key, so the run is not recognised as their own."""
-    return ' --trust' if not has_key() and config.reaching_values(data) else ''
-
-
-def _import_path(data: Mapping[str, Any]) -> str:
-    """Returns the ``PYTHONPATH`` setting that a command in the working directory needs to find the config's modules."""
-    names = {name.partition('.')[0] for name in config.modules_of(data)}
-    files = [getattr(sys.modules.get(name), '__file__', None) for name in sorted(names)]
-    before = sys.path[: sys.path.index(STDLIB)] if STDLIB in sys.path else sys.path
-    searched = [Path(entry).absolute() for entry in before]  # all that is not there in every process
-    folders: list[Path] = []
-    for file in files:
-        folder = Path(file or '.').absolute().parent
-        folder = folder.parent if file and Path(file).name == '__init__.py' else folder
-        if file and folder in searched and folder not in (Path.cwd(), *folders):
-            folders.append(folder)
-    path = os.pathsep.join(shlex.quote(short_path(folder)) for folder in folders)
-    return f'PYTHONPATH={path}{os.pathsep}$PYTHONPATH ' if path else ''

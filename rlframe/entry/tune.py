@@ -14,7 +14,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from rlframe.config import parse_value
-from rlframe.entry.saying import say, short_path
+from rlframe.entry.terminal.saying import say, short_path
 from rlframe.errors import ConfigError, ConfigWarning
 
 if TYPE_CHECKING:

@@ -113,7 +113,7 @@ class Checkpoints:
 
     def save_best(self, name: str) -> None:
         """Saves the policy alone, as ``best``."""
-        self._save_policy(self._policy_state(), self._facts.score())
+        self.publish_best(self._policy_state(), self._facts.score())
 
     def hold_policy(self) -> None:
         """Keeps a copy of the current policy until its evaluation is available."""
@@ -123,7 +123,17 @@ class Checkpoints:
         """Saves the policy that has been held for the longest time, as ``best``, or forgets it."""
         state = self._held.pop(0)
         if is_best:
-            self._save_policy(state, score)
+            self.publish_best(state, score)
+
+    def publish_best(self, state: Mapping[str, Any], score: float) -> None:
+        """Saves a policy as ``best``.
+
+        Args:
+            state: The parts ``policy`` and ``progress``.
+            score: Its score.
+        """
+        facts = self._manifest() | {'progress': state[PROGRESS], 'score': _number(score)}
+        self._publish(f'best_iteration_{state[PROGRESS]["train_iter"]}', 'best', state, facts)
 
     def save_policy(self, path: Path) -> Path:
         """Writes the current policy alone."""
@@ -205,10 +215,6 @@ class Checkpoints:
             'arithmetic': arithmetic(),
             'config': self._facts.config(),
         }
-
-    def _save_policy(self, state: dict[str, Any], score: float) -> None:
-        facts = self._manifest() | {'progress': state[PROGRESS], 'score': _number(score)}
-        self._publish(f'best_iteration_{state[PROGRESS]["train_iter"]}', 'best', state, facts)
 
     def _publish(
         self,

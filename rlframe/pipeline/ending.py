@@ -3,13 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rlframe import config
 
 if TYPE_CHECKING:
+    from rlframe.config.sections import ExperimentConfig
+    from rlframe.pipeline.parts import LoopState
     from rlframe.pipeline.serial import SerialPipeline
     from rlframe.run.progress import Progress
+
+
+class Scores(Protocol):
+    """The scores of a run."""
+
+    @property
+    def best(self) -> Any:
+        """The best one so far."""
+
+    def reached(self, score: Any, /) -> bool:
+        """Whether a score ends training."""
+
+
+class TrainingRun(Protocol):
+    """A run, serial or parallel."""
+
+    cfg: ExperimentConfig
+    progress: Progress
+    loop: LoopState
+
+    @property
+    def evaluator(self) -> Scores:
+        """Knows the scores."""
+
+    @property
+    def stopped(self) -> bool:
+        """Whether training ended because the goal was reached."""
+
+    @property
+    def solved(self) -> bool:
+        """Whether the goal was reached."""
+
 
 NO_BUDGET = 10**10
 """Default of both budgets: no limit."""
@@ -26,7 +60,7 @@ def spent_budgets(cfg: Mapping[str, Any], progress: Progress) -> list[str]:
     return [key for key, (counter, *_) in BUDGETS.items() if getattr(progress, counter) >= cfg[key]]
 
 
-def judge_again(pipeline: SerialPipeline, saved: Mapping[str, Any]) -> None:
+def judge_again(pipeline: TrainingRun, saved: Mapping[str, Any]) -> None:
     """Decides whether a restored run is over under the config that it continues with.
 
     If the goal has changed, the best score so far decides. If a solved run gets a new budget above what it has used, it
@@ -49,7 +83,7 @@ def judge_again(pipeline: SerialPipeline, saved: Mapping[str, Any]) -> None:
         pipeline.loop.stopped = not budgets
 
 
-def _has_room(pipeline: SerialPipeline, key: str) -> bool:
+def _has_room(pipeline: TrainingRun, key: str) -> bool:
     """Whether part of a budget is left."""
     return bool(getattr(pipeline.progress, BUDGETS[key][0]) < pipeline.cfg[key])
 
@@ -60,7 +94,7 @@ def _goal(main: Mapping[str, Any]) -> tuple[Any, Any]:
     return main['env'].get('stop_value'), evaluator.get('stop_value')
 
 
-def nothing_left(pipeline: SerialPipeline) -> str:
+def nothing_left(pipeline: TrainingRun) -> str:
     """Returns the reason why a run has ended, and the option to set to train further."""
     progress = pipeline.progress
     if pipeline.stopped:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from rlframe.entry import display
-from rlframe.entry.display import Display
+from rlframe.entry.terminal import display
+from rlframe.entry.terminal.display import Display
 from rlframe.pipeline.ending import NO_BUDGET
 from rlframe.run.progress import Progress
 

@@ -46,15 +46,6 @@ def parallel_errors(known: Known) -> list[ConfigError]:
     return [error for error in found if error]
 
 
-def parallel_warnings(known: Known) -> list[str]:
-    """Returns warnings about valid but probably unintended settings, with their consequences."""
-    count, space = known.get('parallel.collector_num'), known.get(f'{COMMANDER}.collector_task_space')
-    if not isinstance(count, int) or not isinstance(space, int) or not 0 < space < count:
-        return []
-    text = f'parallel.collector_num ({count}) > {COMMANDER}.collector_task_space ({space}): '
-    return [text + f'only {space} of the collectors can work at the same time']
-
-
 def _same_transport(known: Known) -> ConfigError | None:
     ours, key = known.get('parallel.comm_collector.type'), 'parallel.comm_learner.type'
     if key not in known or ours is None or known[key] == ours:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlframe.config import shared_fingerprint
 from rlframe.data.timestep import EnvSpec
 from rlframe.pipeline import build
 from rlframe.policy.acting.random_policy import random_opponent
@@ -22,8 +24,8 @@ from rlframe.worker.comm.factory import (
 )
 from rlframe.worker.comm.transport_learner import LearnerParts
 from rlframe.worker.commanders.base_parallel_commander import BaseParallelCommander
-from rlframe.worker.commanders.solo_commander import SoloCommander
 from rlframe.worker.coordinator import assembly
+from rlframe.worker.coordinator.coordinator import Coordinator
 from rlframe.worker.coordinator.training_data import TrainingData
 from rlframe.worker.parallel.base_parallel_collector import Evaluation
 
@@ -47,21 +49,22 @@ def make_worker(
         address: Address of the coordinator.
         transport: A connection to the coordinator, in place of the address.
     """
-    given = {'address': address, 'transport': transport, 'name': name}
+    given: dict[str, Any] = {'address': address, 'transport': transport, 'name': name}
+    given['fingerprint'] = shared_fingerprint(cfg)
     if role == 'learner':
-        section = _with_folder(cfg, cfg['parallel'].comm_learner)
+        section = _with_folder(cfg, cfg.parallel.comm_learner)
         return create_comm_learner(section, make_learner=learner_maker(cfg), **given)
-    kind: Mapping[str, Any] = cfg['parallel'].collector
+    kind: Mapping[str, Any] = cfg.parallel.collector
     collector = create_parallel_collector(
         kind, make_collector=collector_maker(cfg), make_evaluator=evaluator_maker(cfg), instance_name=name
     )
-    section, slots = _with_folder(cfg, cfg['parallel'].comm_collector), cfg.env.collector_env_num
+    section, slots = _with_folder(cfg, cfg.parallel.comm_collector), cfg.env.collector_env_num
     return create_comm_collector(section, collector=collector, slots=slots, **given)
 
 
 def _with_folder(cfg: ExperimentConfig, section: Mapping[str, Any]) -> Mapping[str, Any]:
     """Returns the options of a comm worker, with the shared folder of the run if it uses one."""
-    folder = cfg['parallel'].path_data
+    folder = cfg.parallel.path_data
     return {**section, 'path_data': folder} if folder is not None and 'path_data' in section else section
 
 
@@ -151,23 +154,33 @@ def make_commander(cfg: ExperimentConfig, spec: EnvSpec) -> BaseParallelCommande
     return assembly.make_commander(cfg, spec, build.make_policy(cfg, spec).command_mode)
 
 
-def solo_commander(cfg: ExperimentConfig, spec: EnvSpec, **options: Any) -> BaseParallelCommander:
-    """Returns the commander that trains one policy, with the schedule of the config.
+def make_coordinator(cfg: ExperimentConfig, folder: Path, run_id: str, **parts: Any) -> Coordinator:
+    """Creates the coordinator of a run, whose server has not started.
 
     Args:
-        cfg: A compiled config.
-        spec: Spaces of the env.
-        options: Options of ``SoloCommander``, such as ``collector_task_space``.
+        cfg: A compiled config of parallel mode.
+        folder: The run folder; arrays are shared in it unless the config names another one.
+        run_id: Id of the run.
+        parts: Further arguments of ``Coordinator``.
     """
-    stop_value = cfg.policy.eval.evaluator['stop_value']
-    return SoloCommander(
-        options,
-        policy=build.make_policy(cfg, spec).command_mode,
-        seed=cfg.seed,
-        eval_freq=cfg.policy.eval.evaluator['eval_freq'],
-        stop_value=spec.reward_threshold if stop_value is None else stop_value,
-        random_collect_size=cfg.policy.random_collect_size,
+    server = assembly.make_server(cfg, shared_folder(cfg, folder), run_id)
+    return Coordinator(
+        assembly.options_of(cfg), server=server, run_id=run_id, fingerprint=shared_fingerprint(cfg), **parts
     )
+
+
+def shared_folder(cfg: ExperimentConfig, folder: Path) -> str:
+    """Returns the folder through which arrays are shared: that of the config, or ``data`` in the run folder."""
+    return cfg.parallel.path_data or str(folder.absolute() / 'data')
+
+
+def worker_config(cfg: ExperimentConfig, folder: Path) -> ExperimentConfig:
+    """Returns the config for workers on this machine, which join the run of a folder."""
+    own = copy.deepcopy(cfg)
+    own.parallel.path_data = shared_folder(cfg, folder)
+    for section in (own.parallel.comm_collector, own.parallel.comm_learner):
+        section['transport'] = {**own.parallel.coordinator.transport, **section.get('transport', {})}
+    return own
 
 
 def _prepared(cfg: ExperimentConfig, rank: int, incarnation: int) -> ExperimentConfig:

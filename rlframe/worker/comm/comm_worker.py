@@ -137,6 +137,11 @@ class CommWorker(Configurable):
         """Takes notice that the worker has joined."""
 
     @property
+    def why_ended(self) -> str:
+        """Why it ends or has ended; empty while it works."""
+        return self._stopped
+
+    @property
     def produced(self) -> int:
         """Training samples or episodes produced so far, sent or not."""
         return 0

@@ -54,7 +54,8 @@ class Coordinator(Configurable):
         progress: Counters of the experiment.
         name: Name of the policy that is trained, and of its data.
         run_id: Name of the run, which workers are told.
-        fingerprint: Hash of the part of the config that all roles share; workers with another one are refused.
+        fingerprint: Hash of the part of the config that all roles share; workers with another one are refused. Empty: it is
+            not compared.
         clock: Returns seconds that never go back.
     """
 
@@ -109,6 +110,11 @@ class Coordinator(Configurable):
         return Joined(worker.id, self._run_id, interval, deadline, worker.rank, worker.incarnation)
 
     @property
+    def patience(self) -> float:
+        """Seconds of silence after which a worker counts as lost."""
+        return float(self._cfg.worker_deadline)
+
+    @property
     def state_name(self) -> str:
         """Name under which a learner that takes the place of another fetches its last saved state."""
         return f'{self.name}.state'
@@ -147,8 +153,7 @@ class Coordinator(Configurable):
             Exception: Whatever a callback raised while a request was answered.
         """
         with self._requests.lock:
-            if self._requests.error is not None:
-                raise self._requests.error
+            self.raise_error()
             for worker in self.workers.silent():
                 self.leave(worker, f'no sign of life for {self._cfg.worker_deadline:g} s')
             self._look_for_stuck()
@@ -176,6 +181,11 @@ class Coordinator(Configurable):
         with self._requests.lock:
             if (worker := self.workers.find(role, name)) is not None:
                 self.leave(worker, cause)
+
+    def raise_error(self) -> None:
+        """Raises what a callback raised while a request was answered, if one did."""
+        if self._requests.error is not None:
+            raise self._requests.error
 
     def _raise_missing(self, role: str, seconds: float) -> None:
         lost = '; lost: ' + '; '.join(self.workers.lost[-3:]) if self.workers.lost else ''
@@ -344,12 +354,12 @@ class Coordinator(Configurable):
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns everything that a coordinator continues from, but the replay buffer; workers join again."""
+        """Returns everything that it continues from, but the replay buffer and the learner's state; workers join again."""
         with self._requests.lock:
             return {
                 'commander': self.commander.state_dict(),
                 'data': self.data.state_dict(),
-                'weights': self.weights.state_dict(),
+                'weights': self.weights.state_dict(without=self.state_name),
                 'rows': {'received': self.received, 'pushed': self.pushed, 'dropped': self.dropped},
                 'seconds': self._seconds + self._clock() - self._began,
             }

@@ -33,7 +33,7 @@ class Requests:
         wait: Seconds after which a worker asks again if there is nothing to do or no data yet.
         max_updates_due: Updates that the learner may be behind before collectors wait.
         welcome: Makes the answer to an admitted worker.
-        fingerprint: Hash of the part of the config that all roles share.
+        fingerprint: Hash of the part of the config that all roles share; empty: it is not compared.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Requests:
             ('version of rlframe', __version__, message.version),
             ('config', self._fingerprint, message.fingerprint),
         ):
-            if here != there:
+            if here and here != there:
                 raise RequestRefusedError(
                     f'{message.role} {message.name} has another {name}: {there or "none"} there, {here or "none"} here',
                     remedy='All roles need the same version of rlframe and the same config.',

@@ -47,9 +47,9 @@ class WeightsStore:
         """Forgets all other policies."""
         self._by_name = {name: version for name, version in self._by_name.items() if name in names}
 
-    def state_dict(self) -> dict[str, Any]:
-        """Returns all weights by name."""
-        return {name: version._asdict() for name, version in self._by_name.items()}
+    def state_dict(self, without: str = '') -> dict[str, Any]:
+        """Returns all weights by name, but for one name."""
+        return {name: version._asdict() for name, version in self._by_name.items() if name != without}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continues from ``state_dict()``."""

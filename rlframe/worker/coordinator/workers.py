@@ -59,6 +59,9 @@ class WorkerTable:
         self.lost: list[str] = []
         """The workers that were lost, in words, with the causes."""
         self._seats: dict[tuple[str, str], tuple[int, int]] = {}  # rank and incarnation of each role and name
+        self._lost_at: dict[
+            tuple[str, str], float
+        ] = {}  # roles and names of the lost ones that have not come back
         self._missing_since = dict.fromkeys(self.joined, clock())
 
     def join(self, message: Join) -> Worker:
@@ -79,6 +82,7 @@ class WorkerTable:
             self._clock(),
         )
         self.by_id[name] = worker
+        self._lost_at.pop((worker.role, worker.name), None)
         return worker
 
     def _seat(self, role: str, name: str) -> tuple[int, int]:
@@ -124,6 +128,7 @@ class WorkerTable:
             self._missing_since[found.role] = self._clock()
             if cause:
                 self.lost.append(f'{found}: {cause}')
+                self._lost_at[found.role, found.name] = self._clock()
         return found
 
     def silent(self) -> list[Worker]:
@@ -135,6 +140,15 @@ class WorkerTable:
         """Returns the workers that have a task and made no progress for longer than a deadline, in seconds."""
         now = self._clock()
         return [worker for worker in self.by_id.values() if worker.task and now - worker.moved > deadline]
+
+    def lost_for(self, role: str, name: str) -> float:
+        """Returns the seconds since a worker was lost; 0 if it has come back or was never lost."""
+        lost_at = self._lost_at.get((role, name))
+        return 0.0 if lost_at is None else self._clock() - lost_at
+
+    def forget_loss(self, role: str, name: str) -> None:
+        """Takes note that a lost worker will not come back."""
+        self._lost_at.pop((role, name), None)
 
     def missing(self, role: str) -> float:
         """Returns the seconds since the last worker of a role was present; 0 if one is."""

@@ -7,17 +7,14 @@ import logging
 import math
 from collections.abc import Sequence
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.logging import RichHandler
 from rich.text import Text
 
 from rlframe.pipeline.ending import BUDGETS, NO_BUDGET
-
-if TYPE_CHECKING:
-    from rlframe.pipeline.serial import SerialPipeline
 
 LIVE_SECONDS, PLAIN_SECONDS = 0.2, 5.0
 """Seconds between two updates of the live line, and between two plain lines."""
@@ -26,9 +23,13 @@ MEASURED_SECONDS, LONGEST_SECONDS = 5.0, 100 * 86_400.0
 
 
 class Display:
-    """Shows the progress of a pipeline while it is entered as a context."""
+    """Shows the progress of a run while it is entered as a context.
 
-    def __init__(self, pipeline: SerialPipeline) -> None:
+    Args:
+        pipeline: The run, serial or parallel.
+    """
+
+    def __init__(self, pipeline: Any) -> None:
         self._pipeline = pipeline
         self._console = Console(stderr=True)
         is_live = self._console.is_terminal and not self._console.is_dumb_terminal
@@ -61,23 +62,24 @@ class Display:
         if self._live is None:
             self._console.print(line, highlight=False, soft_wrap=True)
         else:
-            self._live.update(Text(line, no_wrap=True, overflow='ellipsis'), refresh=True)
+            self._live.update(self._picture(line), refresh=True)
+
+    def _picture(self, line: str) -> RenderableType:
+        """Returns what a live display shows."""
+        return Text(line, no_wrap=True, overflow='ellipsis')
 
     def _line(self, seconds: float) -> str:
         pipeline = self._pipeline
         progress = pipeline.progress
         speed = (progress.envstep - self._first.envstep) / seconds
         parts = [f'env steps {progress.envstep:,}', f'{speed:,.0f}/s', f'updates {progress.train_iter:,}']
-        mean_return = pipeline.collector.mean_return()
+        mean_return = self._mean_return()
         if not math.isnan(mean_return):
             parts.append(f'return {mean_return:.1f}')
         if score := pipeline.evaluator.describe(pipeline.evaluator.latest):
             parts.append(f'eval {score}')
-        if status := pipeline.collector.status():
-            parts.append(status)
-        if status := pipeline.evaluator.status():
-            parts.append(status)
-        loss = pipeline.learner.monitor.means().get('total_loss')
+        parts += [status for status in self._statuses() if status]
+        loss = self._loss()
         if loss is not None:
             parts.append(f'loss {loss:.3g}')
         parts.append(_duration(seconds))
@@ -85,6 +87,19 @@ class Display:
             left = self._seconds_left(seconds, budgets)
             parts.append(f'at most {"--:--" if left is None else _duration(left)} left')
         return ' | '.join(parts)
+
+    def _mean_return(self) -> float:
+        """Returns the mean return of the last episodes of the collectors; NaN if none ended."""
+        return float(self._pipeline.collector.mean_return())
+
+    def _statuses(self) -> list[str]:
+        """Returns what workers say of themselves; empty texts are left out."""
+        return [self._pipeline.collector.status(), self._pipeline.evaluator.status()]
+
+    def _loss(self) -> float | None:
+        """Returns the mean of the recent losses, or None."""
+        loss: float | None = self._pipeline.learner.monitor.means().get('total_loss')
+        return loss
 
     def _budgets(self) -> list[str]:
         """Returns the keys of the run's budgets."""

@@ -1,0 +1,132 @@
+"""``-m parallel``, ``coordinator``, ``collector`` and ``learner``: the roles of parallel mode on the command line."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import signal
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from rlframe.config.sections import ExperimentConfig
+from rlframe.entry.stop import StopSignal
+from rlframe.entry.terminal.lines import last_lines, resume_line
+from rlframe.entry.terminal.saying import say
+from rlframe.errors import ConfigError, CoordinatorLostError
+
+if TYPE_CHECKING:
+    from rlframe.pipeline.parallel.pipeline import ParallelPipeline
+    from rlframe.pipeline.resume import Resumption
+
+WORKERS = ('collector', 'learner')
+"""Modes that start one worker, which joins a run."""
+DEFAULT_PORT = 7235
+"""Port of a coordinator to which workers come from elsewhere, as DI-engine has it."""
+
+
+def run(
+    cfg: ExperimentConfig,
+    args: argparse.Namespace,
+    folder_name: str | None = None,
+    resumption: Resumption | None = None,
+    again: Path | None = None,
+) -> int:
+    """Trains with a coordinator in this process and returns the exit code.
+
+    Args:
+        cfg: The config.
+        args: The command line.
+        folder_name: Name of the new run folder, if the user set one.
+        resumption: The state and config of a resumed run.
+        again: Existing folder of a run that starts again.
+    """
+    from rlframe.entry.terminal.parallel_display import ParallelDisplay
+    from rlframe.pipeline.parallel.pipeline import ParallelPipeline
+    from rlframe.run.run_folder import named_folder
+
+    launches = args.mode != 'coordinator'
+    if not launches and cfg.parallel.coordinator.port is None:
+        cfg.parallel.coordinator.port = DEFAULT_PORT
+    start = perf_counter()
+    folder: Path | Callable[[], Path] | None = resumption.folder if resumption else again
+    if folder is None and folder_name:
+        folder = partial(named_folder, folder_name)
+    saved = resumption.saved if resumption else None
+    with StopSignal() as stop, ParallelPipeline(cfg, folder, saved, launches) as pipeline:
+        say(_launch_line(pipeline, args))
+        if resumption is not None:
+            say(resume_line(pipeline, resumption))
+        if not pipeline.complete:
+            with ParallelDisplay(pipeline) as display:
+
+                def after_tick(_: ParallelPipeline) -> bool:
+                    display.show()
+                    return stop.received is not None
+
+                pipeline.run(after_tick)
+        say(last_lines(pipeline, perf_counter() - start, stop.received is not None))
+        return stop.exit_code
+
+
+def _launch_line(pipeline: ParallelPipeline, args: argparse.Namespace) -> str:
+    """Returns what is trained, and how workers join."""
+    cfg, coordinator = pipeline.cfg, pipeline.coordinator
+    goal = pipeline.evaluator.stop_value
+    until = f'until an evaluation averages {goal:g}' if goal is not None else 'until a budget is spent'
+    kind, commander = cfg.parallel.comm_collector.type, cfg.policy.other.commander['type']
+    who = (
+        f'{cfg.parallel.collector_num} collectors and a learner start here'
+        if pipeline.crew is not None
+        else 'no worker yet'
+    )
+    line = (
+        f'{cfg.policy.type} on {pipeline.factory.spec.name}, in parallel ({kind}, {commander}): coordinator at'
+        f' {coordinator.server.address}; {who}; seed {cfg.seed}; {until}'
+    )
+    if pipeline.crew is None:
+        from rlframe.pipeline.parallel.roles import shared_folder
+
+        config = shlex.quote(str(args.config)) if args.config else 'CONFIG'
+        words = [*args.overrides]
+        if 'path_data' in cfg.parallel.comm_collector and cfg.parallel.path_data is None:
+            words.append(f'parallel.path_data={shared_folder(cfg, pipeline.folder)}')
+        rest = ''.join(f' {shlex.quote(word)}' for word in words)
+        line += ''.join(
+            f'\n{role}: python -m rlframe.entry -m {role} -c {config} --join {coordinator.server.address}{rest}'
+            for role in WORKERS
+        )
+    return line
+
+
+def work(cfg: ExperimentConfig, args: argparse.Namespace) -> int:
+    """Works as a collector or a learner of a run elsewhere, and returns the exit code."""
+    from rlframe.pipeline.parallel.roles import make_worker
+
+    if 'path_data' in cfg.parallel[f'comm_{args.mode}'] and cfg.parallel.path_data is None:
+        raise ConfigError(
+            'a worker that joins has to know the shared folder of the run',
+            where='parallel.path_data',
+            remedy='Set it as the coordinator says at its start: parallel.path_data=FOLDER.',
+        )
+    worker: Any = make_worker(cfg, args.mode, args.name or '', args.join)
+    received: list[int] = []
+
+    def stop(number: int, _: Any) -> None:
+        received.append(number)
+        worker.stop()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    say(f'{args.mode} of {cfg.policy.type}: joins {args.join or "the coordinator of the config"}')
+    try:
+        worker.run()
+    except CoordinatorLostError as error:
+        error.remedy = error.remedy or 'Start it with -m coordinator, and check the address.'
+        raise
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    say(f'{args.mode}: left the run ({worker.why_ended})')
+    return 128 + received[0] if received else 0

@@ -1,0 +1,1 @@
+"""What the command line shows: progress displays, and the lines at the start and the end of a run."""

@@ -1,0 +1,116 @@
+"""Crew: the workers that a parallel run has started; it replaces those that die, and ends them all."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from rlframe.errors import WorkerLostError
+from rlframe.pipeline.parallel.launcher import Launched, Launcher
+
+if TYPE_CHECKING:
+    from rlframe.worker.coordinator.coordinator import Coordinator
+
+logger = logging.getLogger('rlframe.parallel')
+
+FIRST_PAUSE = 0.5
+"""Seconds before a worker that died is replaced; twice as long after each further death within the window."""
+LEAVE_SECONDS = 5.0
+"""Seconds that workers get to end when they are told to by a signal."""
+
+
+class Crew:
+    """Starts workers, and starts them again if they end before the run is over.
+
+    Args:
+        launcher: Starts them.
+        coordinator: Is told at once of those that ended.
+        max_restarts: Replacements of each worker within the window; after more deaths the run ends.
+        window: Seconds.
+        grace: Seconds that a lost worker, frozen for example, has to come back before it is replaced.
+        clock: Returns seconds that never go back.
+    """
+
+    def __init__(
+        self,
+        launcher: Launcher,
+        coordinator: Coordinator,
+        max_restarts: int,
+        window: float,
+        grace: float,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._launcher, self._coordinator = launcher, coordinator
+        self._max_restarts, self._window, self._grace = max_restarts, window, grace
+        self._clock = clock
+        self.members: dict[str, Launched] = {}
+        """The workers by name; those that ended stay until they are replaced."""
+        self.restarts = 0
+        """Number of replacements so far."""
+        self._deaths: dict[str, deque[float]] = {}
+        self._due: dict[str, float] = {}  # when a replacement is started, by name
+
+    def start(self, collector_num: int) -> None:
+        """Starts a learner and some collectors."""
+        for role, name in (
+            ('learner', 'learner'),
+            *(('collector', f'collector-{i}') for i in range(collector_num)),
+        ):
+            self.members[name] = self._launcher.launch(role, name)
+            self._deaths[name] = deque()
+
+    def look(self) -> None:
+        """Takes note of workers that ended or were lost, and replaces them.
+
+        Raises:
+            WorkerLostError: If one ended too often; with how it ended.
+        """
+        for name, member in self.members.items():
+            if name in self._due:
+                if self._clock() >= self._due[name]:
+                    self._replace(name, member)
+            elif (how := member.ended) is not None:
+                self._coordinator.lose(member.role, name, how or 'it ended before the run did')
+                self._plan(name, how or 'it ended before the run did')
+            elif self._coordinator.workers.lost_for(member.role, name) > self._grace:
+                member.end(0.0)
+                self._coordinator.workers.forget_loss(member.role, name)
+                self._plan(name, f'it was lost and did not come back within {self._grace:g} s')
+
+    def _plan(self, name: str, how: str) -> None:
+        """Decides when a worker is replaced."""
+        deaths, now = self._deaths[name], self._clock()
+        deaths.append(now)
+        while deaths and now - deaths[0] > self._window:
+            deaths.popleft()
+        if len(deaths) > self._max_restarts:
+            raise WorkerLostError(
+                f'{name} ended {len(deaths)} times within {self._window:g} s; at last: {how}',
+                where='parallel.max_restarts',
+                remedy='The log of the run has its last words.',
+            )
+        pause = FIRST_PAUSE * 2 ** (len(deaths) - 1)
+        logger.warning('%s ended (%s); it is started again in %.1f s', name, how, pause)
+        self._due[name] = now + pause
+
+    def _replace(self, name: str, member: Launched) -> None:
+        member.end(0.0)
+        del self._due[name]
+        self.restarts += 1
+        self.members[name] = self._launcher.launch(member.role, name)
+
+    def are_gone(self) -> bool:
+        """Whether all workers have ended."""
+        return all(member.ended is not None for member in self.members.values())
+
+    def end(self) -> None:
+        """Ends all workers; may be called twice."""
+        for member in self.members.values():
+            if member.ended is None:
+                member.end(LEAVE_SECONDS)
+            else:
+                member.end(0.0)
+        self._launcher.close()

@@ -1,0 +1,314 @@
+"""ParallelPipeline: a coordinator with a run folder, and the workers that it starts on this machine."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any, cast
+
+from rlframe.checkpoint import OpenCheckpoint
+from rlframe.checkpoint.files import delete_folder
+from rlframe.config.sections import ExperimentConfig
+from rlframe.errors import CheckpointMismatchError, RLFrameError
+from rlframe.pipeline import build
+from rlframe.pipeline.checkpoints import Checkpoints
+from rlframe.pipeline.ending import judge_again
+from rlframe.pipeline.facts import RunFacts
+from rlframe.pipeline.parallel import roles
+from rlframe.pipeline.parallel.crew import Crew
+from rlframe.pipeline.parallel.run import ParallelRun
+from rlframe.pipeline.parallel.scoreboard import ScoreBoard
+from rlframe.pipeline.parts import Inexactness, LoopState
+from rlframe.pipeline.run_output import RunOutput
+from rlframe.registry import LAUNCHER_REGISTRY
+from rlframe.run.exit_guard import guarded
+from rlframe.safety.secrets import Secrets
+from rlframe.utils.seed import set_seed
+from rlframe.worker.coordinator.weights_store import Version
+
+if TYPE_CHECKING:
+    from rlframe.worker import IBuffer
+
+TICK = 0.05
+"""Seconds between two looks at the workers."""
+INEXACT = 'the workers of parallel mode run at their own pace'
+"""Why two parallel runs with the same seed differ."""
+
+
+class ParallelPipeline:
+    """Trains a policy by a coordinator in this process, and by collectors and a learner in others.
+
+    Args:
+        cfg: A compiled config of parallel mode.
+        folder: Existing run folder, or a function that creates one; by default, a new one in the working directory.
+        resume: A checkpoint to resume from, which may be open already.
+        launches: Whether it starts workers itself; else they join from elsewhere.
+    """
+
+    def __init__(
+        self,
+        cfg: ExperimentConfig,
+        folder: Path | Callable[[], Path] | None = None,
+        resume: Path | OpenCheckpoint | None = None,
+        launches: bool = True,
+    ) -> None:
+        self.cfg = cfg
+        self.secrets = Secrets(cfg)
+        """Secrets in the config, which the run's files must not contain."""
+        self.loop = LoopState()
+        """Whether training has ended, in the terms of every run."""
+        self._closers: list[Callable[[], object]] = []
+        self._output = RunOutput(cfg, folder, resume, self.secrets)
+        self._closers.append(self._output.close)
+        try:
+            self._setup(launches)
+        except BaseException:
+            self.cleanup()
+            raise
+
+    def _setup(self, launches: bool) -> None:
+        cfg, saved = self.cfg, self._output.saved
+        state = None if saved is None else saved.state(secrets=self.secrets)
+        set_seed(cfg.seed)
+        build.set_threads(cfg)
+        self.factory = build.make_factory(cfg)
+        commander = roles.make_commander(cfg, self.factory.spec)
+        self.evaluator = ScoreBoard(commander)
+        """The scores."""
+        facts = RunFacts(cfg, self.factory.spec.name, lambda: self.evaluator.latest)
+        if saved is not None and state is not None:
+            _check_parallel(state, saved)
+            facts.check_same(saved.manifest, saved.path)
+            build.check_network(cfg, self.factory.spec, state, saved.manifest, str(saved.path))
+        build.check_memory(cfg, self.factory.spec)
+        self._output.open(None if saved is None else saved.manifest.get('logs'))
+        self.folder, self.writer = self._output.folder, self._output.writer
+        """The run folder and the writer of metrics."""
+        data = roles.training_data(cfg, tb_logger=self.writer, exp_name=str(self.folder))
+        self.replay_buffer = cast('IBuffer | None', data.buffer)
+        """Past transitions; None for an on-policy policy."""
+        self.record = ParallelRun(cfg, self.writer, self.replay_buffer)
+        """Writes what the coordinator tells."""
+        self.coordinator = roles.make_coordinator(
+            cfg,
+            commander=commander,
+            data=data,
+            run=self.record,
+            run_id=_id_of(self.folder),
+            folder=self.folder,
+        )
+        """Brings the workers together."""
+        self.progress = self.coordinator.progress
+        """Counters of the experiment."""
+        self._inexact = Inexactness()
+        self._inexact.reasons.append(INEXACT)
+        self.checkpoints = self._make_checkpoints(facts)
+        """Saves and restores all parts of the run."""
+        self.record.coordinator, self.record.checkpoints = self.coordinator, self.checkpoints
+        if saved is not None and state is not None:
+            self._restore(state, saved)
+        self._open_server(is_new=saved is None)
+        self.crew = self._make_crew() if launches else None
+        """The workers that this object started; None if it starts none."""
+        if not self.complete:
+            self._output.update_config()
+
+    def _make_checkpoints(self, facts: RunFacts) -> Checkpoints:
+        return Checkpoints(
+            {  # in the order in which they are restored
+                'policy': self.record.policy,
+                'progress': self.progress,
+                'replay_buffer?': self.replay_buffer,
+                'episodes': self.record.episodes,
+                'coordinator': self.coordinator,
+                'round': self.loop,
+            },
+            facts,
+            folder=self.folder,
+            writer=self.writer,
+            options=self.cfg.checkpoint,
+            secrets=self.secrets,
+            inexact=self._inexact,
+            settle=self._settle,
+        )
+
+    def _open_server(self, is_new: bool) -> None:
+        """Begins to answer workers; deletes a run folder that was just created if that is impossible."""
+        try:
+            self.coordinator.start()
+        except BaseException:
+            if is_new:
+                self.cleanup()
+                delete_folder(self.folder)
+            raise
+        self._closers.append(self.coordinator.close)
+
+    def _make_crew(self) -> Crew:
+        parallel, server = self.cfg.parallel, self.coordinator.server
+        launcher = LAUNCHER_REGISTRY.get(parallel.comm_collector.type)(
+            roles.worker_config(self.cfg, self.folder), server
+        )
+        grace = parallel.coordinator.worker_deadline
+        crew = Crew(launcher, self.coordinator, parallel.max_restarts, parallel.restart_window, grace)
+        self._closers.append(crew.end)
+        return crew
+
+    # state
+
+    def _settle(self, name: str) -> None:
+        """Brings the counters up to date before a checkpoint is saved."""
+        self.progress.wall_time = self.coordinator.situation().seconds
+        self.loop.stopped = self.coordinator.commander.stopped
+
+    def _restore(self, state: Mapping[str, Any], saved: OpenCheckpoint) -> None:
+        self.checkpoints.restore(state, saved.manifest, saved.path)
+        at = self.progress.train_iter
+        whole = {'policy': self.record.policy.state, 'progress': self.progress.state_dict()}
+        self.coordinator.weights.put(self.coordinator.state_name, Version(at, at, whole))
+        if 'config' in saved.manifest:
+            judge_again(self, saved.manifest['config']['main_config'])
+            commander = self.coordinator.commander
+            commander.stopped = self.loop.stopped
+            if self.loop.past_goal:
+                commander.stop_value = None
+
+    @property
+    def exact(self) -> bool:
+        """Whether the run equals an uninterrupted one with the same seed: never."""
+        return False
+
+    @property
+    def stopped(self) -> bool:
+        """Whether training ended because an evaluation reached the stop value."""
+        return self.loop.stopped
+
+    @property
+    def past_goal(self) -> bool:
+        """Whether a solved run continues until a budget is spent."""
+        return self.loop.past_goal
+
+    @property
+    def solved(self) -> bool:
+        """Whether an evaluation reached the stop value."""
+        return self.stopped or self.past_goal
+
+    @property
+    def finished(self) -> bool:
+        """Whether training is complete."""
+        return self.stopped or self.record.is_spent(self.progress, 0)
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing remains to be done, the last evaluation included."""
+        return self.coordinator.commander.is_complete(self.coordinator.situation())
+
+    # running
+
+    def run(
+        self,
+        after_tick: Callable[[ParallelPipeline], bool] | None = None,
+        supervised: bool = False,
+    ) -> None:
+        """Trains until an evaluation reaches the stop value or a budget is spent, and lets the workers leave.
+
+        Args:
+            after_tick: Called several times a second; training stops early if it returns True.
+            supervised: Whether ``os._exit`` in this process is left alone.
+
+        Raises:
+            WorkerLostError: If there is no collector or no learner for too long, or a worker dies again and again.
+        """
+        try:
+            with guarded() if not supervised else nullcontext():
+                if self.crew is not None:
+                    self.crew.start(self.cfg.parallel.collector_num)
+                self._watch(after_tick)
+                self._leave(after_tick)
+        except BaseException as error:
+            self._give_up(error)
+            raise
+        finally:
+            self.loop.stopped = self.coordinator.commander.stopped
+            self.writer.flush()
+
+    def _watch(self, after_tick: Callable[[ParallelPipeline], bool] | None) -> None:
+        last = monotonic()
+        while not self.coordinator.system_shutdown_flag:
+            now = monotonic()
+            if now - last > 1.0:  # this process was frozen: nobody could be heard
+                self.coordinator.workers.excuse(now - last)
+            last = now
+            if self.crew is not None:
+                self.crew.look()
+            self.coordinator.check()
+            self.progress.wall_time = self.coordinator.situation().seconds
+            if after_tick is not None and after_tick(self):
+                self.coordinator.shut_down('the run was interrupted')
+            time.sleep(TICK)
+
+    def _leave(self, after_tick: Callable[[ParallelPipeline], bool] | None) -> None:
+        """Waits until the workers have left, as their last data and states still arrive; then saves."""
+        end = monotonic() + self.cfg.parallel.close_timeout
+        while monotonic() < end and self.coordinator.workers.by_id:
+            if after_tick is not None:
+                after_tick(self)
+            time.sleep(TICK)
+        self._end()
+        self.coordinator.raise_error()
+        self.save_latest()
+
+    def _end(self) -> None:
+        if self.crew is not None:
+            self.crew.end()
+        self.coordinator.close()
+
+    def _give_up(self, error: BaseException) -> None:
+        """Ends all workers after an error, and saves what there is."""
+        try:
+            self._end()
+        except RLFrameError as second:
+            error.add_note(f'and then: {second}')
+        if self._has_state():
+            self.checkpoints.leave_crash_report(error)
+
+    def _has_state(self) -> bool:
+        """Takes the last state that the learner sent for its successor, if there is no newer one; whether there is one."""
+        spare = self.coordinator.weights.get(self.coordinator.state_name)
+        if spare is not None and spare.train_iter >= self.record.saved_at:
+            self.record.policy.state = spare.weights['policy']
+        return self.record.policy.state is not None
+
+    def save_latest(self) -> None:
+        """Saves a checkpoint unless the last one is of the present state; call it when all workers have left."""
+        if self._has_state() and self.record.saved_at != self.progress.train_iter:
+            self.checkpoints.save_latest()
+
+    def cleanup(self) -> None:
+        """Ends workers, closes port and files; may be called twice."""
+        closers, self._closers = self._closers, []
+        for close in reversed(closers):
+            close()
+
+    def __enter__(self) -> ParallelPipeline:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.cleanup()
+
+
+def _id_of(folder: Path) -> str:
+    """Returns the id of the run of a folder, the same after a restart."""
+    return hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
+
+
+def _check_parallel(state: Mapping[str, Any], saved: OpenCheckpoint) -> None:
+    if 'coordinator' not in state:
+        raise CheckpointMismatchError(
+            'this checkpoint is of a serial run',
+            where=str(saved.path),
+            remedy='Resume it without -m, or begin with its weights: policy.init_from.',
+        )

@@ -1,0 +1,159 @@
+"""ParallelRun: what a coordinator tells its run is written here: metrics, the best policy, checkpoints."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlframe.pipeline.checkpoints import Checkpoints
+from rlframe.pipeline.ending import spent_budgets
+from rlframe.pipeline.run_output import write_counts
+from rlframe.run.metrics import MetricWriter, write_record
+from rlframe.run.progress import Progress
+from rlframe.transport.messages import Collected
+from rlframe.worker.collector.episode_log import EpisodeLog
+from rlframe.worker.coordinator.coordinated_run import CoordinatedRun
+from rlframe.worker.coordinator.weights_store import Version
+from rlframe.worker.parallel.extras import ACTING
+
+if TYPE_CHECKING:
+    from rlframe.config.sections import ExperimentConfig
+    from rlframe.worker import IBuffer
+    from rlframe.worker.coordinator.coordinator import Coordinator
+
+logger = logging.getLogger('rlframe.evaluator')
+
+PRINT_FREQ = 100
+"""Train iterations between two records of the collectors, if the config has no ``collect_print_freq``."""
+
+
+class LearnedPolicy:
+    """The last whole state of the learner's policy; the part ``policy`` of a checkpoint."""
+
+    def __init__(self) -> None:
+        self.state: Mapping[str, Any] | None = None
+        """Weights, optimizer and whatever else the policy has; None before the first."""
+
+    def state_dict(self) -> Mapping[str, Any]:
+        """Returns the last state."""
+        assert self.state is not None, 'no learner has sent its state'
+        return self.state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes a state of a checkpoint."""
+        self.state = state
+
+
+class ParallelRun(CoordinatedRun):
+    """Writes the metrics and checkpoints of a parallel run, and knows its budgets.
+
+    Args:
+        cfg: The config of the run.
+        writer: The metrics of the run.
+        buffer: The replay buffer, or None.
+    """
+
+    coordinator: Coordinator
+    """The coordinator, which is set before the first worker joins."""
+    checkpoints: Checkpoints
+    """Saves all parts of the run; set likewise."""
+
+    def __init__(self, cfg: ExperimentConfig, writer: MetricWriter, buffer: IBuffer | None) -> None:
+        self._cfg, self._writer, self._buffer = cfg, writer, buffer
+        self.policy = LearnedPolicy()
+        """The last state of the learner's policy."""
+        self.episodes = EpisodeLog(0)
+        """Returns and lengths of the episodes of all collectors."""
+        self.variables: Mapping[str, float] = {}
+        """Training variables and metrics of the learner's last report."""
+        self.evaluations = 0
+        """Number of evaluations completed since this object was created."""
+        self.saved_at = -1
+        """Train iteration of the last checkpoint."""
+        self._behind: list[
+            int
+        ] = []  # train iterations between the weights that acted and the newest, for each part
+        self._print_freq = cfg.policy.collect.collector.get('collect_print_freq') or PRINT_FREQ
+        self._printed_at = 0
+
+    def is_spent(self, progress: Progress, updates_due: int) -> bool:
+        """Returns whether a budget is spent, if the due updates are made, too."""
+        after = Progress(progress.envstep, progress.train_iter + updates_due)
+        return bool(spent_budgets(self._cfg, after))
+
+    def collected(self, message: Collected, progress: Progress) -> None:
+        """Counts the episodes that ended, and writes a record from time to time."""
+        facts = message.facts
+        columns = [facts.get(name, []) for name in ('returns', 'lengths', 'successes')]
+        entries = np.array(
+            [
+                [math.nan if value is None else float(value) for value in row]
+                for row in zip(*columns, strict=True)
+            ]
+        )
+        self.episodes.add(entries.reshape(-1, 3))
+        self._behind.append(max(progress.train_iter - message.train_iter, 0))
+        if progress.train_iter - self._printed_at >= self._print_freq and self.episodes.has_recent():
+            self._printed_at = progress.train_iter
+            values = {**self.episodes.summary(), 'parallel/staleness': self.take_staleness()}
+            write_record(self._writer, values, progress.envstep, train_iter=progress.train_iter)
+
+    def take_staleness(self) -> float:
+        """Returns by how many train iterations collected data were late on average since the last call."""
+        behind, self._behind = self._behind, []
+        return float(np.mean(behind)) if behind else 0.0
+
+    def learned(self, info: Mapping[str, float], progress: Progress) -> None:
+        """Writes the metrics of a learner."""
+        self.variables = {**self.variables, **info}
+        tagged = {name: value for name, value in info.items() if '/' in name}
+        if tagged:
+            write_record(self._writer, tagged, progress.envstep, train_iter=progress.train_iter)
+
+    def evaluated(self, facts: Mapping[str, Any], weights: Version | None, is_best: bool) -> None:
+        """Writes the result of an evaluation, and saves the evaluated policy if it is the best."""
+        self.evaluations += 1
+        coordinator, score = self.coordinator, float(facts['score'])
+        commander, progress = coordinator.commander, coordinator.progress
+        train_iter = progress.train_iter if weights is None else weights.train_iter
+        values = {**_spread(facts, score), **commander.metrics()}
+        write_record(self._writer, values, progress.envstep, train_iter=train_iter)
+        write_counts(self._writer, progress, self._buffer, commander.settings(coordinator.situation()))
+        logger.info(
+            'evaluation at envstep %d, train_iter %d: score %.2f', progress.envstep, train_iter, score
+        )
+        if is_best and weights is not None:
+            policy = {name: value for name, value in weights.weights.items() if name != ACTING}
+            counters = {**progress.state_dict(), 'train_iter': train_iter}
+            self.checkpoints.publish_best({'policy': policy, 'progress': counters}, score)
+
+    def take_state(self, state: Any, train_iter: int) -> None:
+        """Saves a checkpoint with the state of the learner."""
+        self.policy.state = state['policy']
+        self.saved_at = train_iter
+        self.checkpoints.save_latest()
+
+
+def _spread(facts: Mapping[str, Any], score: float) -> dict[str, float]:
+    """Returns the metrics of an evaluation, under the names that a serial run has."""
+    episodes = facts.get('episode_info', {})
+    returns = episodes.get('eval_episode_return') or [score]
+    values = {
+        'eval/mean_reward': score,
+        'eval/std_reward': float(np.std(returns)),
+        'eval/min_reward': float(min(returns)),
+        'eval/max_reward': float(max(returns)),
+        'eval/episodes': float(len(returns)),
+        'time/eval_seconds': float(facts.get('duration', math.nan)),
+    }
+    if lengths := episodes.get('eval_episode_len'):
+        values['eval/mean_ep_length'] = float(np.mean(lengths))
+    if (successes := episodes.get('is_success')) and None not in successes:
+        values['eval/success_rate'] = float(np.mean(successes))
+    if cut := sum(episodes.get('eval_episode_cut', [])):
+        values['eval/cut_episodes'] = float(cut)
+    return values

@@ -1,0 +1,214 @@
+"""A parallel run in one process: run folder, checkpoints, resume, eval, replacement of workers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlframe import config
+from rlframe.checkpoint import load_checkpoint
+from rlframe.config.sections import ExperimentConfig
+from rlframe.errors import CheckpointMismatchError, ConfigError, WorkerLostError
+from rlframe.pipeline.parallel.crew import Crew
+from rlframe.pipeline.parallel.launcher import Launched, Launcher
+from rlframe.pipeline.parallel.pipeline import ParallelPipeline
+from rlframe.pipeline.resume import resume
+from rlframe.pipeline.serial import SerialPipeline
+
+ENV = dict(env_id='CartPole-v1', collector_env_num=2, evaluator_env_num=2, n_evaluator_episode=2)
+CREATE = dict(
+    policy=dict(type='dqn'),
+    commander=dict(type='solo'),
+    comm_collector=dict(type='in_process'),
+    comm_learner=dict(type='in_process'),
+)
+
+
+@pytest.fixture
+def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def compiled(*overrides: str, **given: Any) -> ExperimentConfig:
+    """A small parallel DQN run in one process that ends after some env steps."""
+    main = dict(exp_name='toy', env=ENV, policy=dict(cuda=False), max_env_step=400)
+    few = ('policy.learn.batch_size=16', 'policy.collect.n_sample=8', 'parallel.coordinator.wait=0.005')
+    return config.compile_config(main, CREATE, overrides=[*few, *overrides], parallel=True, **given)
+
+
+def records(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / 'metrics.jsonl').read_text(encoding='utf-8').splitlines()]
+
+
+def test_a_run_leaves_the_folder_of_a_serial_run(cwd: Path) -> None:
+    with ParallelPipeline(compiled('policy.eval.evaluator.eval_freq=50')) as pipeline:
+        pipeline.run()
+        folder, coordinator = pipeline.folder, pipeline.coordinator
+        assert pipeline.finished and pipeline.complete and not pipeline.stopped
+        assert coordinator.received == coordinator.pushed + coordinator.dropped
+        assert pipeline.progress.envstep >= 400 and not coordinator.workers.by_id
+    names = {path.name for path in folder.iterdir()}
+    assert {'ckpt', 'config.json', 'log.txt', 'metrics.jsonl', 'total_config.py'} <= names
+    assert 'data' not in names and '.lock' not in names
+    tags = {tag for record in records(folder) for tag in record}
+    assert {'eval/mean_reward', 'rollout/ep_rew_mean', 'train/total_loss', 'time/fps', 'buffer/count'} <= tags
+    state, manifest = load_checkpoint(folder / 'ckpt' / 'latest', buffer=False)
+    assert manifest['progress']['train_iter'] == pipeline.progress.train_iter
+    assert not manifest['exact'] and state['coordinator']['rows']['pushed'] == coordinator.pushed
+
+
+def test_an_interrupted_run_resumes_with_learner_buffer_and_counters(cwd: Path) -> None:
+    with ParallelPipeline(compiled('max_env_step=100000')) as pipeline:
+        pipeline.run(lambda run: run.progress.train_iter >= 30)
+        folder, before = pipeline.folder, pipeline.progress.state_dict()
+        held, rows = pipeline.replay_buffer.count(), pipeline.coordinator.pushed
+        weights = pipeline.record.policy.state['model']
+    found = resume(folder, max_env_step=before['envstep'] + 100)
+    assert found.folder == folder and found.cfg.parallel.collector_num == 2
+    with ParallelPipeline(found.cfg, found.folder, found.saved) as again:
+        assert again.progress.state_dict() == before
+        assert again.replay_buffer.count() == held and again.coordinator.pushed == rows
+        restored = again.record.policy.state['model']
+        assert all((restored[name] == weights[name]).all() for name in weights)
+        again.run()
+        assert again.progress.train_iter > before['train_iter']
+        assert again.coordinator.received == again.coordinator.pushed + again.coordinator.dropped
+    steps = [record['envstep'] for record in records(folder)]
+    assert steps == sorted(steps)
+
+
+def test_a_checkpoint_of_the_other_mode_is_refused(cwd: Path) -> None:
+    cfg = compiled()
+    serial = config.compile_config(
+        dict(exp_name='toy', env=ENV, policy=dict(cuda=False), max_env_step=200),
+        dict(policy=dict(type='dqn')),
+    )
+    with SerialPipeline(serial) as pipeline:
+        pipeline.run()
+        path = pipeline.save_checkpoint(pipeline.folder / 'ckpt' / 'here')
+    with pytest.raises(CheckpointMismatchError, match='of a serial run'):
+        ParallelPipeline(cfg, resume=path)
+
+
+def test_a_server_that_cannot_start_leaves_no_folder(cwd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise ConfigError('port in use', where='port')
+
+    monkeypatch.setattr('rlframe.transport.in_process.InProcessServer.start', refuse)
+    with pytest.raises(ConfigError, match='port in use'):
+        ParallelPipeline(compiled())
+    assert list(cwd.iterdir()) == []
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Puppet(Launched):
+    def __init__(self, role: str, name: str) -> None:
+        super().__init__(role, name)
+        self.how: str | None = None
+        self.was_ended = False
+
+    @property
+    def ended(self) -> str | None:
+        return self.how
+
+    def end(self, seconds: float) -> None:
+        self.was_ended, self.how = True, self.how or ''
+
+
+class Puppeteer(Launcher):
+    def __init__(self) -> None:
+        self.launched: list[Puppet] = []
+
+    def launch(self, role: str, name: str) -> Puppet:
+        self.launched.append(Puppet(role, name))
+        return self.launched[-1]
+
+    def close(self) -> None: ...
+
+
+class Books:
+    """What a crew tells and asks its coordinator."""
+
+    def __init__(self) -> None:
+        self.lost: list[tuple[str, str, str]] = []
+        self.away: dict[str, float] = {}
+        self.workers = self
+
+    def lose(self, role: str, name: str, cause: str) -> None:
+        self.lost.append((role, name, cause))
+
+    def lost_for(self, role: str, name: str) -> float:
+        return self.away.get(name, 0.0)
+
+    def forget_loss(self, role: str, name: str) -> None:
+        del self.away[name]
+
+
+def crew_of(clock: Clock, max_restarts: int = 2) -> tuple[Crew, Puppeteer, Books]:
+    launcher, books = Puppeteer(), Books()
+    crew = Crew(launcher, books, max_restarts, 60.0, 15.0, clock)  # type: ignore[arg-type]  # has what is asked
+    crew.start(2)
+    return crew, launcher, books
+
+
+def test_a_worker_that_died_is_replaced_after_growing_pauses_and_the_run_ends_with_the_cause() -> None:
+    clock = Clock()
+    crew, launcher, books = crew_of(clock)
+    assert [(one.role, one.name) for one in launcher.launched] == [
+        ('learner', 'learner'),
+        ('collector', 'collector-0'),
+        ('collector', 'collector-1'),
+    ]
+    for death, pause in enumerate((0.5, 1.0)):
+        crew.members['collector-0'].how = f'killed by SIGKILL {death}'  # type: ignore[attr-defined]  # a puppet
+        crew.look()
+        assert books.lost[-1] == ('collector', 'collector-0', f'killed by SIGKILL {death}')
+        clock.now += pause - 0.01
+        crew.look()
+        assert crew.restarts == death
+        clock.now += 0.02
+        crew.look()
+        assert crew.restarts == death + 1 and crew.members['collector-0'].ended is None
+    crew.members['collector-0'].how = 'exit code 1: EnvError: broken'  # type: ignore[attr-defined]  # a puppet
+    with pytest.raises(
+        WorkerLostError, match=r'collector-0 ended 3 times within 60 s; at last: exit code 1: EnvError'
+    ):
+        crew.look()
+
+
+def test_deaths_are_forgotten_after_the_window() -> None:
+    clock = Clock()
+    crew, _, _ = crew_of(clock)
+    for _ in range(5):
+        crew.members['learner'].how = 'killed'  # type: ignore[attr-defined]  # a puppet
+        crew.look()
+        clock.now += 61.0
+        crew.look()
+    assert crew.restarts == 5
+
+
+def test_a_lost_worker_that_does_not_come_back_is_replaced_and_one_that_comes_back_is_not() -> None:
+    clock = Clock()
+    crew, launcher, books = crew_of(clock)
+    books.away['collector-1'] = 14.0
+    crew.look()
+    assert not any(one.was_ended for one in launcher.launched)
+    books.away['collector-1'] = 16.0
+    crew.look()
+    frozen = launcher.launched[2]
+    assert frozen.was_ended
+    clock.now += 1.0
+    crew.look()
+    assert crew.members['collector-1'] is not frozen and len(launcher.launched) == 4
+    crew.end()
+    assert all(one.was_ended for one in launcher.launched)
