@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Mapping
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from rlframe._version import __version__
-from rlframe.errors import MessageError, RequestRefusedError, RLFrameError
+from rlframe.errors import MessageError
 from rlframe.transport import messages as m
 from rlframe.transport.base import Reply
-from rlframe.transport.envelope import Envelope
+from rlframe.worker.coordinator.desk import Desk
 from rlframe.worker.coordinator.weights_store import Version
 from rlframe.worker.coordinator.workers import Worker
 
@@ -21,11 +18,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger('rlframe.coordinator')
 
-LONG = 1.0
-"""Seconds of a request that are added to the deadlines of all workers, whose messages had to wait for it."""
 
-
-class Requests:
+class Requests(Desk):
     """Answers one request after the other; none of them waits.
 
     Args:
@@ -45,12 +39,9 @@ class Requests:
         fingerprint: str,
     ) -> None:
         self._coordinator, self._wait, self._max_due = coordinator, wait, max_updates_due
-        self._welcome, self._fingerprint = welcome, fingerprint
-        self.lock = threading.RLock()
-        """Held while a request is answered."""
-        self.error: BaseException | None = None
-        """What a request raised that was no fault of its sender."""
-        self._answers: dict[type[m.Message], Callable[[Worker, Any, Any], m.Message | Reply]] = {
+        self._welcome = welcome
+        super().__init__(coordinator.workers, fingerprint)
+        self._answers = {
             m.Beat: self._beat,
             m.AskTask: self._ask_task,
             m.Collected: self._collected,
@@ -63,50 +54,7 @@ class Requests:
             m.Farewell: self._farewell,
         }
 
-    def handle(self, envelope: Envelope, payload: Any = None) -> Reply:
-        """Answers a request.
-
-        Raises:
-            MessageError: If it does not fit the situation, such as a message of a worker that has not joined.
-            RequestRefusedError: If the worker may not join.
-        """
-        with self.lock:
-            message, start = envelope.message, monotonic()
-            try:
-                answer = (
-                    self._join(message)
-                    if isinstance(message, m.Join)
-                    else self._answer(envelope.sender, message, payload)
-                )
-            except RLFrameError:
-                raise
-            except (
-                BaseException
-            ) as error:  # the run must not continue with half of it done: ``check`` raises it
-                self.error = error
-                raise
-            finally:
-                if (seconds := monotonic() - start) > LONG:  # a checkpoint, for example
-                    self._coordinator.workers.excuse(seconds)
-            return answer if isinstance(answer, Reply) else Reply(answer)
-
-    def _answer(self, sender: str, message: m.Message, payload: Any) -> m.Message | Reply:
-        worker = self._coordinator.workers.hear(sender)
-        answer = self._answers.get(type(message))
-        if worker is None or answer is None:
-            raise MessageError(f'{type(message).__name__} of {sender!r} is not expected here')
-        return answer(worker, message, payload)
-
-    def _join(self, message: m.Join) -> m.Joined:
-        for name, here, there in (
-            ('version of rlframe', __version__, message.version),
-            ('config', self._fingerprint, message.fingerprint),
-        ):
-            if here and here != there:
-                raise RequestRefusedError(
-                    f'{message.role} {message.name} has another {name}: {there or "none"} there, {here or "none"} here',
-                    remedy='All roles need the same version of rlframe and the same config.',
-                )
+    def _admit(self, message: m.Join) -> m.Joined:
         worker = self._coordinator.admit(message)
         logger.info('%s joined', worker)
         return self._welcome(worker)
