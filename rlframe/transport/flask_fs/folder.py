@@ -159,6 +159,7 @@ class OwnedFolder(SharedFolder):
         self._is_closed = False
         try:
             self._is_new = not self.path.is_dir()
+            self._new_parents = [parent for parent in self.path.parents if not parent.is_dir()]
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise _unusable(f'cannot make the shared folder: {error.strerror}', self.path) from error
@@ -189,8 +190,9 @@ class OwnedFolder(SharedFolder):
             (self.path / OWNER).unlink(missing_ok=True)
         self._release()
         if self._is_new:
-            with suppress(OSError):
-                self.path.rmdir()
+            with suppress(OSError):  # somebody may have put files into one of them
+                for folder in (self.path, *self._new_parents):
+                    folder.rmdir()
 
     def _check_private(self) -> None:
         """Refuses a folder in which everyone on the machine could replace files."""

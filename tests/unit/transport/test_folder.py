@@ -44,6 +44,15 @@ def test_folder_is_made_private_and_deleted_at_the_end(tmp_path: Path) -> None:
     assert os.listdir(tmp_path / 'a') == []
 
 
+def test_parents_that_were_made_for_it_are_deleted_too_if_they_are_empty(tmp_path: Path) -> None:
+    owned(tmp_path / 'run' / 'of' / 'data').close()
+    assert list(tmp_path.iterdir()) == []
+    folder = owned(tmp_path / 'run' / 'of' / 'data')
+    (tmp_path / 'run' / 'mine.txt').write_text('kept', encoding='utf-8')
+    folder.close()
+    assert [path.name for path in (tmp_path / 'run').iterdir()] == ['mine.txt']
+
+
 def test_folder_that_was_there_stays(tmp_path: Path) -> None:
     owned(tmp_path).close()
     assert os.listdir(tmp_path) == []
