@@ -258,6 +258,29 @@ def test_stranger_and_forgotten_worker_are_refused_until_they_join(kind: str, tm
     assert coordinator.rows == {'collector.2': 1}
 
 
+def test_worker_that_joins_again_over_its_connection_can_send_and_get_arrays(
+    kind: str, tmp_path: Path
+) -> None:
+    """Its coordinator forgets the earlier worker of that name in the middle of the request to join."""
+    data, seen, joins = {'x': np.arange(4.0)}, [], []
+
+    def handler(envelope: Envelope, payload: Any) -> Reply:
+        if isinstance(envelope.message, m.Join):
+            if joins:
+                server.forget(joins[-1])
+            joins.append(f'worker.{len(joins)}')
+            return Reply(m.Joined(joins[-1], 'run', 1.0, 10.0))
+        seen.append(payload)
+        return Reply(m.Weights('main', 1, 1), data)
+
+    with serving(kind, tmp_path, handler) as server, joined(server) as transport:
+        for _ in range(2):
+            reply = transport.request(collected(0), data)
+            assert (reply.payload['x'] == data['x']).all()
+            assert transport.request(join()).message.worker == joins[-1]  # type: ignore[attr-defined]
+    assert len(joins) == 3 and all((payload['x'] == data['x']).all() for payload in seen)
+
+
 def test_connection_with_the_id_of_another_one_takes_its_place(kind: str, tmp_path: Path) -> None:
     handled = []
 

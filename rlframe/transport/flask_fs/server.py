@@ -89,6 +89,7 @@ class FlaskFSServer(AnsweringServer[Sent]):
         self._lock = threading.Lock()
         self._next = secrets.randbits(48)  # so that files of an earlier coordinator never have the same names
         self._connections: dict[str, _Connection] = {}
+        self._joining: dict[str, _Connection] = {}  # those whose request to join is being answered
         self._http: HTTPServer | None = None
         self._socket: socket.socket | None = None
         self._folder: OwnedFolder | None = None
@@ -173,8 +174,11 @@ class FlaskFSServer(AnsweringServer[Sent]):
         """Notes the id of a worker."""
         super().admit(session, worker)
         with self._lock:
-            if session in self._connections:
-                self._connections[session].worker = worker
+            if (
+                one := self._joining.get(session)
+            ) is not None:  # it may have been forgotten while it joined again
+                self._connections[session] = one
+                one.worker = worker
 
     def release(self, kept: Sent) -> None:
         """Deletes the payload of a reply that is no longer kept."""
@@ -198,15 +202,24 @@ class FlaskFSServer(AnsweringServer[Sent]):
                 f'the message is not JSON: {error}' if is_ours else 'the message is not JSON'
             )
         try:
-            if isinstance(envelope.message, Join) and (
-                refused := self._admission(envelope.session, envelope.message)
-            ):
-                return refused
+            if isinstance(envelope.message, Join):
+                return self._serve_join(envelope, envelope.message)
             return 200, self.answer(envelope, lambda: self._payload(envelope)).body
         except MessageError as error:
             return 200, self.keep(envelope, refusal(error)).body
         except OSError as error:
             return 503, refused_body(error.strerror or str(error), fatal=False)
+
+    def _serve_join(self, envelope: Envelope, join: Join) -> tuple[int, bytes]:
+        """Returns status and JSON for a request to join."""
+        session = envelope.session
+        if refused := self._admission(session, join):
+            return refused
+        self._joining[session] = self._connection(session)
+        try:
+            return 200, self.answer(envelope, lambda: None).body
+        finally:
+            self._joining.pop(session, None)
 
     def _admission(self, session: str, join: Join) -> tuple[int, bytes] | None:
         """Returns None if a connection may join, and else what it is told: to prove that it sees the folder."""

@@ -109,7 +109,8 @@ class BaseParallelCollector(Configurable, ABC):
         self.task, self._settings = task, task.settings
         is_evaluation = task.kind == EVALUATE
         manager = self._evaluating().env if is_evaluation else self._collecting().env
-        self._log = TaskLog(is_evaluation, manager.env_num, task.target if is_evaluation else 0)
+        expected = task.target if is_evaluation else 0
+        self._log = TaskLog(is_evaluation, manager.env_num, expected, self.plays_games)
         self._result = {}
         if not is_evaluation:
             self._take_seats(task)

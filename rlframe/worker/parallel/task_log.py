@@ -22,9 +22,13 @@ class TaskLog:
         is_evaluation: Whether it is an evaluation.
         env_num: Number of envs.
         expected_episodes: Number of episodes that were asked for; 0 if they were not counted in episodes.
+        plays_games: Whether episodes are games, whose results belong to the information.
     """
 
-    def __init__(self, is_evaluation: bool, env_num: int, expected_episodes: int) -> None:
+    def __init__(
+        self, is_evaluation: bool, env_num: int, expected_episodes: int, plays_games: bool = False
+    ) -> None:
+        self._plays_games = plays_games
         self.is_evaluation, self._env_num, self._expected = is_evaluation, env_num, expected_episodes
         self.train_iter = 0
         """Train iterations of the newest weights that acted."""
@@ -90,7 +94,7 @@ class TaskLog:
             'reward_raw': returns,
             'finish_time': time(),
             'collect_setting': dict(collect_setting),
-            **({'game_result': [list(self._results)]} if self._results else {}),
+            **({'game_result': [list(self._results)]} if self._plays_games else {}),
         }
 
 

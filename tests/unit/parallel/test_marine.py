@@ -168,3 +168,12 @@ def test_a_task_that_does_not_fit_the_game_is_told_and_refused() -> None:
     with pytest.raises(MessageError, match='a game of 2 players'):
         run(coordinator, cfg)
     assert not coordinator.finished[0].completed
+
+
+def test_a_task_in_which_no_game_ended_reports_no_results() -> None:
+    cfg = compiled(*CONFIG)
+    coordinator = ScriptedCoordinator(
+        [pair('main', 'main', (True, True), target=1, parts=1)], {0: weights_of(cfg, 1)}
+    )
+    run(coordinator, cfg)
+    assert coordinator.finished[0].facts['game_result'] == [[]]

@@ -41,7 +41,7 @@ def test_folder_is_made_private_and_deleted_at_the_end(tmp_path: Path) -> None:
     folder.write(folder.payload_file(1, 2, UP), {'a': np.zeros(3)})
     folder.close()
     folder.close()
-    assert os.listdir(tmp_path / 'a') == []
+    assert os.listdir(tmp_path) == []
 
 
 def test_parents_that_were_made_for_it_are_deleted_too_if_they_are_empty(tmp_path: Path) -> None:
