@@ -283,3 +283,18 @@ def test_fingerprint_is_that_of_what_all_roles_share() -> None:
     assert len(same) == 64 and int(same, 16) >= 0
     for word in ('seed=1', 'env.env_id=Acrobot-v1', 'policy.learn.batch_size=3', 'policy.nstep=2'):
         assert shared_fingerprint(compile_config(*pair(), overrides=[word])) != same, word
+
+
+SHIPPED = sorted(
+    path
+    for path in (Path(__file__).parents[2] / 'configs').glob('*.py')
+    if 'comm_collector' in read_config(path)[1]
+)
+
+
+@pytest.mark.parametrize('file', SHIPPED, ids=lambda file: file.stem)
+def test_shipped_configs_of_parallel_mode_compile_without_a_warning(file: Path) -> None:
+    cfg = compile_config(*read_config(file), parallel=True)
+    assert cfg.parallel.collector_num == 2 and cfg.exp_name == file.stem
+    assert (file.stem.endswith('league')) is (cfg.policy.other.commander.type == 'one_vs_one')
+    assert len(SHIPPED) >= 3
