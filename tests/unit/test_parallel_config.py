@@ -12,10 +12,11 @@ import pytest
 
 from rlframe.config import compile_config, config_data, read_config, shared_fingerprint, split_config
 from rlframe.config.writer import total_config_text, write_total_config
-from rlframe.errors import ConfigError, ConfigErrors, ConfigWarning
+from rlframe.errors import ConfigError, ConfigErrors
 
 COMM = {'comm_collector': {'type': 'flask_fs'}, 'comm_learner': {'type': 'flask_fs'}}
 IN_PROCESS = {'comm_collector': {'type': 'in_process'}, 'comm_learner': {'type': 'in_process'}}
+RAY = {'comm_collector': {'type': 'ray'}, 'comm_learner': {'type': 'ray'}}
 TOKEN = 'a-secret-of-the-run-0123'
 GAME = {
     'env': {'type': 'pettingzoo'},
@@ -209,6 +210,7 @@ def test_wrong_component_is_refused_with_what_fits(create: Any, where: str, word
         ({'parallel.coordinator.host': '0.0.0.0'}, IN_PROCESS, 'parallel.coordinator.host', ["'flask_fs'"]),
         ({'parallel.coordinator.port': 7000}, IN_PROCESS, 'parallel.coordinator.port', ["'flask_fs'"]),
         ({'parallel.path_data': '/x'}, IN_PROCESS, 'parallel.path_data', ["'flask_fs'"]),
+        ({'parallel.coordinator.port': 7000}, RAY, 'parallel.coordinator.port', ['one Ray cluster']),
         ({'parallel.coordinator.port': 70000}, {}, 'parallel.coordinator.port', ['[0, 65535]']),
         ({'parallel.colector_num': 3}, {}, 'parallel.colector_num', ['parallel.collector_num']),
         ({'parallel.coordinator.beat': 3}, {}, 'parallel.coordinator.beat', ['beat_interval']),
@@ -261,11 +263,6 @@ def test_option_that_does_not_fit_is_refused_with_what_does(
     assert error.where == where
     assert all(word in str(error) for word in words), str(error)
     assert TOKEN not in str(error) and 'tiny' not in str(error)
-
-
-def test_more_collectors_than_tasks_are_worth_a_warning() -> None:
-    with pytest.warns(ConfigWarning, match='only 2 of the collectors'):
-        compiled({'parallel.collector_num': 5})
 
 
 def test_fingerprint_is_that_of_what_all_roles_share() -> None:

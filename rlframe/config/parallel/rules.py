@@ -21,6 +21,8 @@ SENDERS = ('coordinator', 'comm_collector', 'comm_learner')
 """Sections with options of a transport."""
 ELSEWHERE = ('host', 'port', 'path_data')
 """Options of transports that have a place of their own in the config."""
+WITHOUT_ADDRESS = {'in_process': 'threads of one process', 'ray': 'actors of one Ray cluster'}
+"""Transports that use neither the address of the coordinator nor a shared folder, and what they connect."""
 OF_PLAYERS = ('sample_1v1', 'episode_1v1')
 """Serial collectors of games."""
 OF_ONE = ('sample', 'episode')
@@ -39,7 +41,7 @@ def parallel_errors(known: Known) -> list[ConfigError]:
         _one_learner(known),
         _same_turns(known),
         _takes_turns(known),
-        *_one_process(known),
+        *_no_address(known),
         *_known_to_the_transport(known),
         _one_token(known),
     )
@@ -154,9 +156,10 @@ def _takes_turns(known: Known) -> ConfigError | None:
     )
 
 
-def _one_process(known: Known) -> list[ConfigError]:
-    """Returns errors if roles in one process are to be reached from elsewhere."""
-    if known.get('parallel.comm_collector.type') != 'in_process':
+def _no_address(known: Known) -> list[ConfigError]:
+    """Returns errors for an address or a folder if the transport has none."""
+    kind = known.get('parallel.comm_collector.type')
+    if kind not in WITHOUT_ADDRESS:
         return []
     expected = {
         'parallel.coordinator.host': LOOPBACK,
@@ -165,11 +168,11 @@ def _one_process(known: Known) -> list[ConfigError]:
     }
     return [
         ConfigError(
-            "the transport 'in_process' connects threads of one process: it has no address and no folder",
+            f'the transport {kind!r} connects {WITHOUT_ADDRESS[kind]}: it has neither host and port nor a folder',
             where=key,
             got=known[key],
             expected=repr(allowed[0]),
-            remedy="Several processes or machines need comm_collector and comm_learner of type 'flask_fs'.",
+            remedy="comm_collector and comm_learner of type 'flask_fs' have both.",
         )
         for key, allowed in expected.items()
         if key in known and known[key] not in allowed
