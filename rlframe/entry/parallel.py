@@ -74,8 +74,8 @@ def run(
 def _launch_line(pipeline: ParallelPipeline, args: argparse.Namespace) -> str:
     """Returns what is trained, and how workers join."""
     cfg, coordinator = pipeline.cfg, pipeline.coordinator
-    goal = pipeline.evaluator.stop_value
-    until = f'until an evaluation averages {goal:g}' if goal is not None else 'until a budget is spent'
+    goal = pipeline.evaluator.goal
+    until = f'until an evaluation averages {goal}' if goal else 'until a budget is spent'
     kind, commander = cfg.parallel.comm_collector.type, cfg.policy.other.commander['type']
     who = (
         f'{cfg.parallel.collector_num} collectors and a learner start here'

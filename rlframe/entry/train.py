@@ -16,7 +16,7 @@ from rlframe.config import compile_config
 from rlframe.config.reader import read_config
 from rlframe.config.sections import ExperimentConfig
 from rlframe.entry.stop import StopSignal
-from rlframe.entry.terminal.lines import goal_of, last_lines, resume_line
+from rlframe.entry.terminal.lines import last_lines, resume_line
 from rlframe.entry.terminal.saying import say, short_path
 from rlframe.errors import ConfigWarning
 
@@ -158,7 +158,7 @@ def _launch_line(pipeline: SerialPipeline) -> str:
     saved = describe_cost(size, cfg.checkpoint)
     device = pipeline.policy.get_attribute('device')
     verb = 'averages' if pipeline.evaluator.scores_returns else 'reaches'
-    goal = goal_of(pipeline)
+    goal = pipeline.evaluator.goal
     until = f'until an evaluation {verb} {goal}' if goal else 'until a budget is spent'
     if pipeline.past_goal:
         until = f'until a budget is spent (the goal of {goal} was reached)'

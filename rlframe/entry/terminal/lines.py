@@ -23,14 +23,6 @@ STDLIB = str(Path(os.__file__).parent)
 """First entry of ``sys.path`` that every process has; entries before it belong to this process or shell."""
 
 
-def goal_of(pipeline: SerialPipeline | ParallelPipeline) -> str:
-    """Prints the score that ends training, if there is one."""
-    goal = pipeline.evaluator.stop_value
-    if isinstance(goal, int | float):
-        return f'{goal:g}'
-    return '' if goal is None else pipeline.evaluator.describe(goal)
-
-
 def resume_line(pipeline: SerialPipeline | ParallelPipeline, resumption: Resumption) -> str:
     """Prints the point from which a run is resumed."""
     progress, exact = pipeline.progress, '' if pipeline.exact else ' (not exact)'
@@ -44,7 +36,7 @@ def resume_line(pipeline: SerialPipeline | ParallelPipeline, resumption: Resumpt
 def last_lines(pipeline: SerialPipeline | ParallelPipeline, seconds: float, interrupted: bool) -> str:
     """Prints how the run ended, where its results are, and how to score them."""
     progress, evaluator, folder = pipeline.progress, pipeline.evaluator, short_path(pipeline.folder)
-    score, goal = evaluator.describe(evaluator.best), goal_of(pipeline)
+    score, goal = evaluator.describe(evaluator.best), pipeline.evaluator.goal
     state = 'solved' if pipeline.solved else 'not solved' if goal else 'done'
     state = 'interrupted and saved' if interrupted else state
     best = f'best evaluation {score}' if score else 'never evaluated'

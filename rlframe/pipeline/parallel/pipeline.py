@@ -91,7 +91,7 @@ class ParallelPipeline:
         data = roles.training_data(cfg, tb_logger=self.writer, exp_name=str(self.folder))
         self.replay_buffer = cast('IBuffer | None', data.buffer)
         """Past transitions; None for an on-policy policy."""
-        self.record = ParallelRun(cfg, self.writer, self.replay_buffer)
+        self.record = ParallelRun(cfg, self.writer, self.folder, self.replay_buffer)
         """Writes what the coordinator tells."""
         self.coordinator = roles.make_coordinator(
             cfg,

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rlframe.checkpoint.files import replace_file
 from rlframe.pipeline.checkpoints import Checkpoints
 from rlframe.pipeline.ending import spent_budgets
 from rlframe.pipeline.run_output import write_counts
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
     from rlframe.worker import IBuffer
     from rlframe.worker.coordinator.coordinator import Coordinator
 
+LEAGUE = 'league.json'
+"""File of a run folder with the payoff of the players of a league."""
 logger = logging.getLogger('rlframe.evaluator')
 
 PRINT_FREQ = 100
@@ -54,6 +59,7 @@ class ParallelRun(CoordinatedRun):
     Args:
         cfg: The config of the run.
         writer: The metrics of the run.
+        folder: The run folder.
         buffer: The replay buffer, or None.
     """
 
@@ -62,8 +68,10 @@ class ParallelRun(CoordinatedRun):
     checkpoints: Checkpoints
     """Saves all parts of the run; set likewise."""
 
-    def __init__(self, cfg: ExperimentConfig, writer: MetricWriter, buffer: IBuffer | None) -> None:
-        self._cfg, self._writer, self._buffer = cfg, writer, buffer
+    def __init__(
+        self, cfg: ExperimentConfig, writer: MetricWriter, folder: Path, buffer: IBuffer | None
+    ) -> None:
+        self._cfg, self._writer, self._folder, self._buffer = cfg, writer, folder, buffer
         self.policy = LearnedPolicy()
         """The last state of the learner's policy."""
         self.episodes = EpisodeLog(0)
@@ -126,6 +134,8 @@ class ParallelRun(CoordinatedRun):
         logger.info(
             'evaluation at envstep %d, train_iter %d: score %.2f', progress.envstep, train_iter, score
         )
+        if table := commander.table():
+            replace_file(self._folder / LEAGUE, json.dumps(table, indent=1).encode())
         if is_best and weights is not None:
             policy = {name: value for name, value in weights.weights.items() if name != ACTING}
             counters = {**progress.state_dict(), 'train_iter': train_iter}

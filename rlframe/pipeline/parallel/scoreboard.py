@@ -43,4 +43,9 @@ class ScoreBoard:
 
     def describe(self, score: float) -> str:
         """Returns a score as text; empty if there is none."""
-        return f'{score:.1f}' if math.isfinite(score) else ''
+        return self._commander.describe(score)
+
+    @property
+    def goal(self) -> str:
+        """What ends training, in words; empty if only a budget does."""
+        return self._commander.goal

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -286,6 +287,15 @@ class BaseParallelCommander(Configurable, ABC):
         """Names of all policies with weights that tasks may name from now on; others need not be kept."""
         named = {name for running in self.running.values() for name in running.job.policies}
         return sorted(named - {RANDOM_PLAYER})
+
+    @property
+    def goal(self) -> str:
+        """What ends training, in words; empty if only a budget does."""
+        return '' if self.stop_value is None else f'{self.stop_value:g}'
+
+    def describe(self, score: float) -> str:
+        """Returns a score of an evaluation as text; empty if there is none."""
+        return f'{score:.1f}' if math.isfinite(score) else ''
 
     def metrics(self) -> dict[str, float]:
         """Returns values to be logged, by name."""

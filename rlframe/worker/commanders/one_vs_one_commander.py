@@ -26,6 +26,10 @@ class OneVsOneConfig(SoloConfig):
     league: LeagueConfig
 
 
+OPPONENTS = ('a random player', 'its past self of half the training', 'its hardest past self')
+"""Opponents of evaluations in words, in the order of ``LEVELS``."""
+
+
 @PARALLEL_COMMANDER_REGISTRY.register('one_vs_one')
 class OneVsOneCommander(SoloCommander):
     """Trains one policy against itself and its past selves; see ``League``.
@@ -103,6 +107,17 @@ class OneVsOneCommander(SoloCommander):
     @property
     def kept_policies(self) -> list[str]:
         return sorted({*super().kept_policies, *(past.name for past in self.league.past_selves)})
+
+    @property
+    def goal(self) -> str:
+        rate = self._cfg.league.eval_win_rate
+        return f'{super().goal}, then a win rate of {rate:g} against past selves' if super().goal else ''
+
+    def describe(self, score: float) -> str:
+        """Returns a score as text; the best one with the opponent, as those against others do not compare."""
+        if not math.isfinite(score):
+            return ''
+        return f'{score:.2f}' + (f' against {OPPONENTS[self._best_level]}' if score == self.best else '')
 
     def metrics(self) -> dict[str, float]:
         return self.league.metrics()

@@ -227,6 +227,13 @@ class ISerialEvaluator(Configurable, Resettable):
         """Returns a score as text; empty if there is none."""
         return f'{score:.1f}' if np.isfinite(score) else ''
 
+    @property
+    def goal(self) -> str:
+        """The score that ends training, in words; empty if there is none."""
+        if isinstance(self.stop_value, int | float):
+            return f'{self.stop_value:g}'
+        return '' if self.stop_value is None else self.describe(self.stop_value)
+
     def status(self) -> str:
         """Returns the progress of a running evaluation for a live display; empty if none is running."""
         return ''
