@@ -181,7 +181,10 @@ TRANSPORT_REGISTRY: Registry[Transport] = Registry(
 """Transports, by which the roles of parallel mode talk to their coordinator."""
 LAUNCHER_REGISTRY: Registry[Launcher] = Registry(
     'launcher',
-    _in('pipeline.parallel', in_process='threads', flask_fs='processes'),
+    {
+        **_in('pipeline.parallel', in_process='threads', flask_fs='processes'),
+        **_in('backend.ray', ray='launcher'),
+    },
     interface='rlframe.pipeline.parallel.launcher:Launcher',
 )
 """Launchers, which start the workers of a parallel run, by the transport that the workers use."""

@@ -61,6 +61,7 @@ MAY_IMPORT = {
     'backend.ray.constructor': (*BASE, 'data', 'run', 'worker.collector', 'backend.ray.actors'),
     'backend.ray': (
         *BASE, 'data', 'run', 'worker', 'worker.collector', 'worker.evaluator', 'worker.players', 'pipeline', 'backend',
+        'pipeline.parallel', 'transport',
         'backend.ray.actors', 'backend.ray.constructor',
     ),
     'export': (*BASE, 'data', 'run', 'checkpoint', 'config', 'model', 'policy', 'policy.learning', 'pipeline'),

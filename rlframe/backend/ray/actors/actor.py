@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from rlframe.backend.ray.actors.last_words import note_ends
@@ -24,11 +24,15 @@ ACTING = ('env', 'env_manager', 'policy', 'model', 'collector', 'evaluator')
 """Kinds of components that an actor may be made of."""
 
 
-def components_of_script() -> dict[tuple[str, str], type]:
-    """Returns by kind and name the classes registered by the main program, which other processes cannot import."""
+def components_of_script(kinds: Iterable[str] = ACTING) -> dict[tuple[str, str], type]:
+    """Returns by kind and name the classes registered by the main program, which other processes cannot import.
+
+    Args:
+        kinds: Kinds of components, as named in ``REGISTRIES``.
+    """
     return {
         (kind, name): cls
-        for kind in ACTING
+        for kind in kinds
         for name, cls in REGISTRIES[kind].registered_in('__main__').items()
     }
 
@@ -109,14 +113,16 @@ class RemoteActor:
         """Creates envs, policy, and the collector or evaluator."""
 
         def launch() -> Facts:
-            for (kind, name), cls in from_bytes(self._components).items():
-                REGISTRIES[kind].register(name, cls, force_overwrite=True)
-            make = from_bytes(self._make)
-            self._parts = make(self._rank, self._incarnation)
+            self._parts = self._made()
             env = self._parts.env
             return Facts(env.env_num, env.spec.player_num, os.getpid(), os.uname().nodename)
 
         return self._answer(launch)
+
+    def _made(self) -> Any:
+        for (kind, name), cls in from_bytes(self._components).items():
+            REGISTRIES[kind].register(name, cls, force_overwrite=True)
+        return from_bytes(self._make)(self._rank, self._incarnation)
 
     def _answer(self, do: Callable[[], A]) -> A | Failure:
         try:

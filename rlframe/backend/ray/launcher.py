@@ -1,0 +1,247 @@
+"""ActorLauncher: starts the workers of a parallel run as Ray actors."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import logging
+import os
+import sys
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rlframe.backend.ray.actors.actor import (
+    Facts,
+    Failure,
+    RemoteActor,
+    components_of_script,
+)
+from rlframe.backend.ray.actors.deaths import cause_of, end_leftovers
+from rlframe.backend.ray.actors.session import RaySession, actor_resources, connect
+from rlframe.errors import ResourceError
+from rlframe.pipeline.parallel.launcher import Launched, Launcher
+from rlframe.pipeline.parallel.roles import make_worker
+from rlframe.registry import LAUNCHER_REGISTRY, REGISTRIES
+from rlframe.transport.base import Server
+from rlframe.utils.lazy import LazyModule
+from rlframe.utils.serialize import to_bytes
+
+if TYPE_CHECKING:
+    from rlframe.config.sections import ExperimentConfig
+
+ray = LazyModule('ray')
+logger = logging.getLogger('rlframe.ray')
+
+SECTIONS = {'collector': 'comm_collector', 'learner': 'comm_learner'}
+"""Sections of ``parallel`` with the options of each role."""
+THREADS = 3
+"""Calls of an actor at the same time: it works in one, and is asked to stop in another."""
+FETCH_SECONDS = 5.0
+"""How long the outcome of a worker that has ended may take to arrive."""
+TO_A_MODULE = 'Move the registered class to a module of its own, and list that module in import_names.'
+"""Remedy for a class of the main program that cannot be sent to actors."""
+
+
+class MakeWorker:
+    """Creates a worker in an actor.
+
+    Args:
+        cfg: The config of the workers.
+        role: ``'collector'`` or ``'learner'``.
+        name: Name of the worker.
+        address: Address of the coordinator.
+    """
+
+    def __init__(self, cfg: ExperimentConfig, role: str, name: str, address: str) -> None:
+        self._cfg, self._role, self._name, self._address = cfg, role, name, address
+
+    def __call__(self, rank: int, incarnation: int) -> Any:
+        """Creates the worker; the coordinator tells it its rank and its incarnation."""
+        return make_worker(self._cfg, self._role, self._name, self._address)
+
+
+class WorkerActor(RemoteActor):
+    """Actor class that holds a worker, created by a ``MakeWorker``."""
+
+    _is_stopped = False
+
+    def facts(self) -> Facts:
+        """Returns where it runs, as soon as it runs."""
+        return Facts(0, 0, os.getpid(), os.uname().nodename)
+
+    def run(self) -> Failure | None:
+        """Works until the coordinator or ``stop`` ends it."""
+
+        def run() -> None:
+            self._parts = self._made()
+            if self._is_stopped:
+                self._parts.stop()
+            self._parts.run()
+
+        return self._answer(run)
+
+    def stop(self) -> None:
+        """Ends the work soon."""
+        self._is_stopped = True
+        if self._parts is not None:
+            self._parts.stop()
+
+
+class LaunchedActor(Launched):
+    """A worker in a Ray actor.
+
+    Args:
+        role: ``'collector'`` or ``'learner'``.
+        name: Name of the worker.
+        actor: The actor.
+    """
+
+    def __init__(self, role: str, name: str, actor: Any) -> None:
+        super().__init__(role, name)
+        self._actor, self._facts, self._outcome = actor, actor.facts.remote(), actor.run.remote()
+        self._lock, self._how = threading.RLock(), None  # type: threading.RLock, str | None
+
+    @property
+    def ended(self) -> str | None:
+        """None while it runs; then how it ended."""
+        with self._lock:
+            if self._how is None and self._has_outcome(0.0):
+                self._how = self._told()
+                self._kill()
+            return self._how
+
+    def end(self, seconds: float) -> None:
+        """Asks it to end, and kills it and its children after these seconds; may be called twice."""
+        if self.ended is not None:
+            return
+        if seconds > 0 and ray.is_initialized():
+            self._actor.stop.remote()
+            self._has_outcome(seconds)
+        with self._lock:
+            if self.ended is None:
+                self._how = f'killed, because it did not end within {seconds:g} s'
+                self._kill()
+
+    def _has_outcome(self, seconds: float) -> bool:
+        if not ray.is_initialized():
+            return True
+        return bool(ray.wait([self._outcome], timeout=seconds, fetch_local=False)[0])
+
+    def _told(self) -> str:
+        """Returns how a worker ended, in words."""
+        if not ray.is_initialized():
+            return 'Ray was shut down in this process'
+        try:
+            failure: Failure | None = ray.get(self._outcome, timeout=FETCH_SECONDS)
+        except ray.exceptions.RayError as error:
+            return cause_of(error)
+        if failure is None:
+            return ''
+        logger.debug('%s: %s', self.name, failure.trace)
+        return ' '.join(failure.text.split())
+
+    def _kill(self) -> None:
+        """Ends the actor and what its envs started."""
+        if not ray.is_initialized():
+            return
+        facts = None
+        with contextlib.suppress(ray.exceptions.RayError):
+            facts = ray.get(self._facts, timeout=0)
+        ray.kill(self._actor)
+        end_leftovers([facts])
+        self._facts = self._outcome = None
+
+
+@LAUNCHER_REGISTRY.register('ray')
+class ActorLauncher(Launcher):
+    """Starts workers as Ray actors, on any node of the cluster.
+
+    Raises:
+        ResourceError: If the cluster lacks the resources that the options ask for.
+    """
+
+    def __init__(self, cfg: ExperimentConfig, server: Server) -> None:
+        super().__init__(cfg, server)
+        self._session = connect()
+        try:
+            self._options = _reserved(self._session, cfg)
+            components = to_bytes(components_of_script(REGISTRIES), 'components', TO_A_MODULE)
+            self._components = ray.put(components)
+        except BaseException:
+            self._session.close()
+            raise
+        self._remote: Any = ray.remote(WorkerActor)
+
+    def launch(self, role: str, name: str) -> LaunchedActor:
+        """Starts a worker; see ``Launcher.launch``.
+
+        Raises:
+            ResourceError: If it can never start, as the cluster has lost nodes.
+        """
+        options = self._options[role]
+        demands = _demands(self._cfg, self._options)
+        self._session.check_room(actor_resources(options), demands, _key(role, 'num_cpus'))
+        make = MakeWorker(self._config_of(role), role, name, self._server.address)
+        actor = self._remote.options(max_concurrency=THREADS, max_restarts=0, **options)
+        given = to_bytes(make, 'config'), self._components, 0, 0, list(sys.path)
+        return LaunchedActor(role, name, actor.remote(*given))
+
+    def close(self) -> None:
+        """Gives the resources back; may be called twice."""
+        self._components = None
+        self._session.close()
+
+    def _config_of(self, role: str) -> ExperimentConfig:
+        """Returns the config for a role: an actor without a GPU sees none."""
+        if self._options[role]['num_gpus']:
+            return self._cfg
+        cfg = copy.deepcopy(self._cfg)
+        cfg.policy.device, cfg.policy.cuda = 'cpu', None
+        return cfg
+
+
+def _key(role: str, name: str) -> str:
+    return f'parallel.{SECTIONS[role]}.{name}'
+
+
+def _reserved(session: RaySession, cfg: ExperimentConfig) -> dict[str, dict[str, float]]:
+    """Returns the resources of a worker of each role, which are reserved for all workers."""
+    where = _key('collector', 'num_cpus')
+    if any(cfg['parallel'][section].num_cpus is None for section in SECTIONS.values()):
+        options = _options(cfg, 1.0)
+        try:
+            session.require(_demands(cfg, options), where, wait_s=0.0)
+            return options
+        except ResourceError as error:
+            logger.info('the workers share the cores, as Ray does not have one for each: %s', error.message)
+    options = _options(cfg, 0.0)
+    session.require(_demands(cfg, options), where)
+    return options
+
+
+def _options(cfg: ExperimentConfig, cpus: float) -> dict[str, dict[str, float]]:
+    """Returns the resources of a worker of each role, with these CPUs where the options do not say."""
+    found = {}
+    for role, name in SECTIONS.items():
+        section = cfg['parallel'][name]
+        found[role] = {
+            'num_cpus': cpus if section.num_cpus is None else section.num_cpus,
+            'num_gpus': _gpus(role, cfg) if section.num_gpus is None else section.num_gpus,
+        }
+    return found
+
+
+def _demands(cfg: ExperimentConfig, options: Mapping[str, Mapping[str, float]]) -> list[dict[str, float]]:
+    """Returns the resources of each worker, as Ray names them."""
+    counts = {'learner': cfg['parallel'].learner_num, 'collector': cfg['parallel'].collector_num}
+    return [actor_resources(options[role]) for role, count in counts.items() for _ in range(count)]
+
+
+def _gpus(role: str, cfg: ExperimentConfig) -> float:
+    """Returns the GPUs of a worker whose options do not say."""
+    name, cuda = cfg.policy.device, cfg.policy.cuda
+    if role != 'learner' or cuda is False or name == 'cpu':
+        return 0.0
+    is_wanted = bool(cuda) or name.startswith('cuda')
+    return 1.0 if is_wanted or ray.cluster_resources().get('GPU', 0.0) >= 1.0 else 0.0

@@ -1,0 +1,158 @@
+"""Workers of parallel mode in Ray actors: they work, end when they are asked to, and are seen when they die."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fault_envs import wait_until
+from ray_runs import is_alive
+from transports import ORDERS, serving
+
+from rlframe.backend.ray.launcher import ActorLauncher
+from rlframe.config import compile_config
+from rlframe.errors import ConfigError, ResourceError
+from rlframe.transport import messages as m
+from rlframe.transport.base import Reply
+from rlframe.transport.envelope import Envelope
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures('ray_of_tests')]
+
+
+def config_of(**parallel: Any) -> Any:
+    main = {'env': {'env_id': 'CartPole-v1'}, 'policy': {'cuda': False}, 'parallel': parallel}
+    main['policy']['other'] = {'commander': {'collector_task_space': 4}}  # type: ignore[index]
+    kinds = {'commander': 'solo', 'comm_collector': 'ray', 'comm_learner': 'ray', 'policy': 'dqn'}
+    return compile_config(main, {name: {'type': kind} for name, kind in kinds.items()}, seed=0)
+
+
+class Idle:
+    """A coordinator that has nothing to do for anybody, and notes who joins and who leaves.
+
+    Args:
+        stop: Whether it sends everybody away at once.
+    """
+
+    def __init__(self, stop: bool = False) -> None:
+        self.stop = stop
+        self.joined: dict[str, m.Join] = {}
+        self.left: list[str] = []
+
+    def __call__(self, envelope: Envelope, payload: Any) -> Reply:
+        message = envelope.message
+        if isinstance(message, m.Join):
+            self.joined[message.name] = message
+            return Reply(m.Joined(f'{message.name}.1', 'run', 0.1, 10.0))
+        if isinstance(message, m.AskTask):
+            return Reply(m.Wait(60.0, self.stop, 'nothing to do'))
+        if isinstance(message, m.Farewell):
+            self.left.append(envelope.sender)
+        return Reply(ORDERS)
+
+
+@contextmanager
+def launching(folder: Path, handler: Any, **parallel: Any) -> Iterator[Callable[[str, str], Any]]:
+    """Yields what launches a worker by its role and name; all are ended at the end."""
+    launched = []
+    with serving('ray', folder, handler) as server:
+        launcher = ActorLauncher(config_of(**parallel), server)
+
+        def launch(role: str, name: str) -> Any:
+            launched.append(launcher.launch(role, name))
+            return launched[-1]
+
+        try:
+            yield launch
+        finally:
+            for worker in launched:
+                worker.end(0)
+            launcher.close()
+            launcher.close()
+
+
+def test_workers_of_both_roles_join_and_leave_when_the_coordinator_says_so(tmp_path: Path) -> None:
+    coordinator = Idle(stop=True)
+    with launching(tmp_path, coordinator) as launch:
+        workers = [launch('learner', 'learner'), launch('collector', 'collector-0')]
+        assert [(worker.role, worker.name) for worker in workers] == [
+            ('learner', 'learner'),
+            ('collector', 'collector-0'),
+        ]
+        assert wait_until(lambda: all(worker.ended == '' for worker in workers), 60)
+        pids = [join.pid for join in coordinator.joined.values()]
+        assert len(pids) == 2 and wait_until(lambda: not any(map(is_alive, pids)), 10)
+    assert sorted(coordinator.left) == ['collector-0.1', 'learner.1']
+
+
+def test_worker_that_is_asked_to_end_says_farewell(tmp_path: Path) -> None:
+    coordinator = Idle()
+    with launching(tmp_path, coordinator) as launch:
+        worker = launch('collector', 'collector-0')
+        assert wait_until(lambda: coordinator.joined, 60) and worker.ended is None
+        worker.end(30.0)
+        worker.end(30.0)
+        assert worker.ended == '' and coordinator.left == ['collector-0.1']
+        pid = coordinator.joined['collector-0'].pid
+        assert wait_until(lambda: not is_alive(pid), 10)
+
+
+def test_worker_that_was_killed_is_seen_with_the_reason(tmp_path: Path) -> None:
+    coordinator = Idle()
+    with launching(tmp_path, coordinator) as launch:
+        worker, other = launch('collector', 'collector-0'), launch('collector', 'collector-1')
+        assert wait_until(lambda: len(coordinator.joined) == 2, 60)
+        killed = coordinator.joined['collector-0'].pid
+        os.kill(killed, signal.SIGKILL)
+        assert wait_until(lambda: worker.ended is not None, 30)
+        assert worker.ended.startswith('its process was probably killed by SIGKILL'), worker.ended
+        assert other.ended is None and coordinator.left == []
+        again = launch('collector', 'collector-0')
+        assert wait_until(lambda: coordinator.joined['collector-0'].pid != killed, 60)
+        assert again.ended is None
+
+
+def test_frozen_worker_is_killed_after_the_time_to_end(tmp_path: Path) -> None:
+    coordinator = Idle()
+    with launching(tmp_path, coordinator) as launch:
+        worker = launch('learner', 'learner')
+        assert wait_until(lambda: coordinator.joined, 60)
+        pid = coordinator.joined['learner'].pid
+        os.kill(pid, signal.SIGSTOP)
+        worker.end(0.2)
+        assert worker.ended == 'killed, because it did not end within 0.2 s'
+        assert wait_until(lambda: not is_alive(pid), 10)
+
+
+def test_error_of_a_worker_is_told_in_words(tmp_path: Path) -> None:
+    def handler(envelope: Envelope, payload: Any) -> Reply:
+        raise ConfigError('another config', remedy='Copy it.')
+
+    with launching(tmp_path, handler) as launch:
+        worker = launch('collector', 'collector-0')
+        assert wait_until(lambda: worker.ended is not None, 60)
+        assert worker.ended.startswith('RequestRefusedError: ray://')
+        assert worker.ended.endswith('another config. Copy it.')
+
+
+def test_workers_get_a_cpu_each_if_all_fit_and_share_the_cores_if_not(tmp_path: Path, caplog: Any) -> None:
+    with serving('ray', tmp_path, Idle()) as server:
+        for collectors, cpus in ((3, 1.0), (4, 0.0)):
+            launcher = ActorLauncher(config_of(collector_num=collectors), server)
+            assert {own['num_cpus'] for own in launcher._options.values()} == {cpus}
+            launcher.close()
+
+
+def test_resources_that_the_cluster_lacks_are_an_error_with_numbers(tmp_path: Path) -> None:
+    with serving('ray', tmp_path, Idle()) as server:
+        for key, options in (
+            ('CPU', {'comm_collector': {'num_cpus': 2}, 'comm_learner': {'num_cpus': 1}}),
+            ('GPU', {'comm_learner': {'num_gpus': 1}}),
+        ):
+            message = rf'parallel\.comm_collector\.num_cpus: actors need .*; free: {key} '
+            with pytest.raises(ResourceError, match=message):
+                ActorLauncher(config_of(collector_num=2, **options), server)
