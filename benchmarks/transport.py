@@ -1,17 +1,18 @@
 """Measures what a message of parallel mode costs; prints a table, and the same figures as one JSON line.
 
-usage: python benchmarks/transport.py [REPEATS]
+usage: python benchmarks/transport.py [REPEATS [TRANSPORT ...]]
 
 A worker in this process sends messages to a coordinator, which is a process of its own if the transport allows that. A
 payload is a batch of 64 rows, as collectors send them. ``files per sample`` is DI-engine 0.5.3's way in own words: each row
 is a file that torch saves, announced by an HTTP request of its own; the other side loads and deletes it. It gets the better
 server, waitress, and connections that stay open. Figures are medians over the repeats; rows of one batch are sent at most
-for two seconds. CPU time is that of both processes: unlike the time on the clock, it hardly depends on what else runs.
+for two seconds. CPU time is that of both processes, and of Ray's: unlike the time on the clock, it hardly depends on what else runs.
 ``weights for 4`` is the time until four workers, each in a thread, have a new version of 10 MB.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -20,9 +21,8 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from http.client import HTTPConnection
-from itertools import count
 from pathlib import Path
 from statistics import median
 from time import perf_counter, process_time
@@ -47,9 +47,9 @@ WORKERS, WEIGHTS_BYTES = 4, 10_000_000
 JOIN = m.Join('collector', 'bench', __version__, '', 0, '', 1)
 BEAT = m.Beat('idle', '', 0, 0, 0, {})
 SECONDS = 2.0
-CHILDREN: list[subprocess.Popen[str]] = []
-"""Coordinators that run."""
-IDS, LOCK = count(), threading.Lock()
+CHILDREN: dict[subprocess.Popen[str], list[int]] = {}
+"""Coordinators that run, and the ids of all their processes."""
+IDS, LOCK = itertools.count(), threading.Lock()
 WEIGHTS: dict[int, Any] = {}
 """The newest weights by version."""
 
@@ -94,8 +94,8 @@ def own(kind: str, folder: str) -> Iterator[tuple[Callable[[], Any], Callable[[B
         server.start(handle)
         transport, stop = server.connect(), server.close
     else:
-        child, address = started('serve', folder)
-        transport, stop = cls({'path_data': folder}, address), lambda: ended(child)
+        child, address = started('serve', kind, folder)
+        transport, stop = cls(options_of(kind, folder), address), lambda: ended(child)
     transport.request(JOIN)
     part = m.Collected('task', 0, ROWS, ROWS, 0, 0, {})
     try:
@@ -108,7 +108,7 @@ def own(kind: str, folder: str) -> Iterator[tuple[Callable[[], Any], Callable[[B
 @contextmanager
 def weights_for_workers(kind: str, folder: str) -> Iterator[Callable[[], Any]]:
     """Yields what lets several workers fetch a new version of the weights at the same time."""
-    versions = count()
+    versions = itertools.count()
     with ExitStack() as stack:
         pool = stack.enter_context(ThreadPoolExecutor(WORKERS))
         cls: Any = TRANSPORT_REGISTRY.get(kind)
@@ -118,9 +118,9 @@ def weights_for_workers(kind: str, folder: str) -> Iterator[Callable[[], Any]]:
             stack.callback(server.close)
             workers = [server.connect() for _ in range(WORKERS)]
         else:
-            child, address = started('serve', folder)
+            child, address = started('serve', kind, folder)
             stack.callback(ended, child)
-            workers = [cls({'path_data': folder}, address) for _ in range(WORKERS)]
+            workers = [cls(options_of(kind, folder), address) for _ in range(WORKERS)]
         for worker in workers:
             stack.callback(worker.close)
             worker.request(JOIN)
@@ -132,16 +132,21 @@ def weights_for_workers(kind: str, folder: str) -> Iterator[Callable[[], Any]]:
         yield fetch
 
 
-def serve(folder: str) -> None:
+def options_of(kind: str, folder: str) -> dict[str, Any]:
+    """Returns the options of both ends of a transport."""
+    return {'path_data': folder} if kind == 'flask_fs' else {}
+
+
+def serve(kind: str, folder: str) -> None:
     """Serves in this process until its input is closed."""
-    server = TRANSPORT_REGISTRY.get('flask_fs').server_cls({'path_data': folder})
+    server = TRANSPORT_REGISTRY.get(kind).server_cls(options_of(kind, folder))
     server.start(handle)
-    print(server.address, flush=True)
+    print(server.address, *descendants(), flush=True)
     sys.stdin.read()
     server.close()
 
 
-def serve_peer(folder: str) -> None:
+def serve_peer(kind: str, folder: str) -> None:
     """Loads and deletes the file of a row that a request names, until its input is closed."""
     import flask
     from waitress.server import create_server
@@ -165,7 +170,7 @@ def serve_peer(folder: str) -> None:
 @contextmanager
 def peer(kind: str, folder: str) -> Iterator[tuple[Callable[[], Any], Callable[[Batch], Any]]]:
     """Yields what sends a message without a payload, and the rows of a batch, in DI-engine's way."""
-    child, address = started('serve_peer', folder)
+    child, address = started('serve_peer', PEER, folder)
     connection = HTTPConnection(address.removeprefix('http://'))
 
     def post(file: str) -> None:
@@ -196,24 +201,42 @@ def peer(kind: str, folder: str) -> Iterator[tuple[Callable[[], Any], Callable[[
         ended(child)
 
 
-def started(role: str, folder: str) -> tuple[subprocess.Popen[str], str]:
-    command = [sys.executable, __file__, role, folder]
+def started(role: str, kind: str, folder: str) -> tuple[subprocess.Popen[str], str]:
+    command = [sys.executable, __file__, role, kind, folder]
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None
-    CHILDREN.append(child)
-    return child, child.stdout.readline().strip()
+    address, *pids = child.stdout.readline().split()
+    CHILDREN[child] = [child.pid, *map(int, pids)]
+    return child, address
 
 
 def ended(child: subprocess.Popen[str]) -> None:
-    CHILDREN.remove(child)
+    del CHILDREN[child]
     child.communicate()
+
+
+def stat_of(pid: int) -> list[str]:
+    """Returns the fields of a process from its state on."""
+    return Path(f'/proc/{pid}/stat').read_text().rpartition(')')[2].split()
+
+
+def descendants() -> list[int]:
+    """Returns the processes that this one started, and theirs: those of Ray."""
+    parents = {}
+    for entry in Path('/proc').iterdir():
+        with suppress(OSError, ValueError):  # it has just ended, or is no process
+            parents[int(entry.name)] = int(stat_of(int(entry.name))[1])
+    found: set[int] = set()
+    while more := {pid for pid, parent in parents.items() if parent in {os.getpid(), *found}} - found:
+        found |= more
+    return sorted(found)
 
 
 def cpu_seconds() -> float:
     """Returns the CPU time of this process and of those that it started and that still run."""
     own = process_time()
-    for child in CHILDREN:
-        fields = Path(f'/proc/{child.pid}/stat').read_text().rpartition(')')[2].split()
+    for pid in itertools.chain.from_iterable(CHILDREN.values()):
+        fields = stat_of(pid)
         own += (int(fields[11]) + int(fields[12])) / os.sysconf('SC_CLK_TCK')
     return own
 
@@ -247,8 +270,8 @@ def weights_measured(kind: str) -> dict[str, tuple[float, float]]:
         return {f'weights for {WORKERS}': microseconds(fetch)}
 
 
-def main(repeats: int) -> None:
-    kinds = [*TRANSPORT_REGISTRY.names(), PEER]
+def main(repeats: int, *kinds: str) -> None:
+    kinds = kinds or (*TRANSPORT_REGISTRY.names(), PEER)
     rounds = [
         {kind: measured(kind) | (weights_measured(kind) if kind != PEER else {}) for kind in kinds}
         for _ in range(repeats)
@@ -267,6 +290,6 @@ def main(repeats: int) -> None:
 
 if __name__ == '__main__':
     if sys.argv[1:2] in (['serve'], ['serve_peer']):
-        (serve if sys.argv[1] == 'serve' else serve_peer)(sys.argv[2])
+        (serve if sys.argv[1] == 'serve' else serve_peer)(*sys.argv[2:])
     else:
-        main(int(sys.argv[1]) if sys.argv[1:] else 3)
+        main(int(sys.argv[1]) if sys.argv[1:] else 3, *sys.argv[2:])

@@ -128,7 +128,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks the long ones slow, so that the README's test command stays short; those that share a Ray come last, together."""
     for item in items:
         params = getattr(getattr(item, 'callspec', None), 'params', {})
-        if params.get('kind') == 'ray' and item.get_closest_marker('ray') is not None:  # of a transport
+        if params.get('kind') == 'ray' and item.path.name == 'test_transports.py':
             item.fixturenames.insert(0, 'ray_of_tests')  # type: ignore[attr-defined]
     items.sort(key=lambda item: 'ray_of_tests' in getattr(item, 'fixturenames', ()))
     for item in items:

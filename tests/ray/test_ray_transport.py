@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fault_envs import wait_until
-from ray_runs import is_alive
+from ray_runs import is_alive, output_of
 from runs import ROOT
 from transports import ORDERS, Coordinator, collected, join, joined, server_of, serving
 
@@ -244,3 +244,47 @@ def test_worker_is_told_when_the_coordinator_and_its_ray_are_gone(is_killed: boo
         out + err
     )
     assert left == 'is in the cluster: False'
+
+
+TWO_NODES = """
+import numpy as np, ray
+from ray.cluster_utils import Cluster
+import rlframe
+from rlframe.registry import TRANSPORT_REGISTRY
+from rlframe.transport import messages as m
+from rlframe.transport.base import Reply
+
+RAY = dict(num_cpus=1, object_store_memory=200 * 2**20, include_dashboard=False)
+cluster = Cluster(initialize_head=True, head_node_args=RAY)
+cluster.add_node(**{**RAY, 'resources': {'far': 1}})
+
+def handle(envelope, payload):
+    joined = m.Joined('far.1', 'run', 1.0, 10.0)
+    return Reply(joined if isinstance(envelope.message, m.Join) else m.Weights('main', 1, 1), payload)
+
+kind = TRANSPORT_REGISTRY.get('ray')
+server = kind.server_cls({'ray_init_config': {'address': cluster.address}})
+server.start(handle)
+
+@ray.remote(resources={'far': 1})
+def work(address):
+    transport = TRANSPORT_REGISTRY.get('ray')({}, address)
+    transport.request(m.Join('collector', 'far', rlframe.__version__, '', 1, 'host', 1))
+    answer = transport.request(m.Collected('task', 0, 3, 3, 0, 0, {}), {'a': np.arange(1_000_000.0)})
+    transport.close()
+    return float(answer.payload['a'].sum()), ray.get_runtime_context().get_node_id(), ray.is_initialized()
+
+total, node, is_left = ray.get(work.remote(server.address), timeout=60)
+print(total, node != ray.get_runtime_context().get_node_id(), is_left)
+server.close()
+print('in the cluster:', ray.is_initialized())
+cluster.shutdown()
+"""
+
+
+@pytest.mark.slow
+def test_payloads_travel_between_nodes_and_a_cluster_that_was_there_is_left_running(tmp_path: Path) -> None:
+    program = tmp_path / 'two_nodes.py'
+    program.write_text(TWO_NODES, encoding='utf-8')
+    out = output_of(tmp_path, str(program))
+    assert out.splitlines() == [f'{np.arange(1_000_000.0).sum()} True True', 'in the cluster: False']

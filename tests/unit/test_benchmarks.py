@@ -179,7 +179,10 @@ def test_rlframes_half_of_dqn_updates_as_often_as_the_hand_written_one():
     assert counts == [(160, 65), (160, 65)]
 
 
-@pytest.mark.parametrize('kind', ['in_process', 'flask_fs', 'files per sample'])
+RAY = pytest.param('ray', marks=[pytest.mark.ray, pytest.mark.slow])
+
+
+@pytest.mark.parametrize('kind', ['in_process', 'flask_fs', RAY, 'files per sample'])
 def test_benchmark_of_transports_measures_each(kind, monkeypatch):
     monkeypatch.syspath_prepend(BENCHMARKS)
     transport = importlib.import_module('transport')
@@ -190,7 +193,7 @@ def test_benchmark_of_transports_measures_each(kind, monkeypatch):
     assert all(us > 0 and cpu >= 0 for us, cpu in found.values())
 
 
-@pytest.mark.parametrize('kind', ['in_process', 'flask_fs'])
+@pytest.mark.parametrize('kind', ['in_process', 'flask_fs', RAY])
 def test_benchmark_of_transports_measures_weights_for_several_workers(kind, monkeypatch):
     monkeypatch.syspath_prepend(BENCHMARKS)
     transport = importlib.import_module('transport')

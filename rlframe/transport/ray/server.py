@@ -168,6 +168,7 @@ class RayServer(AnsweringServer[Sent]):
             num_cpus=0,
             max_concurrency=MOST_ASKS,
             max_restarts=-1,
+            enable_task_events=False,  # a list of all calls, which costs a fifth of each
             scheduling_strategy=same_node,
         )
         try:
