@@ -68,6 +68,8 @@ class ParallelPipeline:
             self._setup(launches)
         except BaseException:
             self.cleanup()
+            if not isinstance(folder, Path) and hasattr(self, 'folder'):  # this object created it
+                delete_folder(self.folder)
             raise
 
     def _setup(self, launches: bool) -> None:
@@ -111,7 +113,8 @@ class ParallelPipeline:
         self.record.coordinator, self.record.checkpoints = self.coordinator, self.checkpoints
         if saved is not None and state is not None:
             self._restore(state, saved)
-        self._open_server(is_new=saved is None)
+        self._closers.append(self.coordinator.close)
+        self.coordinator.start()
         self.crew = self._make_crew() if launches else None
         """The workers that this object started; None if it starts none."""
         if not self.complete:
@@ -135,17 +138,6 @@ class ParallelPipeline:
             inexact=self._inexact,
             settle=self._settle,
         )
-
-    def _open_server(self, is_new: bool) -> None:
-        """Begins to answer workers; deletes a run folder that was just created if that is impossible."""
-        try:
-            self.coordinator.start()
-        except BaseException:
-            if is_new:
-                self.cleanup()
-                delete_folder(self.folder)
-            raise
-        self._closers.append(self.coordinator.close)
 
     def _make_crew(self) -> Crew:
         parallel, server = self.cfg.parallel, self.coordinator.server
