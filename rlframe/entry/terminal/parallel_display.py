@@ -12,7 +12,9 @@ from rlframe.entry.terminal.display import Display
 
 SPEED_SECONDS = 2.0
 """Seconds over which the speed of a worker is measured, at least."""
-COLUMNS = ('worker', 'state', 'env steps', 'steps/s', 'updates', 'weights', 'behind', 'loss')
+COLUMNS = ('worker', 'state', 'steps', 'steps/s', 'updates', 'weights', 'behind', 'loss')
+STATES = {'collect_at_random': 'random'}
+"""Shorter words for states."""
 
 
 class Speeds:
@@ -76,10 +78,10 @@ class ParallelDisplay(Display):
                     f'{behind:,}',
                     '',
                 ]
-            silent = (
-                f' (silent for {facts["silent"]:.0f} s)' if facts['silent'] > coordinator.patience / 2 else ''
-            )
-            rows.append([name, facts['state'] + silent, *shown])
+            is_silent = facts['silent'] > coordinator.patience / 2
+            state = STATES.get(facts['state'], facts['state'])
+            state = f'silent {facts["silent"]:.0f} s' if is_silent else state
+            rows.append([name, state, *shown])
         return rows
 
     def _mean_return(self) -> float:

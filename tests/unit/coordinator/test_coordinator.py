@@ -396,3 +396,83 @@ def test_messages_of_a_worker_that_never_joined_are_refused() -> None:
     experiment = Experiment()
     with pytest.raises((NotJoinedError, MessageError)):
         experiment.server.connect().request(m.AskTask())
+
+
+def test_a_collector_whose_env_hangs_is_lost_although_it_sends_signs_of_life() -> None:
+    experiment = Experiment(stall_deadline=20.0, worker_deadline=15.0)
+    learning(experiment)
+    hanging, working = experiment.join('collector', 'hangs'), experiment.join('collector', 'works')
+    tasks = [hanging(m.AskTask()).task]
+    evaluated_by = hanging(m.AskWeights('main', -1))
+    assert evaluated_by[0].version == 0
+    for second in range(0, 30, 10):
+        experiment.clock.now = float(second)
+        hanging(m.Beat('evaluate', tasks[0], 5, 0, 0, {'steps': 5.0}))
+        working(m.Beat('idle', '', 0, 0, 0, {'steps': 0.0}))
+        experiment.coordinator.check()
+    assert experiment.coordinator.workers.by_id.keys() >= {'collector_1', 'collector_2'}
+    experiment.clock.now = 21.0
+    hanging(m.Beat('evaluate', tasks[0], 5, 0, 0, {'steps': 5.0}))
+    experiment.coordinator.check()
+    assert experiment.coordinator.workers.lost[-1:] == [
+        'collector hangs (pid 7 on here): no step of an env for 20 s'
+    ]
+    assert working(m.AskTask()).kind == 'evaluate', 'its task is given to another one'
+    assert experiment.coordinator.workers.lost_for('collector', 'hangs') == 0.0
+    experiment.clock.now = 26.0
+    assert experiment.coordinator.workers.lost_for('collector', 'hangs') == 5.0
+    experiment.join('collector', 'hangs')
+    assert experiment.coordinator.workers.lost_for('collector', 'hangs') == 0.0
+
+
+@pytest.mark.parametrize('has_data', [True, False])
+def test_a_learner_that_makes_no_update_of_data_that_it_has_is_lost(has_data: bool) -> None:
+    experiment = Experiment(stall_deadline=5.0, worker_deadline=50.0)
+    learner, task = half_trained(experiment)
+    if has_data:
+        learner(m.AskData(task, 2, 2, 2))
+    learner(m.Beat('learn', task, 0, 2, 0, {}))
+    experiment.clock.now = 6.0
+    learner(m.Beat('learn', task, 0, 2, 0, {}))
+    experiment.coordinator.check()
+    lost = [text for text in experiment.coordinator.workers.lost if text.startswith('learner')]
+    assert lost == (['learner l (pid 7 on here): no update for 5 s'] if has_data else [])
+
+
+def test_time_in_which_nobody_could_be_heard_is_added_to_all_deadlines() -> None:
+    experiment = Experiment(worker_deadline=10.0, stall_deadline=10.0)
+    learning(experiment)
+    experiment.clock.now = 11.0
+    experiment.coordinator.workers.excuse(5.0)
+    experiment.coordinator.check()
+    assert experiment.coordinator.workers.by_id
+    experiment.clock.now = 16.0
+    experiment.coordinator.check()
+    assert not experiment.coordinator.workers.by_id
+
+
+def test_a_spare_state_is_kept_for_the_next_learner_and_is_no_checkpoint() -> None:
+    experiment = Experiment(state_interval=30.0, worker_deadline=100.0, role_deadline=1000.0)
+    learner, task = half_trained(experiment)
+    learner(m.AskData(task, 2, 2, 2))
+    learner(m.LearnInfo(task, 4, {}, 2))
+    beat = m.Beat('learn', task, 0, 4, 0, {})
+    experiment.clock.now = 29.0
+    experiment.coordinator.check()
+    assert learner(beat).save == -1
+    experiment.clock.now = 31.0
+    experiment.coordinator.check()
+    assert learner(beat).save == 4
+    learner(m.PutState('spare', 4), {'net': np.full(1, 4.0)})
+    assert experiment.run.states == [2], 'only the first was for a checkpoint'
+    experiment.clock.now = 62.0
+    experiment.coordinator.check()
+    assert learner(beat).save == -1, 'nothing was learned since'
+    experiment.coordinator.lose('learner', 'l', 'killed by SIGKILL')
+    assert experiment.coordinator.workers.lost[-1].endswith('killed by SIGKILL')
+    other = experiment.join('learner', 'l')
+    other(m.AskTask())
+    message, state = other(m.AskWeights('main.state', -1))
+    assert message.train_iter == 4 and state['net'] == 4.0
+    assert experiment.coordinator.data.due == 0 and experiment.coordinator.progress.train_iter == 4
+    assert 'main.state' not in experiment.coordinator.state_dict()['weights']

@@ -1,0 +1,106 @@
+"""What a parallel run shows: a row for each worker, and how far its weights are behind."""
+
+from __future__ import annotations
+
+import io
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from rlframe.entry.terminal import display, parallel_display
+from rlframe.entry.terminal.parallel_display import ParallelDisplay
+from rlframe.pipeline.ending import NO_BUDGET
+from rlframe.run.progress import Progress
+
+
+def worker(role: str, **facts: Any) -> dict[str, Any]:
+    return {
+        'role': role,
+        'state': 'collect' if role == 'collector' else 'learn',
+        'envstep': 0,
+        'train_iter': 0,
+        'version': 0,
+        'silent': 0.1,
+        **facts,
+    }
+
+
+class Workers:
+    def __init__(self, table: dict[str, dict[str, Any]]) -> None:
+        self.table, self.lost = table, ['collector-1 (pid 3 on here): killed by SIGKILL']
+
+    def counts(self) -> dict[str, dict[str, Any]]:
+        return self.table
+
+    def present(self, role: str) -> int:
+        return sum(facts['role'] == role for facts in self.table.values())
+
+
+def run_of(table: dict[str, dict[str, Any]]) -> Any:
+    return SimpleNamespace(
+        progress=Progress(envstep=12_345, train_iter=678),
+        cfg={'max_env_step': NO_BUDGET, 'max_train_iter': NO_BUDGET},
+        finished=False,
+        evaluator=SimpleNamespace(describe=lambda score: f'{score:.1f}', latest=42.0),
+        coordinator=SimpleNamespace(
+            name='main',
+            weights=SimpleNamespace(version=lambda name: 678),
+            workers=Workers(table),
+            patience=15.0,
+            system_shutdown_flag=False,
+        ),
+        crew=SimpleNamespace(restarts=1),
+        record=SimpleNamespace(
+            variables={'total_loss': 0.25}, episodes=SimpleNamespace(window_mean=lambda: 21.5)
+        ),
+    )
+
+
+TABLE = {
+    'collector-0': worker('collector', envstep=6000, version=670),
+    'learner': worker('learner', train_iter=678, version=678),
+    'collector-2': worker('collector', envstep=300, version=0, silent=9.2),
+}
+
+
+def test_every_worker_has_a_row_and_the_learner_is_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(parallel_display, 'monotonic', lambda: now[0])
+    view = ParallelDisplay(run_of(TABLE))
+    view.rows()
+    now[0] += 4.0
+    TABLE['collector-0']['envstep'] = 8000
+    rows = {row[0]: row[1:] for row in view.rows()}
+    assert list(rows) == ['learner', 'collector-0', 'collector-2']
+    assert rows['learner'] == ['learn', '', '', '678', '678', '', '0.25']
+    assert rows['collector-0'] == ['collect', '8,000', '500', '', '670', '8', '']
+    assert rows['collector-2'][0] == 'silent 9 s' and rows['collector-2'][5] == '678'
+
+
+@pytest.mark.parametrize('width', [80, 200])
+def test_the_table_fits_the_terminal(width: int) -> None:
+    view = ParallelDisplay(run_of(TABLE))
+    console = Console(file=io.StringIO(), width=width, force_terminal=False)
+    console.print(view._picture(view._line(12.0)))
+    text = console.file.getvalue()  # type: ignore[attr-defined]  # a StringIO
+    assert max(map(len, text.splitlines())) <= width and 'collector-2' in text and 'weights' in text
+
+
+def test_the_line_tells_what_everyone_wants_to_know(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(display, 'monotonic', lambda: 1000.0)
+    view = ParallelDisplay(run_of(TABLE))
+    line = view._line(10.0)
+    for part in (
+        'env steps 12,345',
+        'return 21.5',
+        'eval 42.0',
+        '2 collectors',
+        '1 lost',
+        '1 restarted',
+        'loss 0.25',
+    ):
+        assert part in line
+    assert 'waiting' not in line
+    assert 'waiting for workers' in ParallelDisplay(run_of({'a': worker('collector')}))._line(1.0)
