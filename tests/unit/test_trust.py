@@ -19,7 +19,7 @@ from rlframe import config
 from rlframe.checkpoint import verify_checkpoint
 from rlframe.entry.__main__ import main
 from rlframe.entry.evaluate import score
-from rlframe.entry.train import _flag
+from rlframe.entry.terminal.lines import _flag
 from rlframe.errors import RLFrameError
 from rlframe.export import export_policy
 from rlframe.pipeline.resume import resume
