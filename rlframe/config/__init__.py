@@ -7,7 +7,7 @@ translates DI-engine configs before any of this, and ``own_parts`` finds parts t
 Nothing here imports torch, gymnasium or ray.
 """
 
-from rlframe.config.changes import as_played, changeable, check_changes, modules_of
+from rlframe.config.changes import as_played, changeable, check_changes, modules_of, without_parallel
 from rlframe.config.compile import FORWARDED, compile_config, split_config, unread_user_keys
 from rlframe.config.ding import Translation, from_ding, is_ding
 from rlframe.config.own_parts import warn_of_own_parts, with_env
@@ -56,5 +56,6 @@ __all__ = [
     'unread_user_keys',
     'warn_of_own_parts',
     'with_env',
+    'without_parallel',
     'write_total_config',
 ]

@@ -122,9 +122,23 @@ UNPLAYED: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
 """Options that reach beyond the run and are not needed for playing episodes, by section of ``policy`` and type."""
 
 
+def without_parallel(data: Data) -> dict[str, Any]:
+    """Returns a config without parallel mode and its commander, which only training needs; a serial one as it is."""
+    main, create = (dict(data[name]) for name in ('main_config', 'create_config'))
+    if PARALLEL in main or any(part.name in create for part in PARALLEL_ONLY):
+        main.pop(PARALLEL, None)
+        for name in ('commander', *(part.name for part in PARALLEL_ONLY)):
+            create.pop(name, None)
+        policy = dict(section_at(main, ('policy',)))
+        other = dict(section_at(policy, ('other',)))
+        other.pop('commander', None)
+        main['policy'] = {**policy, 'other': other}
+    return {**data, 'main_config': main, 'create_config': create}
+
+
 def as_played(data: Data) -> dict[str, Any]:
     """Returns the part of a config needed to play episodes: without recorded data, actors, hooks, commander and parallel mode."""
-    played: dict[str, Any] = {name: dict(copy.deepcopy(part)) for name, part in data.items()}
+    played = copy.deepcopy(without_parallel(data))
     main, create = played['main_config'], played['create_config']
     for (mode, part), by_type in UNPLAYED.items():
         which, how = section_at(create, (part,)), section_at(main, ('policy', mode, part))
@@ -136,9 +150,7 @@ def as_played(data: Data) -> dict[str, Any]:
                     section.pop(name, None)
     for role, path in ROLES.items():
         _play_here(role, section_at(create, (role,)), section_at(main, path))
-    for name in ('commander', *(part.name for part in PARALLEL_ONLY)):
-        create.pop(name, None)
-    main.pop(PARALLEL, None)
+    create.pop('commander', None)
     if isinstance(policy := main.get('policy'), dict):
         policy.pop('init_from', None)
         if isinstance(other := policy.get('other'), dict):

@@ -29,7 +29,7 @@ class Source:
     checkpoint: Path
     """Path of the checkpoint."""
     cfg: ExperimentConfig
-    """The config that it was trained by."""
+    """The config that it was trained by, without parallel mode."""
     spec: EnvSpec
     """Spaces of the env, as the policy sees them."""
     policy: Policy
@@ -87,7 +87,7 @@ def open_source(
     opened = open_checkpoint(path)
     found, manifest = opened.path, opened.manifest
     state = opened.state(buffer=False)  # verified before its config is used
-    data = config.config_of(manifest, str(found))
+    data = config.without_parallel(config.config_of(manifest, str(found)))
     if env is not None:
         data = config.with_env(data, env)
     if not manifest.is_own:

@@ -52,8 +52,9 @@ def compiled(*overrides: str, **create: Any) -> Any:
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Returns a run folder whose checkpoints have a config of parallel mode."""
-    data = config_data(*split_config(compiled('parallel.path_data=/mnt/x')))
+    """Returns a run folder whose checkpoints have a config of parallel mode, with a token."""
+    token = f'parallel.coordinator.transport.token={TOKEN}'
+    data = config_data(*split_config(compiled('parallel.path_data=/mnt/x', token)))
     monkeypatch.setattr(RunFacts, 'config', lambda facts: data)
     with SerialPipeline(compile_config(SMALL, {'policy': {'type': 'dqn'}})) as pipeline:
         pipeline.run()
