@@ -45,7 +45,9 @@ MAY_IMPORT = {
     'transport.flask_fs': (*BASE, 'data', 'run', 'checkpoint', 'transport'),
     'transport.ray': (*BASE, 'data', 'checkpoint', 'transport', 'transport.flask_fs', 'backend.ray.actors'),
     'worker.parallel': (*BASE, 'data', 'run', 'transport', 'worker.collector', 'worker.evaluator', 'worker.players'),
-    'worker.comm': (*BASE, 'data', 'transport', 'transport.flask_fs', 'worker.learner', 'worker.parallel'),
+    'worker.comm': (
+        *BASE, 'data', 'transport', 'transport.flask_fs', 'worker.coordinator', 'worker.learner', 'worker.parallel',
+    ),
     'config.parallel': BASE,
     'config': (*BASE, 'run', 'checkpoint', 'config.parallel'),
     'pipeline': (

@@ -207,6 +207,10 @@ class Policy(Configurable, ActingState):
     def _state_dict_learn(self) -> dict[str, Any]:
         return {**self._state_dict_model(), **self._acting_state()}
 
+    def _get_networks(self) -> tuple[str, ...]:
+        """Returns the names of the parts of the learn face's state that several learners average."""
+        return ('model',)
+
     def _load_state_dict_learn(self, state: Mapping[str, Any]) -> None:
         self._load_model(state)
         if 'rng' in state:

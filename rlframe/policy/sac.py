@@ -135,6 +135,9 @@ class SACPolicy(QACPolicy):
     def _monitor_vars(self) -> list[str]:
         return [*super()._monitor_vars(), 'entropy', 'alpha']
 
+    def _get_networks(self) -> tuple[str, ...]:
+        return (*super()._get_networks(), *(('log_alpha',) if self._learns_alpha else ()))
+
     def _state_dict_learn(self) -> dict[str, Any]:
         state = super()._state_dict_learn()
         return state | ({'log_alpha': self._log_alpha.detach().clone()} if self._learns_alpha else {})

@@ -104,6 +104,9 @@ class TDPolicy(Policy):
         # rows that spoilt a skipped update should not be drawn again
         return metrics | {'priority': priority.nan_to_num(0.0, 0.0, 0.0) if self._skips else priority}
 
+    def _get_networks(self) -> tuple[str, ...]:
+        return (*super()._get_networks(), 'target_model')
+
     def _state_dict_learn(self) -> dict[str, Any]:
         return super()._state_dict_learn() | {
             'target_model': self._target_model.state_dict(),

@@ -11,6 +11,7 @@ from rlframe.worker.comm.factory import create_parallel_collector as create_para
 from rlframe.worker.comm.factory import get_parallel_collector_cls as get_parallel_collector_cls
 from rlframe.worker.comm.flask_fs import FlaskFileSystemCollector as FlaskFileSystemCollector
 from rlframe.worker.comm.flask_fs import FlaskFileSystemLearner as FlaskFileSystemLearner
+from rlframe.worker.comm.learner_aggregator import LearnerAggregator as LearnerAggregator
 from rlframe.worker.comm.naive_collector import NaiveCollector as NaiveCollector
 from rlframe.worker.commanders import BaseParallelCommander as BaseParallelCommander
 from rlframe.worker.commanders import BaseSerialCommander as BaseSerialCommander

@@ -36,7 +36,7 @@ from rlframe.worker import (
 
 API = json.loads((Path(__file__).parent / 'public_api.json').read_text(encoding='utf-8'))['ding.worker']
 
-STILL_TO_COME = {'LearnerAggregator'}
+STILL_TO_COME: set[str] = set()
 
 
 class _Hook(LearnerHook):

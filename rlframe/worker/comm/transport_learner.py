@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-import numpy as np
 from easydict import EasyDict
 
 from rlframe.data.faces import acting_of
@@ -30,12 +29,13 @@ from rlframe.transport.messages import (
     Weights,
 )
 from rlframe.utils.field import Field
+from rlframe.worker.comm.averaging import batches_of
 from rlframe.worker.comm.comm_interface import BaseCommLearner
 from rlframe.worker.comm.comm_worker import CLOSED, CommConfig, CommWorker
 from rlframe.worker.comm.learn_report import InterruptHook, LearnReport, SendLearnInfoHook, SendPolicyHook
 from rlframe.worker.learner.base_learner import BaseLearner
 from rlframe.worker.learner.learner_hook import LearnerHook
-from rlframe.worker.parallel.extras import ACTING, take_in
+from rlframe.worker.parallel.extras import ACTING, AVERAGED, load_networks, networks_beside, take_in
 from rlframe.worker.parallel.held_weights import TaskAbandoned
 
 CHECKPOINT, SPARE = 'checkpoint', 'spare'
@@ -108,7 +108,7 @@ class TransportLearner(CommWorker, BaseCommLearner):
         self._make_learner = make_learner
         self._parts: LearnerParts | None = None
         self._policy, self._interrupt, self._task_is_over = '', '', threading.Event()
-        self._published_at, self._policy_is_due = -1, False
+        self._published_at, self._policy_is_due, self._in_group = -1, False, False
         self._save_at = self._saved_for = self._checkpoint_at = -1
         self._report_of_round = LearnReport()
         self._ahead: ThreadPoolExecutor | None = None
@@ -173,6 +173,8 @@ class TransportLearner(CommWorker, BaseCommLearner):
         acting = acting_of(parts.face) if self._cfg.lockstep else None
         if acting is not None:
             weights[ACTING] = acting.state()
+        if self._in_group:
+            weights[AVERAGED] = networks_beside(parts.learner.policy, weights)
         self.send_policy(weights)
 
     def get_data(self, batch_size: int) -> Any:
@@ -202,6 +204,7 @@ class TransportLearner(CommWorker, BaseCommLearner):
         parts, is_first = self._made(), self._policy == ''
         self._policy, self._published_at = task_info.policies[0], -1
         self._report_of_round.take()  # of a task that was abandoned
+        self._in_group = bool(task_info.settings.get(AVERAGED))
         saved, state = self._ask(AskWeights(f'{self._policy}.state', -1), Weights)
         if state is not None:
             parts.learner.load_state_dict(state)
@@ -234,7 +237,7 @@ class TransportLearner(CommWorker, BaseCommLearner):
             answer, payload = self._ask(message, (Data, Wait))
             if isinstance(answer, Data):
                 data, extras = split(payload)
-                return Round(_batches(data, answer.rows), answer.envstep, answer.settings, extras)
+                return Round(batches_of(data, answer.rows), answer.envstep, answer.settings, extras)
             if answer.stop:
                 return None
             self._task_is_over.wait(min(max(answer.seconds, 0.0), self._cfg.timeout))
@@ -250,11 +253,13 @@ class TransportLearner(CommWorker, BaseCommLearner):
         """Trains on the data of a round, publishes weights that are due, and reports."""
         learner = self.learner
         take_in(self._made().face, data.extras)
+        if AVERAGED in data.extras:
+            load_networks(learner.policy, data.extras[AVERAGED])
         for batch in data.batches:
             learner.train(batch, data.envstep, data.settings)
             self._report_of_round.count_batch(learner)
             self._check_interrupt()
-        if self._policy_is_due or self._cfg.lockstep:
+        if self._policy_is_due or self._cfg.lockstep or self._in_group:
             self._publish()
         self.send_learn_info(learner.learn_info)
         if 0 <= self._save_at <= learner.train_iter and self._save_at != self._saved_for:
@@ -327,10 +332,3 @@ class TransportLearner(CommWorker, BaseCommLearner):
             self._ahead.shutdown(wait=True, cancel_futures=True)
         if self._parts is not None:
             self._parts.learner.close()
-
-
-def _batches(data: Any, count: int) -> list[Any]:
-    """Returns the batches of a payload, which are sent as one if there are several."""
-    if isinstance(data, list) or count <= 1:
-        return data if isinstance(data, list) and count > 1 else [data]
-    return [data[rows] for rows in np.array_split(np.arange(len(data)), count)]

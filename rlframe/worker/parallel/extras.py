@@ -4,6 +4,8 @@ Acting changes a policy: its random generator, and the running statistics of a n
 state goes from the learner to the collector with the weights, and back to the learner with the data, so that a run
 equals a serial one bit for bit. Otherwise, each collector reports the statistics that it gathered, and the learner adds
 them to its own.
+
+Learners that train together get the average of their networks with their next data.
 """
 
 from __future__ import annotations
@@ -12,9 +14,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlframe.data.faces import acting_of
+from rlframe.errors import InterfaceError
 
 ACTING, STATISTICS = 'acting', 'statistics'
 """Names of the acting state, beside weights and data, and of the statistics before and after collection."""
+AVERAGED = 'averaged'
+"""Name of what learners average: beside weights, None for networks among them and those that
+collectors do not need; beside data, all networks. As
+a setting of a task: whether the learner has to publish them after each round."""
 
 
 class ActingExtras:
@@ -47,3 +54,36 @@ def take_in(face: Any, extras: Mapping[str, Any]) -> None:
         acting.load_state(extras[ACTING])
     for change in extras.get(STATISTICS, ()):
         acting.absorb(change['before'], change['after'])
+
+
+def networks_beside(policy: Any, weights: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the networks of a policy that several learners average; None for those that are among its weights.
+
+    Args:
+        policy: Learn face of the policy.
+        weights: What collectors get.
+
+    Raises:
+        InterfaceError: If the policy does not say which parts of its state are networks.
+    """
+    state, names = policy.state_dict(), _networks(policy)
+    if missing := [name for name in names if name not in state]:
+        raise InterfaceError(
+            f'several learners average parts of the state that the policy does not have: {missing}',
+            where='policy.networks',
+            expected=f'names among {sorted(state)}',
+            remedy='Define _get_networks in the policy.',
+        )
+    return {name: None if name in weights else state[name] for name in names}
+
+
+def load_networks(policy: Any, networks: Mapping[str, Any]) -> None:
+    """Gives the learn face of a policy other networks; all else stays, its optimizer's state, for example."""
+    policy.load_state_dict({**policy.state_dict(), **networks})
+
+
+def _networks(policy: Any) -> tuple[str, ...]:
+    try:
+        return tuple(policy.get_attribute('networks'))
+    except AttributeError:
+        return ('model',)

@@ -1,0 +1,377 @@
+"""LearnerGroup: the learners of an aggregator, and what they do in a round."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from time import monotonic
+from typing import Any, NamedTuple
+
+from rlframe.errors import RequestRefusedError, WorkerLostError
+from rlframe.transport import messages as m
+from rlframe.transport.base import Reply, Server
+from rlframe.transport.extras import joined
+from rlframe.utils.resolved_config import ResolvedConfig
+from rlframe.worker.comm.averaging import Share, shares_of
+from rlframe.worker.coordinator.desk import Desk
+from rlframe.worker.coordinator.workers import Worker, WorkerTable
+from rlframe.worker.parallel.extras import AVERAGED
+
+TICK = 0.02
+"""Seconds between two looks at the deadlines while learners work."""
+
+logger = logging.getLogger('rlframe.aggregator')
+
+
+class Round(NamedTuple):
+    """Training data for all learners."""
+
+    data: Any
+    batches: int
+    """Number of batches in them."""
+    envstep: int
+    settings: Mapping[str, Any]
+    extras: Mapping[str, Any]
+
+
+@dataclasses.dataclass
+class Member:
+    """A learner that has joined, and what it did in the current round."""
+
+    worker: Worker
+    has: int = -1
+    """Number of the networks that it has."""
+    share: Share | None = None
+    """What it trains on; None if it does not take part."""
+    is_given: bool = False
+    """Whether it has got its share."""
+    is_done: bool = False
+    """Whether it has used its share, or has ended its task."""
+    is_lost: bool = False
+    """Whether it was lost or gave up, so that what it did in the round does not count."""
+    may_begin: bool = False
+    """Whether there is a state for it to begin from, while others are training."""
+    owes_state: bool = False
+    """Whether it was asked for its state, which has not come."""
+    weights: Any = None
+    """What it published last."""
+    train_iter: int = 0
+    """Its train iterations, and those when the round began."""
+    before: int = 0
+    batches: int = 0
+    """Batches that it used in this round."""
+    infos: list[Mapping[str, float]] = dataclasses.field(default_factory=list)
+    priorities: list[Any] = dataclasses.field(default_factory=list)
+    asked: m.AskData | None = None
+    """Its last request for data; None before the first."""
+
+    def begin_report(self, batches: int) -> None:
+        """Forgets what was reported, some batches included."""
+        self.before, self.batches = self.train_iter, self.batches - batches
+        self.infos, self.priorities = [], []
+
+
+class State(NamedTuple):
+    """The state of a learner, which has arrived."""
+
+    message: m.PutState
+    state: Any
+    member: Member
+
+
+class GroupConfig(ResolvedConfig):
+    """Options of a group, in seconds."""
+
+    wait: float
+    beat_interval: float
+    worker_deadline: float
+    stall_deadline: float
+    role_deadline: float
+
+
+class LearnerGroup(Desk):
+    """Answers learners as a coordinator does, and gives each its share of a round; it decides nothing else.
+
+    Args:
+        cfg: Deadlines.
+        server: The end of a transport that the learners join.
+        fingerprint: Hash of the part of the config that all roles share.
+        clock: Returns seconds that never go back.
+    """
+
+    def __init__(
+        self, cfg: GroupConfig, server: Server, fingerprint: str, clock: Callable[[], float] = monotonic
+    ) -> None:
+        self._cfg, self._server = cfg, server
+        self._table = WorkerTable(cfg.worker_deadline, clock)
+        super().__init__(self._table, fingerprint)
+        self._changed = threading.Condition(self.lock)
+        self.members: dict[str, Member] = {}
+        """All learners that are present, in the order of joining."""
+        self._task: m.Task | None = None
+        self._ended, self._leaves, self._is_abandoned = '', '', False
+        self._round: Round = Round(None, 0, 0, {}, {})
+        self.networks: Mapping[str, Any] = {}
+        """The networks that all learners have to have, and their number."""
+        self.number = 0
+        self.state: Any = None
+        """State from which a learner that joins begins; None: from its own."""
+        self._is_training = False
+        self.wants_state = False
+        """Whether the first learner is to send its state."""
+        self.states: list[State] = []
+        """States of the first learner that have arrived."""
+        self._answers = {
+            m.Beat: self._beat,
+            m.AskTask: self._ask_task,
+            m.AskWeights: self._ask_weights,
+            m.PutWeights: self._put_weights,
+            m.AskData: self._ask_data,
+            m.LearnInfo: self._learn_info,
+            m.PutState: self._put_state,
+            m.Finished: self._finished,
+            m.Farewell: self._farewell,
+        }
+
+    # what an aggregator does with it
+
+    @property
+    def working(self) -> list[Member]:
+        """The learners that have the task, by rank."""
+        found = [member for member in self.members.values() if member.worker.task]
+        return sorted(found, key=lambda member: member.worker.rank)
+
+    @property
+    def ready(self) -> list[Member]:
+        """The learners that have the task, have published their first weights, and have asked for data."""
+        return [member for member in self.working if member.weights is not None and member.asked is not None]
+
+    @property
+    def taking_part(self) -> list[Member]:
+        """The learners that have a share of the current round."""
+        return [member for member in self.working if member.share is not None]
+
+    @property
+    def progress(self) -> int:
+        """A number that grows while learners work."""
+        return sum(member.worker.beat.train_iter for member in self.members.values() if member.worker.beat)
+
+    def begin(self, task: m.Task, state: Any) -> None:
+        """Gives a task to all learners, who begin from a state, if there is one."""
+        with self.lock:
+            settings = {**task.settings, AVERAGED: True}
+            self._task = m.Task(**{**vars(task), 'settings': settings})
+            self._ended, self._is_abandoned = '', False
+            self.state, self._is_training, self.wants_state, self.states = state, False, False, []
+            for member in self.members.values():
+                member.weights, member.asked, member.has, member.may_begin = None, None, -1, False
+
+    def hand_out(self, data: Round) -> list[Member]:
+        """Begins a round: divides its data among the learners that are ready; returns those that get a share."""
+        with self.lock:
+            self._round, self._is_training = data, True
+            for member in self.members.values():
+                member.share, member.is_given, member.is_done = None, False, False
+                member.infos, member.priorities, member.batches = [], [], 0
+            ready = self.ready
+            shares = shares_of(data.data, data.batches, len(ready)) if ready else []
+            for member, share in zip(ready, shares, strict=False):
+                member.share, member.before = share, member.train_iter
+            return self.taking_part
+
+    def take_networks(self, networks: Mapping[str, Any], owner: Member | None) -> None:
+        """Takes the networks that all learners have to have; the owner has them already."""
+        with self.lock:
+            self.networks, self.number = networks, self.number + 1
+            if owner is not None:
+                owner.has = self.number
+
+    def take_state(self, state: Any) -> None:
+        """Takes a new state for learners that join; those that wait may begin."""
+        with self.lock:
+            self.state = state
+            for member in self.members.values():
+                member.may_begin = True
+
+    def end_task(self, reason: str, is_abandoned: bool) -> None:
+        """Ends the task of all learners: after the current round, or at once if it is abandoned."""
+        with self.lock:
+            self._task, self._ended, self._is_abandoned = None, reason, is_abandoned
+
+    def leave(self, reason: str) -> None:
+        """Tells all learners to leave."""
+        with self.lock:
+            self._leaves = self._leaves or reason
+
+    def wait_until(
+        self, condition: Callable[[], bool], check: Callable[[], Any], seconds: float = 1e9
+    ) -> bool:
+        """Waits for the learners; those whose deadline passes are lost.
+
+        Args:
+            condition: What is waited for; called while no request is answered.
+            check: Called meanwhile; an exception that it raises ends the waiting.
+            seconds: How long to wait at most.
+
+        Returns:
+            Whether the condition is fulfilled.
+
+        Raises:
+            WorkerLostError: If there has been no learner for too long.
+        """
+        end = monotonic() + seconds
+        with self._changed:
+            while not condition():
+                if self.error is not None:
+                    raise self.error
+                check()
+                self._look_for_lost()
+                if monotonic() >= end:
+                    return condition()
+                self._changed.wait(min(TICK, end - monotonic()))
+        return True
+
+    def wait_until_empty(self, seconds: float) -> None:
+        """Waits until all learners have left."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self.members, seconds)
+
+    def _look_for_lost(self) -> None:
+        limits = self._cfg
+        for worker in self._table.silent():
+            self._lose(worker, f'no sign of life for {limits.worker_deadline:g} s')
+        for worker in self._table.stuck(limits.stall_deadline):
+            member = self.members[worker.id]
+            if member.owes_state or (member.is_given and not member.is_done):
+                self._lose(worker, f'no update for {limits.stall_deadline:g} s')
+        if (seconds := self._table.missing('learner')) > limits.role_deadline:
+            lost = '; lost: ' + '; '.join(self._table.lost[-3:]) if self._table.lost else ''
+            raise WorkerLostError(
+                f'the aggregator has had no learner for {seconds:.0f} s{lost}',
+                where='aggregator.role_deadline',
+                remedy=f'Start one: python -m rlframe.entry -m learner --join {self._server.address} -c CONFIG.',
+            )
+
+    def _lose(self, worker: Worker, cause: str) -> None:
+        if cause:
+            logger.warning('%s is lost: %s', worker, cause)
+        member = self.members.pop(worker.id, None)
+        if member is not None:
+            member.is_lost = member.is_lost or cause != ''
+            self._end(member)
+        self._table.leave(worker.id, cause)
+        self._server.forget(worker.id)
+
+    # answers
+
+    def _admit(self, message: m.Join) -> m.Joined:
+        if message.role != 'learner':
+            raise RequestRefusedError(
+                f'{message.role} {message.name} joins the aggregator of learners',
+                remedy='Join the coordinator instead.',
+            )
+        if (before := self._table.find('learner', message.name)) is not None:
+            self._lose(before, 'it was started again')
+        worker = self._table.join(message)
+        self.members[worker.id] = Member(worker)
+        self._changed.notify_all()
+        limits = self._cfg
+        return m.Joined(
+            worker.id, 'group', limits.beat_interval, limits.worker_deadline, worker.rank, worker.incarnation
+        )
+
+    def _orders(self, worker: Worker, save: int = -1, task: str | None = None) -> m.Orders:
+        current = self._task.task if self._task is not None else ''
+        is_over = self._is_abandoned or (current != '' and worker.task != current)
+        abandon = task not in (None, '') and (task != worker.task or is_over)
+        return m.Orders(self._leaves != '', abandon, save, self._leaves or self._ended)
+
+    def _beat(self, worker: Worker, message: m.Beat, _: Any) -> m.Orders:
+        self._table.take_beat(worker, message)
+        return self._orders(worker, task=message.task)
+
+    def _ask_task(self, worker: Worker, message: m.AskTask, _: Any) -> m.Task | m.Wait:
+        wait, member = self._cfg.wait, self.members[worker.id]
+        if worker.task:  # it never got its task, or lost it
+            self._end(member)
+        if self._leaves:
+            return m.Wait(wait, True, self._leaves)
+        if self._task is None:
+            return m.Wait(wait, False, 'nothing to do yet')
+        if self._is_training and self.ready and not member.may_begin:
+            self.wants_state = True
+            return m.Wait(wait, False, 'it joins with the next round')
+        self._table.give(worker, self._task.task)
+        self._changed.notify_all()
+        return self._task
+
+    def _ask_weights(self, worker: Worker, message: m.AskWeights, _: Any) -> Reply:
+        if self.state is None or self._task is None or message.policy != f'{self._task.policies[0]}.state':
+            return Reply(m.Weights(message.policy, -1, 0))
+        train_iter = int(self.state['progress']['train_iter'])
+        return Reply(m.Weights(message.policy, train_iter, train_iter), self.state)
+
+    def _put_weights(self, worker: Worker, message: m.PutWeights, payload: Any) -> m.Orders:
+        member = self.members[worker.id]
+        member.weights, member.train_iter = payload, message.train_iter
+        self._changed.notify_all()
+        return self._orders(worker)
+
+    def _ask_data(self, worker: Worker, message: m.AskData, _: Any) -> m.Wait | Reply:
+        wait, member = self._cfg.wait, self.members[worker.id]
+        if message.task != worker.task or self._task is None or message.task != self._task.task:
+            return m.Wait(wait, True, self._ended or 'the task is over')
+        member.asked = message
+        self._changed.notify_all()
+        if member.share is None or member.is_given:
+            return m.Wait(wait, False, 'no data yet')
+        data, extras = self._round, self._round.extras
+        member.is_given = True
+        self._table.give(worker, worker.task)
+        if member.has != self.number and self.networks:
+            extras = {**extras, AVERAGED: self.networks}
+        member.has = self.number
+        return Reply(
+            m.Data(data.batches, data.envstep, dict(data.settings)), joined(member.share.data, extras)
+        )
+
+    def _learn_info(self, worker: Worker, message: m.LearnInfo, payload: Any) -> m.Orders:
+        member, save = self.members[worker.id], -1
+        if message.task == worker.task:
+            member.train_iter, member.batches = message.train_iter, member.batches + message.batches
+            member.infos.append(message.info)
+            if payload is not None:
+                member.priorities.append(payload)
+            member.is_done = member.is_given and member.batches >= self._round.batches
+            if self.wants_state and member.is_done and member is self.taking_part[0]:
+                save, self.wants_state, member.owes_state = message.train_iter, False, True
+        self._changed.notify_all()
+        return self._orders(worker, save)
+
+    def _put_state(self, worker: Worker, message: m.PutState, payload: Any) -> m.Orders:
+        member = self.members[worker.id]
+        member.owes_state = False
+        if self.working and member is self.working[0]:
+            self.states.append(State(message, payload, member))
+        self._changed.notify_all()
+        return self._orders(worker)
+
+    def _finished(self, worker: Worker, message: m.Finished, _: Any) -> m.Orders:
+        if message.task == worker.task:
+            if not message.completed:
+                logger.warning('%s gave up %s: %s', worker, message.task, message.reason)
+                self.members[worker.id].is_lost = not self._ended
+            self._end(self.members[worker.id])
+        return self._orders(worker)
+
+    def _end(self, member: Member) -> None:
+        member.worker.task, member.is_done, member.owes_state = '', True, False
+        self._changed.notify_all()
+
+    def _farewell(self, worker: Worker, message: m.Farewell, _: Any) -> m.Orders:
+        orders = self._orders(worker)
+        self._lose(worker, '')
+        logger.info('%s left: %s', worker, message.reason)
+        return orders

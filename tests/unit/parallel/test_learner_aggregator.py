@@ -1,0 +1,456 @@
+"""Several learners behind an aggregator, with a coordinator that follows a script."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+from learner_team import Descent, Team, descending, lines, started, whole
+from parallel_parts import PATIENCE, ScriptedCoordinator, batches_of, compiled, task_of, wait_until
+from runs import differences
+
+from rlframe._version import __version__
+from rlframe.data import Batch
+from rlframe.errors import RequestRefusedError, WorkerLostError
+from rlframe.pipeline.parallel.roles import collector_maker, learner_maker
+from rlframe.transport import messages as m
+from rlframe.transport.base import Reply
+from rlframe.transport.messages import AskData, Data, LearnInfo, Orders, Wait
+from rlframe.worker import LearnerAggregator
+from rlframe.worker.comm.transport_learner import LearnerParts, TransportLearner
+
+LEARN = {'kind': 'learn', 'target': 0, 'parts': 0}
+DQN = ('cartpole_dqn', 'policy.collect.n_sample=12', 'policy.learn.update_per_collect=2')
+PPO = ('cartpole_ppo', 'policy.collect.n_sample=24', 'policy.learn.epoch_per_collect=2')
+
+
+def sent(coordinator: ScriptedCoordinator) -> dict[str, Any]:
+    """Returns everything that a learner sent, in order."""
+    kept = {'Finished', 'PutWeights', 'LearnInfo', 'PutState'}
+    return {
+        'messages': [message for message in coordinator.messages if type(message).__name__ in kept],
+        'weights': [payload for _, payload in coordinator.put],
+        'priorities': [payload for _, payload in coordinator.infos],
+        'states': [payload for _, payload in coordinator.states],
+    }
+
+
+# one learner
+
+
+@pytest.mark.parametrize('freq', [1, 3])
+@pytest.mark.parametrize('name', ['dqn', 'ppo', 'per', 'normalised', 'lockstep', 'sac'])
+def test_one_learner_behind_an_aggregator_equals_a_learner_bit_for_bit(name: str, freq: int) -> None:
+    cfg, batches, each = case(name)
+    options = {'send_policy_freq': freq, 'lockstep': name == 'lockstep'}
+    alone = ScriptedCoordinator([task_of(**LEARN)], batches=copy.deepcopy(batches))
+    alone.batches_each = each
+    transport = alone.server.connect()
+    learner = TransportLearner(options, make_learner=learner_maker(cfg), transport=transport, name='all')
+    learner.run()
+    grouped = ScriptedCoordinator([task_of(**LEARN)], batches=copy.deepcopy(batches))
+    grouped.batches_each = each
+    team = Team(grouped, learner_maker(cfg), 1, **options)
+    team.run()
+    ours, theirs = sent(grouped), sent(alone)
+    assert [str(one) for one in ours.pop('messages')] == [str(one) for one in theirs.pop('messages')]
+    assert differences(ours, theirs) == []
+    states = [one.learner.state_dict() for one in (*team.learners, learner)]
+    assert differences(*states) == [] and states[0]['progress']['train_iter'] > 3
+
+
+def case(name: str) -> tuple[Any, list[Any], int]:
+    """Returns a config, payloads, and the number of batches in each."""
+    if name in ('ppo', 'normalised'):
+        cfg = compiled(*PPO, f'policy.normalize_obs={str(name == "normalised").lower()}')
+        collector = collector_maker(cfg)(0, 0).collector
+        return cfg, [collector.collect(24) for _ in range(3)], 1
+    if name == 'sac':
+        cfg = compiled('pendulum_sac', 'policy.learn.batch_size=8')
+        collector = collector_maker(cfg)(0, 0).collector
+        return cfg, [collector.collect(8) for _ in range(5)], 1
+    extra = ('replay_buffer.type=advanced', 'policy.priority=true') if name == 'per' else ()
+    cfg = compiled(*DQN, *extra)
+    payloads = [Batch.cat(batches_of(cfg, 2)) for _ in range(4)]
+    if name == 'per':
+        payloads = [
+            one.replace(replay_buffer_idx=np.arange(len(one)), IS=np.ones(len(one), np.float32))
+            for one in payloads
+        ]
+    return cfg, payloads, 2
+
+
+# several learners
+
+
+@pytest.mark.parametrize(('learners', 'rows'), [(2, 8), (3, 8), (3, 2), (4, 13)])
+def test_with_gradient_descent_the_average_equals_training_on_whole_batches(learners: int, rows: int) -> None:
+    batches = lines(6, rows)
+    coordinator = ScriptedCoordinator([task_of(**LEARN)], batches=batches)
+    team = Team(coordinator, descending(), learners)
+    team.run()
+    for count, (_, weights) in enumerate(coordinator.put):
+        assert float(weights['model']['w']) == pytest.approx(whole(batches[:count]), rel=1e-5)
+        assert weights.keys() == {'model'}
+    assert [message.train_iter for message, _ in coordinator.put] == list(range(7))
+    assert [(info.train_iter, info.batches) for info, _ in coordinator.infos] == [
+        (i + 1, 1) for i in range(6)
+    ]
+    for (_, priorities), batch in zip(coordinator.infos, batches, strict=True):
+        order = np.argsort(priorities['replay_buffer_idx'])
+        assert (priorities['priority'][order] == batch['x']).all()
+    (state,) = [payload for message, payload in coordinator.states if message.purpose == 'checkpoint']
+    assert float(state['policy']['model']['w']) == pytest.approx(whole(batches), rel=1e-5)
+    assert float(state['policy']['target_model']['w']) == pytest.approx(whole(batches), rel=1e-5)
+    assert state['progress']['train_iter'] == 6
+    (finished,) = coordinator.finished
+    assert finished.completed and finished.facts['train_iter'] == 6
+
+
+def test_several_batches_of_a_round_are_divided_each_by_itself() -> None:
+    batches = lines(4)
+    coordinator = ScriptedCoordinator(
+        [task_of(**LEARN)], batches=[Batch.cat(batches[:2]), Batch.cat(batches[2:])]
+    )
+    coordinator.batches_each = 2
+    team = Team(coordinator, descending(), 2)
+    team.run()
+    assert [(info.train_iter, info.batches) for info, _ in coordinator.infos] == [(2, 2), (4, 2)]
+    assert sorted(coordinator.infos[0][1]['priority']) == sorted(
+        np.concatenate([b['x'] for b in batches[:2]])
+    )
+
+
+def test_learners_that_begin_with_other_weights_get_those_of_the_first() -> None:
+    batches = lines(3)
+    coordinator = ScriptedCoordinator([task_of(**LEARN)], batches=batches)
+    team = Team(coordinator, descending(), 2)
+    team.learners[1] = team.learner('other', descending(start=-7.0))
+    team.learners[0].start()
+    wait_until(lambda: team.aggregator._group.members)
+    team.run()
+    assert float(coordinator.put[-1][1]['model']['w']) == pytest.approx(whole(batches), rel=1e-5)
+
+
+def test_train_iterations_are_those_of_the_learner_with_most_updates() -> None:
+    batches = lines(3)
+    coordinator = ScriptedCoordinator([task_of(**LEARN)], batches=batches)
+    team = Team(coordinator, descending(), 2)
+    team.learners[1] = team.learner('other', descending(times=3))
+    team.learners[0].start()
+    wait_until(lambda: team.aggregator._group.members)
+    team.run()
+    assert [message.train_iter for message, _ in coordinator.put] == [0, 3, 6, 9]
+    assert [(info.train_iter, info.batches) for info, _ in coordinator.infos] == [(3, 1), (6, 1), (9, 1)]
+    message, state = coordinator.states[-1]
+    assert message.train_iter == state['progress']['train_iter'] == 9
+    assert state['policy']['momentum'] == 3, 'it is the state of the first'
+    one = float(state['policy']['model']['w'])
+    assert one == float(coordinator.put[-1][1]['model']['w'])
+
+
+def test_data_are_requested_once_for_the_sum_of_the_batch_sizes() -> None:
+    coordinator = ScriptedCoordinator([task_of(**LEARN)], batches=lines(2))
+    Team(coordinator, descending(), 3).run()
+    asked = [message for message in coordinator.messages if isinstance(message, AskData)]
+    assert [(message.batch_size, message.count, message.train_iter) for message in asked] == [
+        (12, 1, 0), (12, 1, 1), (12, 1, 2),
+    ]  # fmt: skip
+
+
+# learners that come and go
+
+
+class Gate:
+    """Holds the data back until it is opened."""
+
+    def __init__(self, coordinator: ScriptedCoordinator, after: int) -> None:
+        self._left, self.opened = after, threading.Event()
+        coordinator.on[AskData] = self._answer
+
+    def _answer(self, message: AskData, payload: Any) -> Reply | None:
+        if self._left == 0 and not self.opened.is_set():
+            return Reply(Wait(0.005, False, 'no data yet'))
+        self._left -= 1
+        return None
+
+
+def hanging(started_: threading.Event, release: threading.Event, at: int) -> Any:
+    """Makes learners whose update number ``at`` hangs."""
+
+    def make(rank: int, incarnation: int) -> LearnerParts:
+        parts = descending()(rank, incarnation)
+        train = parts.learner.train
+
+        def slow(*args: Any) -> Any:
+            if parts.learner.train_iter == at:
+                started_.set()
+                assert release.wait(PATIENCE)
+            return train(*args)
+
+        parts.learner.train = slow
+        return parts
+
+    return make
+
+
+@pytest.mark.parametrize('how', ['silent', 'stuck'])
+def test_a_learner_that_is_lost_in_a_round_is_dropped_and_the_others_complete_it(how: str) -> None:
+    begun, release = threading.Event(), threading.Event()
+    batches = lines(4)
+    coordinator = ScriptedCoordinator([task_of(**LEARN)], batches=batches)
+    limits = {'silent': {'worker_deadline': 0.4, 'beat_interval': 0.05}, 'stuck': {'stall_deadline': 0.4}}[
+        how
+    ]
+    team = Team(coordinator, descending(), 2, **limits)
+    lost = team.learners[1] = team.learner('lost', hanging(begun, release, at=2))
+    with started(team):
+        assert begun.wait(PATIENCE)
+        if how == 'silent':
+            lost._membership.disconnect()
+        wait_until(lambda: len(coordinator.infos) == 4)
+        lost.stop()
+        release.set()
+        assert team.aggregator.wait(PATIENCE)
+    assert 'lost' in team.aggregator._group._table.lost[0]
+    assert [(info.batches, info.train_iter) for info, _ in coordinator.infos] == [
+        (1, i + 1) for i in range(4)
+    ]
+    half = Descent()
+    for i, batch in enumerate(batches):
+        half.forward(batch if i != 2 else batch[np.arange(0, 8, 2)])
+    assert float(coordinator.put[-1][1]['model']['w']) == pytest.approx(float(half.weight), rel=1e-5)
+
+
+def test_a_round_that_nobody_completed_is_repeated_by_the_next_learner_and_counts_once() -> None:
+    begun, release = threading.Event(), threading.Event()
+    batches = lines(3)
+    coordinator = ScriptedCoordinator([task_of(**LEARN)], batches=batches)
+    team = Team(coordinator, descending(), 1, stall_deadline=0.3)
+    team.learners = [team.learner('lost', hanging(begun, release, at=1))]
+    with started(team):
+        wait_until(lambda: team.aggregator._group._table.lost)
+        other = team.learner('other')
+        other.start()
+        assert team.aggregator.wait(PATIENCE)
+        team.learners[0].stop()
+        release.set()
+        other.close()
+    assert [(info.batches, info.train_iter) for info, _ in coordinator.infos] == [(1, 1), (1, 2), (1, 3)]
+    assert float(coordinator.put[-1][1]['model']['w']) == pytest.approx(whole(batches), rel=1e-5)
+
+
+def test_a_learner_that_joins_begins_from_the_average_and_the_state_of_another() -> None:
+    batches = lines(30)
+    coordinator = ScriptedCoordinator([task_of(**LEARN)], batches=batches)
+    gate = Gate(coordinator, 4)
+    team = Team(coordinator, descending(), 2)
+    with started(team):
+        wait_until(lambda: len(coordinator.infos) == 4)
+        late = team.learner('late')
+        late.start()
+        wait_until(lambda: team.aggregator._group.wants_state)
+        gate.opened.set()
+        assert team.aggregator.wait(PATIENCE)
+        assert late.wait(PATIENCE)
+    assert late.learner.train_iter > 5, 'it counts on'
+    assert late.learner.policy.state_dict()['momentum'] == late.learner.train_iter, 'its optimizer, too'
+    assert float(coordinator.put[-1][1]['model']['w']) == pytest.approx(whole(batches), rel=1e-5)
+    assert [(info.batches, info.train_iter) for info, _ in coordinator.infos] == [
+        (1, i + 1) for i in range(30)
+    ]
+
+
+def test_a_learner_that_leaves_is_not_missed() -> None:
+    batches = lines(6)
+    coordinator = ScriptedCoordinator([task_of(**LEARN)], batches=batches)
+    gate = Gate(coordinator, 3)
+    team = Team(coordinator, descending(), 2)
+    with started(team):
+        wait_until(lambda: len(coordinator.infos) == 3)
+        team.learners[0].close()
+        gate.opened.set()
+        assert team.aggregator.wait(PATIENCE)
+    assert team.aggregator._group._table.lost == []
+    assert float(coordinator.put[-1][1]['model']['w']) == pytest.approx(whole(batches), rel=1e-5)
+
+
+def test_the_average_stays_if_a_learner_is_lost_before_the_end() -> None:
+    batches = lines(4)
+    coordinator = ScriptedCoordinator([task_of(**LEARN)], batches=batches)
+    gate = Gate(coordinator, 4)
+    team = Team(coordinator, descending(), 2, send_policy_freq=100)
+    with started(team):
+        wait_until(lambda: len(coordinator.infos) == 4)
+        group, lost = team.aggregator._group, team.learners[1]
+        with group.lock:
+            worker = group._table.find('learner', 'l1')
+            assert worker is not None
+            group._lose(worker, 'a test')
+        lost.stop()
+        gate.opened.set()
+        assert team.aggregator.wait(PATIENCE)
+    assert [message.train_iter for message, _ in coordinator.put] == [0, 4]
+    assert float(coordinator.put[-1][1]['model']['w']) == pytest.approx(whole(batches), rel=1e-5)
+    state = coordinator.states[-1][1]
+    assert float(state['policy']['model']['w']) == pytest.approx(whole(batches), rel=1e-5)
+
+
+def test_a_state_that_a_lost_learner_owes_is_requested_of_another() -> None:
+    begun, release = threading.Event(), threading.Event()
+    batches = lines(8)
+    coordinator = ScriptedCoordinator([task_of(**LEARN)], batches=batches)
+    batches_used = []
+
+    def ask(message: Any, payload: Any) -> Reply:
+        batches_used.append(message.batches)
+        return Reply(Orders(False, False, 1, ''))
+
+    coordinator.on[LearnInfo] = ask
+    team = Team(coordinator, descending(), 1, stall_deadline=0.3, learner_num=2)
+    first = team.learners[0]
+    send = first._send_state
+
+    def hang(purpose: str) -> None:
+        begun.set()
+        assert release.wait(PATIENCE)
+        send(purpose)
+
+    first._send_state = hang  # type: ignore[method-assign]
+    team.learners.append(team.learner('other'))
+    first.start()
+    wait_until(lambda: team.aggregator._group.members)
+    with started(team):
+        assert begun.wait(PATIENCE)
+        wait_until(lambda: any(message.purpose == 'spare' for message, _ in coordinator.states))
+        first.stop()
+        release.set()
+        assert team.aggregator.wait(PATIENCE)
+    assert batches_used == [1] * 8
+
+
+def test_without_learners_the_aggregator_says_so_and_ends() -> None:
+    coordinator = ScriptedCoordinator([task_of(**LEARN)], batches=lines(2))
+    team = Team(coordinator, descending(), 0 + 1, role_deadline=0.3)
+    team.learners = []
+    with pytest.raises(WorkerLostError, match='no learner for 0 s'):
+        team.run()
+    (finished,) = coordinator.finished
+    assert not finished.completed and 'has had no learner' in finished.reason
+    assert 'WorkerLostError' in coordinator.messages[-1].reason
+
+
+def test_training_begins_with_those_that_are_there_after_the_start_timeout() -> None:
+    batches = lines(3)
+    coordinator = ScriptedCoordinator([task_of(**LEARN)], batches=batches)
+    team = Team(coordinator, descending(), 3, start_timeout=0.2)
+    team.learners = team.learners[:2]
+    team.run()
+    assert len(coordinator.infos) == 3
+
+
+# states, orders and the end
+
+
+def test_the_state_of_the_first_is_sent_once_when_it_is_asked_for() -> None:
+    batches = lines(6)
+    coordinator = ScriptedCoordinator([task_of(**LEARN)], batches=batches)
+    coordinator.on[LearnInfo] = lambda message, payload: Reply(Orders(False, False, 2, ''))
+    Team(coordinator, descending(), 2).run()
+    spare = [(message, payload) for message, payload in coordinator.states if message.purpose == 'spare']
+    ((message, state),) = spare
+    assert message.train_iter == state['progress']['train_iter'] >= 2
+    assert float(state['policy']['model']['w']) == pytest.approx(
+        whole(batches[: message.train_iter]), rel=1e-5
+    )
+
+
+def test_a_task_begins_with_the_state_of_the_coordinator() -> None:
+    batches = lines(2)
+    coordinator = ScriptedCoordinator([task_of(**LEARN)], batches=batches)
+    policy = Descent(start=5.0)
+    policy.updates = 9
+    progress = {**descending()(0, 0).learner.state_dict()['progress'], 'train_iter': 9}
+    coordinator.state = {'policy': policy.state_dict(), 'progress': progress}
+    Team(coordinator, descending(), 2).run()
+    assert [message.train_iter for message, _ in coordinator.put] == [9, 10, 11]
+    for batch in batches:
+        policy.forward(batch)
+    assert float(coordinator.put[-1][1]['model']['w']) == pytest.approx(float(policy.weight), rel=1e-5)
+
+
+def test_an_aggregator_that_is_closed_sends_its_state_and_lets_its_learners_leave() -> None:
+    coordinator = ScriptedCoordinator([task_of(**LEARN)], batches=lines(3))
+    Gate(coordinator, 3)
+    team = Team(coordinator, descending(), 2)
+    with started(team):
+        wait_until(lambda: len(coordinator.infos) == 3)
+        team.aggregator.close()
+        assert all(one.wait(PATIENCE) for one in team.learners)
+    message, _ = coordinator.states[-1]
+    assert (message.purpose, message.train_iter) == ('spare', 3)
+    assert not coordinator.finished[0].completed
+    assert coordinator.kinds[-3:] == ['PutState', 'Finished', 'Farewell']
+
+
+def test_an_abandoned_task_ends_for_all_and_the_next_one_is_done() -> None:
+    tasks = [task_of(**LEARN, task='a'), task_of(**LEARN, task='b')]
+    batches = lines(5)
+    coordinator = ScriptedCoordinator(tasks, batches=batches)
+    gate = Gate(coordinator, 2)
+    team = Team(coordinator, descending(), 2)
+    with started(team):
+        wait_until(lambda: len(coordinator.infos) == 2)
+        coordinator.on[m.Beat] = lambda message, payload: Reply(
+            Orders(False, message.task == 'a', -1, 'it is done elsewhere')
+        )
+        wait_until(lambda: coordinator.finished)
+        gate.opened.set()
+        assert team.aggregator.wait(PATIENCE)
+    assert [(one.task, one.completed) for one in coordinator.finished] == [('a', False), ('b', True)]
+    assert sum(info.batches for info, _ in coordinator.infos) == 5
+
+
+def test_a_run_that_is_over_ends_the_task_as_a_completed_one() -> None:
+    coordinator = ScriptedCoordinator([task_of(**LEARN)], batches=lines(50))
+
+    def end(message: Any, payload: Any) -> Reply | None:
+        coordinator.infos.append((message, payload))
+        return Reply(Orders(message.train_iter == 3, False, -1, 'solved' if message.train_iter == 3 else ''))
+
+    coordinator.on[LearnInfo] = end
+    team = Team(coordinator, descending(), 2)
+    team.run()
+    (finished,) = coordinator.finished
+    assert finished.completed and finished.facts['train_iter'] == 3
+    assert coordinator.states[-1][0].purpose == 'checkpoint'
+    assert coordinator.messages[-1].reason == 'solved'
+
+
+@pytest.mark.parametrize('other', [{'role': 'collector'}, {'fingerprint': 'b'}, {'version': '9.9'}])
+def test_workers_that_do_not_fit_are_refused(other: dict[str, str]) -> None:
+    coordinator = ScriptedCoordinator()
+    aggregator = LearnerAggregator({}, transport=coordinator.server.connect(), fingerprint='a')
+    aggregator.open()
+    link = aggregator.server.connect()
+    given = {'role': 'learner', 'name': 'x', 'version': __version__, 'fingerprint': 'a', **other}
+    with pytest.raises(RequestRefusedError):
+        link.request(m.Join(**given, pid=1, host='h', slots=1))
+    aggregator.close()
+
+
+def test_data_of_another_task_are_not_given() -> None:
+    coordinator = ScriptedCoordinator([task_of(**LEARN)], batches=lines(1))
+    Gate(coordinator, 0)
+    team = Team(coordinator, descending(), 1)
+    with started(team):
+        wait_until(lambda: team.aggregator._group.ready)
+        link = team.aggregator.server.connect()
+        link.request(m.Join('learner', 'x', __version__, '', 1, 'h', 1))
+        reply = link.request(AskData('other', 1, 1, 0)).message
+        assert isinstance(reply, Wait) and reply.stop and not isinstance(reply, Data)
+        link.request(m.Farewell('done', 0))
+        link.close()
