@@ -29,13 +29,13 @@ def main(role: str, name: str, address: str, lifeline: int, parent: int) -> None
     cfg = from_bytes(sys.stdin.buffer.read())
     from rlframe.pipeline.parallel.roles import make_worker
 
-    worker = make_worker(cfg, role, name, address)
-
-    def stop(*_: Any) -> None:
-        worker.stop()
-
-    signal.signal(signal.SIGTERM, stop)
     try:
+        worker = make_worker(cfg, role, name, address)
+
+        def stop(*_: Any) -> None:
+            worker.stop()
+
+        signal.signal(signal.SIGTERM, stop)
         worker.run()
     except RLFrameError as error:
         sys.stderr.write(f'rlframe: {type(error).__name__}: {" ".join(str(error).split())}\n')

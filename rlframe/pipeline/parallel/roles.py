@@ -11,6 +11,7 @@ from rlframe.config import shared_fingerprint
 from rlframe.data.timestep import EnvSpec
 from rlframe.pipeline import build
 from rlframe.policy.acting.random_policy import random_opponent
+from rlframe.registry import import_modules
 from rlframe.run.progress import Progress
 from rlframe.transport.base import Transport
 from rlframe.utils.seed import incarnation_seed
@@ -49,6 +50,7 @@ def make_worker(
         address: Address of the coordinator.
         transport: A connection to the coordinator, in place of the address.
     """
+    import_modules(cfg.import_names)  # this may be a process of its own
     given: dict[str, Any] = {'address': address, 'transport': transport, 'name': name}
     given['fingerprint'] = shared_fingerprint(cfg)
     if role == 'learner':

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ from rlframe.errors import CheckpointMismatchError, ConfigError, WorkerLostError
 from rlframe.pipeline.parallel.crew import Crew
 from rlframe.pipeline.parallel.launcher import Launched, Launcher
 from rlframe.pipeline.parallel.pipeline import ParallelPipeline
+from rlframe.pipeline.parallel.roles import make_worker
 from rlframe.pipeline.resume import resume
 from rlframe.pipeline.serial import SerialPipeline
+from rlframe.transport.in_process import InProcessServer
 
 ENV = dict(env_id='CartPole-v1', collector_env_num=2, evaluator_env_num=2, n_evaluator_episode=2)
 CREATE = dict(
@@ -102,6 +105,17 @@ def test_a_server_that_cannot_start_leaves_no_folder(cwd: Path, monkeypatch: pyt
     with pytest.raises(ConfigError, match='port in use'):
         ParallelPipeline(compiled())
     assert list(cwd.iterdir()) == []
+
+
+def test_workers_import_the_modules_of_the_config(cwd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, 'parts_of_a_user', None)
+    del sys.modules['parts_of_a_user']
+    monkeypatch.syspath_prepend(cwd)
+    (cwd / 'parts_of_a_user.py').touch()
+    cfg = compiled()
+    cfg.import_names = ['parts_of_a_user']
+    make_worker(cfg, 'learner', 'l', transport=InProcessServer().connect())
+    assert 'parts_of_a_user' in sys.modules
 
 
 class Clock:
