@@ -106,10 +106,17 @@ class Checkpoints:
 
     def save_latest(self) -> None:
         """Saves everything now, unless that has just been done; between two rounds only."""
-        name = f'iteration_{self._progress()["train_iter"]}'
-        if self._newest != name:
-            self.request(name)
+        if self._newest != self._name():
+            self.request(self._name())
         self.finish_round()
+
+    def save_again(self) -> None:
+        """Saves everything now, in place of an earlier checkpoint of the same train iteration."""
+        self.request(self._name())
+        self.finish_round()
+
+    def _name(self) -> str:
+        return f'iteration_{self._progress()["train_iter"]}'
 
     def save_best(self, name: str) -> None:
         """Saves the policy alone, as ``best``."""

@@ -276,8 +276,8 @@ class ParallelPipeline:
 
     def save_latest(self) -> None:
         """Saves a checkpoint unless the last one is of the present state; call it when all workers have left."""
-        if self._has_state() and self.record.saved_at != self.progress.train_iter:
-            self.checkpoints.save_latest()
+        if self._has_state() and not self.record.is_saved:
+            self.record.save_latest()
 
     def cleanup(self) -> None:
         """Ends workers, closes port and files; may be called twice."""

@@ -82,6 +82,7 @@ class ParallelRun(CoordinatedRun):
         """Number of evaluations completed since this object was created."""
         self.saved_at = -1
         """Train iteration of the last checkpoint."""
+        self._saved: tuple[int, ...] = ()  # what had been counted by then
         self._behind: list[
             int
         ] = []  # train iterations between the weights that acted and the newest, for each part
@@ -145,7 +146,21 @@ class ParallelRun(CoordinatedRun):
         """Saves a checkpoint with the state of the learner."""
         self.policy.state = state['policy']
         self.saved_at = train_iter
-        self.checkpoints.save_latest()
+        self.save_latest()
+
+    def save_latest(self) -> None:
+        """Saves a checkpoint, as data and scores may have come since the last one of the same train iteration."""
+        self.checkpoints.save_again()
+        self._saved = self._counts()
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether nothing has happened since the last checkpoint."""
+        return self._saved == self._counts()
+
+    def _counts(self) -> tuple[int, ...]:
+        progress = self.coordinator.progress
+        return progress.train_iter, progress.envstep, self.coordinator.received, self.evaluations
 
 
 def _spread(facts: Mapping[str, Any], score: float) -> dict[str, float]:

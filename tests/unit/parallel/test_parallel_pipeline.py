@@ -84,6 +84,16 @@ def test_an_interrupted_run_resumes_with_learner_buffer_and_counters(cwd: Path) 
     assert steps == sorted(steps)
 
 
+def test_what_is_counted_after_the_learner_has_left_is_saved_too(cwd: Path) -> None:
+    with ParallelPipeline(compiled('max_env_step=100000')) as pipeline:
+        pipeline.run(lambda run: run.progress.train_iter >= 3)
+        coordinator = pipeline.coordinator
+        coordinator.received, coordinator.dropped = coordinator.received + 8, coordinator.dropped + 8
+        pipeline.save_latest()
+        state, _ = load_checkpoint(pipeline.folder / 'ckpt' / 'latest', buffer=False)
+        assert state['coordinator']['rows']['received'] == coordinator.received
+
+
 def test_a_checkpoint_of_the_other_mode_is_refused(cwd: Path) -> None:
     cfg = compiled()
     serial = config.compile_config(
