@@ -136,7 +136,7 @@ def learner_maker(cfg: ExperimentConfig) -> Callable[[int, int], LearnerParts]:
     def make(rank: int, incarnation: int) -> LearnerParts:
         own = _prepared(cfg, 0, 0)
         policy = build.make_policy(own, build.make_factory(own).spec)
-        return LearnerParts(build.make_learner(own, policy), policy.collect_mode)
+        return LearnerParts(build.make_learner(own, policy), policy.collect_mode, policy.command_mode)
 
     return make
 

@@ -48,6 +48,8 @@ class LearnerParts(NamedTuple):
     learner: BaseLearner
     face: Any
     """Collect face of the policy, whose ``state_dict`` is what collectors get."""
+    command: Any = None
+    """Command face of the policy, which lets it follow its schedules; None: it has none."""
 
 
 class Round(NamedTuple):
@@ -255,8 +257,9 @@ class TransportLearner(CommWorker, BaseCommLearner):
         take_in(self._made().face, data.extras)
         if AVERAGED in data.extras:
             load_networks(learner.policy, data.extras[AVERAGED])
+        settings = self._settings(data)
         for batch in data.batches:
-            learner.train(batch, data.envstep, data.settings)
+            learner.train(batch, data.envstep, settings)
             self._report_of_round.count_batch(learner)
             self._check_interrupt()
         if self._policy_is_due or self._cfg.lockstep or self._in_group:
@@ -266,6 +269,12 @@ class TransportLearner(CommWorker, BaseCommLearner):
             self._saved_for = self._save_at
             self._send_state(SPARE)
         return learner.learn_info
+
+    def _settings(self, data: Round) -> dict[str, Any]:
+        """Returns the arguments of the policy for a round; schedules, such as the learning rate's, follow the env steps."""
+        command = self._made().command
+        info = {**self.learner.learn_info, 'envstep': data.envstep}
+        return {**data.settings, **(command.get_setting_learn(info) if command is not None else {})}
 
     def _check_interrupt(self) -> None:
         """Ends the task if it is over; called between updates, too, of which a batch may have many."""
