@@ -1,6 +1,7 @@
 """The training loop, the assembly of its parts from a config, and the state of a run.
 
-``serial_pipeline`` trains an experiment; ``SerialPipeline`` is the loop behind it, step by step.
+``serial_pipeline`` trains an experiment, ``parallel_pipeline`` one of parallel mode; ``SerialPipeline`` is the serial loop,
+step by step.
 """
 
 from rlframe.utils.lazy import lazy_exports

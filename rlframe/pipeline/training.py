@@ -5,13 +5,17 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rlframe import config
 from rlframe.errors import RunWarning
 from rlframe.pipeline.ending import nothing_left
 from rlframe.pipeline.resume import resume
 from rlframe.pipeline.serial import SerialPipeline
+
+if TYPE_CHECKING:
+    from rlframe.checkpoint import OpenCheckpoint
+    from rlframe.config.sections import ExperimentConfig
 
 
 def serial_pipeline(
@@ -37,17 +41,43 @@ def serial_pipeline(
     Returns:
         The trained policy.
     """
-    given: Any = dict(max_train_iter=max_train_iter, max_env_step=max_env_step, overrides=list(overrides))
-    if resume_from is None:
-        pair = config.config_pair(input_cfg)
-        cfg, folder, start = config.compile_config(*pair, seed=seed, **given), None, None
-    else:
-        found = resume(resume_from, None if input_cfg is None else config.config_pair(input_cfg), **given)
-        cfg, folder, start = found.cfg, found.folder, found.saved
-    config.warn_of_own_parts(cfg, model)
-    with SerialPipeline(cfg, folder, model, start) as pipeline:
+    budgets: dict[str, Any] = dict(max_train_iter=max_train_iter, max_env_step=max_env_step)
+    start = starting_point(input_cfg, resume_from, seed, overrides=list(overrides), **budgets)
+    config.warn_of_own_parts(start.cfg, model)
+    with SerialPipeline(start.cfg, start.folder, model, start.saved) as pipeline:
         if pipeline.complete:
             warnings.warn(nothing_left(pipeline), RunWarning, stacklevel=2)
         else:
             pipeline.run()
         return pipeline.policy
+
+
+class StartingPoint(NamedTuple):
+    """What a run begins or resumes with."""
+
+    cfg: ExperimentConfig
+    """The compiled config."""
+    folder: Path | None
+    """The run folder; None: a new one."""
+    saved: OpenCheckpoint | None
+    """The checkpoint; None: it begins."""
+
+
+def starting_point(
+    input_cfg: Any, resume_from: str | Path | None, seed: int, parallel: bool = False, **given: Any
+) -> StartingPoint:
+    """Returns what a run begins with.
+
+    Args:
+        input_cfg: A config, as for ``serial_pipeline``.
+        resume_from: A run folder or checkpoint to resume from, or None.
+        seed: Seed of a new run.
+        parallel: Whether a new run is one of parallel mode.
+        given: Budgets and overrides.
+    """
+    if resume_from is None:
+        pair = config.config_pair(input_cfg)
+        cfg = config.compile_config(pair[0], pair[1], seed=seed, parallel=parallel, **given)
+        return StartingPoint(cfg, None, None)
+    found = resume(resume_from, None if input_cfg is None else config.config_pair(input_cfg), **given)
+    return StartingPoint(found.cfg, found.folder, found.saved)

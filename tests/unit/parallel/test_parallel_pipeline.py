@@ -12,7 +12,8 @@ import pytest
 from rlframe import config
 from rlframe.checkpoint import load_checkpoint
 from rlframe.config.sections import ExperimentConfig
-from rlframe.errors import CheckpointMismatchError, ConfigError, WorkerLostError
+from rlframe.errors import CheckpointMismatchError, ConfigError, RunWarning, WorkerLostError
+from rlframe.pipeline import parallel_pipeline
 from rlframe.pipeline.parallel.crew import Crew
 from rlframe.pipeline.parallel.launcher import Launched, Launcher
 from rlframe.pipeline.parallel.pipeline import ParallelPipeline
@@ -92,6 +93,21 @@ def test_what_is_counted_after_the_learner_has_left_is_saved_too(cwd: Path) -> N
         pipeline.save_latest()
         state, _ = load_checkpoint(pipeline.folder / 'ckpt' / 'latest', buffer=False)
         assert state['coordinator']['rows']['received'] == coordinator.received
+
+
+def test_in_one_call_from_python(cwd: Path) -> None:
+    main = dict(exp_name='toy', env=ENV, policy=dict(cuda=False, learn=dict(batch_size=16)))
+    policy = parallel_pipeline((main, CREATE), max_env_step=100, overrides=['parallel.collector_num=1'])
+    saved = load_checkpoint(cwd / 'toy_seed0' / 'ckpt' / 'latest', buffer=False)[0]['policy']['model']
+    mine = policy.learn_mode.state_dict()['model']
+    assert all((mine[name] == saved[name]).all() for name in saved)
+    with pytest.warns(RunWarning, match='the budget of 100 env steps is spent'):
+        parallel_pipeline(None, resume_from='toy_seed0')
+    serial = config.compile_config({**main, 'max_env_step': 100}, dict(policy=dict(type='dqn')))
+    with SerialPipeline(serial) as pipeline:
+        pipeline.run()
+    with pytest.raises(ConfigError, match='this run is of serial mode'):
+        parallel_pipeline(None, resume_from=pipeline.folder)
 
 
 def test_a_checkpoint_of_the_other_mode_is_refused(cwd: Path) -> None:
