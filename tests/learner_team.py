@@ -100,10 +100,12 @@ def whole(batches: list[Batch]) -> float:
 class Team:
     """An aggregator in a thread, and learners that join it."""
 
-    def __init__(self, coordinator: ScriptedCoordinator, make: Any, learners: int, **options: Any) -> None:
+    def __init__(
+        self, coordinator: ScriptedCoordinator, make: Any, learners: int, server: Any = None, **options: Any
+    ) -> None:
         transport = coordinator.server.connect()
         cfg = {'learner_num': learners, **QUICK, **options}
-        self.aggregator = LearnerAggregator(cfg, transport=transport, name='all')
+        self.aggregator = LearnerAggregator(cfg, server=server, transport=transport, name='all')
         self.aggregator.open()
         self.make = make
         turns = {'lockstep': options.get('lockstep', False)}

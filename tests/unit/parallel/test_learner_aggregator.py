@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import os
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from rlframe.errors import RequestRefusedError, WorkerLostError
 from rlframe.pipeline.parallel.roles import collector_maker, learner_maker
 from rlframe.transport import messages as m
 from rlframe.transport.base import Reply
+from rlframe.transport.flask_fs.server import FlaskFSServer
 from rlframe.transport.messages import AskData, Data, LearnInfo, Orders, Wait
 from rlframe.worker import LearnerAggregator
 from rlframe.worker.comm.transport_learner import LearnerParts, TransportLearner
@@ -225,6 +228,66 @@ def test_a_learner_that_is_lost_in_a_round_is_dropped_and_the_others_complete_it
     assert float(coordinator.put[-1][1]['model']['w']) == pytest.approx(float(half.weight), rel=1e-5)
 
 
+def test_what_a_learner_did_before_it_failed_does_not_count() -> None:
+    batches = lines(4)
+    coordinator = ScriptedCoordinator([task_of(**LEARN)], batches=batches)
+    team = Team(coordinator, descending(), 2)
+
+    def failing(rank: int, incarnation: int) -> LearnerParts:
+        parts = descending()(rank, incarnation)
+        train = parts.learner.train
+
+        def fail(*args: Any) -> Any:
+            train(*args)
+            if parts.learner.train_iter == 2:
+                raise KeyError('obs')
+
+        parts.learner.train = fail
+        return parts
+
+    team.learners[1] = team.learner('other', failing)
+    team.learners[0].start()
+    wait_until(lambda: team.aggregator._group.members)
+    with started(team):
+        assert team.aggregator.wait(PATIENCE)
+        with pytest.raises(KeyError):
+            team.learners[1].wait(PATIENCE)
+    assert [(info.batches, info.train_iter) for info, _ in coordinator.infos] == [
+        (1, i + 1) for i in range(4)
+    ]
+    half = Descent()
+    for i, batch in enumerate(batches):
+        half.forward(batch if i != 1 else batch[np.arange(0, 8, 2)])
+    assert float(coordinator.put[-1][1]['model']['w']) == pytest.approx(float(half.weight), rel=1e-5)
+
+
+def test_a_learner_that_was_started_again_takes_the_place_of_its_namesake() -> None:
+    batches = lines(6)
+    coordinator = ScriptedCoordinator([task_of(**LEARN)], batches=batches)
+    gate = Gate(coordinator, 2)
+    team = Team(coordinator, descending(), 1)
+    with started(team):
+        wait_until(lambda: len(coordinator.infos) == 2)
+        link = team.aggregator.server.connect()
+        link.request(m.Join('learner', 'l0', __version__, '', 1, 'h', 1))
+        assert [member.worker.incarnation for member in team.aggregator._group.members.values()] == [1]
+        link.close()
+        wait_until(lambda: team.aggregator._group.ready)  # the former one joins again, as it is alive
+        gate.opened.set()
+        assert team.aggregator.wait(PATIENCE)
+    assert float(coordinator.put[-1][1]['model']['w']) == pytest.approx(whole(batches), rel=1e-5)
+
+
+def test_learners_may_join_over_files_and_http(tmp_path: Path) -> None:
+    batches = lines(5)
+    coordinator = ScriptedCoordinator([task_of(**LEARN)], batches=batches)
+    server = FlaskFSServer({'path_data': str(tmp_path / 'data')})
+    team = Team(coordinator, descending(), 2, server=server)
+    team.run()
+    assert float(coordinator.put[-1][1]['model']['w']) == pytest.approx(whole(batches), rel=1e-5)
+    assert os.listdir(tmp_path) == []
+
+
 def test_a_round_that_nobody_completed_is_repeated_by_the_next_learner_and_counts_once() -> None:
     begun, release = threading.Event(), threading.Event()
     batches = lines(3)
@@ -368,13 +431,18 @@ def test_the_state_of_the_first_is_sent_once_when_it_is_asked_for() -> None:
     )
 
 
+def state_of(policy: Descent, train_iter: int) -> dict[str, Any]:
+    """Returns the state of a learner of a policy."""
+    progress = {**descending()(0, 0).learner.state_dict()['progress'], 'train_iter': train_iter}
+    return {'policy': policy.state_dict(), 'progress': progress}
+
+
 def test_a_task_begins_with_the_state_of_the_coordinator() -> None:
     batches = lines(2)
     coordinator = ScriptedCoordinator([task_of(**LEARN)], batches=batches)
     policy = Descent(start=5.0)
     policy.updates = 9
-    progress = {**descending()(0, 0).learner.state_dict()['progress'], 'train_iter': 9}
-    coordinator.state = {'policy': policy.state_dict(), 'progress': progress}
+    coordinator.state = state_of(policy, 9)
     Team(coordinator, descending(), 2).run()
     assert [message.train_iter for message, _ in coordinator.put] == [9, 10, 11]
     for batch in batches:
@@ -401,6 +469,11 @@ def test_an_abandoned_task_ends_for_all_and_the_next_one_is_done() -> None:
     batches = lines(5)
     coordinator = ScriptedCoordinator(tasks, batches=batches)
     gate = Gate(coordinator, 2)
+
+    def lost(message: Any, payload: Any) -> None:
+        coordinator.state = coordinator.state or state_of(Descent(start=5.0), 9)
+
+    coordinator.on[m.Finished] = lost
     team = Team(coordinator, descending(), 2)
     with started(team):
         wait_until(lambda: len(coordinator.infos) == 2)
@@ -412,6 +485,8 @@ def test_an_abandoned_task_ends_for_all_and_the_next_one_is_done() -> None:
         assert team.aggregator.wait(PATIENCE)
     assert [(one.task, one.completed) for one in coordinator.finished] == [('a', False), ('b', True)]
     assert sum(info.batches for info, _ in coordinator.infos) == 5
+    begun = [(message.version, float(tree['model']['w'])) for message, tree in coordinator.put[3:4]]
+    assert begun == [(9, 5.0)], 'it begins with the weights of the state, not with those of before'
 
 
 def test_a_run_that_is_over_ends_the_task_as_a_completed_one() -> None:
