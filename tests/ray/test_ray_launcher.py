@@ -16,7 +16,7 @@ from transports import ORDERS, serving
 
 from rlframe.backend.ray.launcher import ActorLauncher
 from rlframe.config import compile_config
-from rlframe.errors import ConfigError, ResourceError
+from rlframe.errors import ActorLostError, ConfigError, ResourceError
 from rlframe.transport import messages as m
 from rlframe.transport.base import Reply
 from rlframe.transport.envelope import Envelope
@@ -156,3 +156,22 @@ def test_resources_that_the_cluster_lacks_are_an_error_with_numbers(tmp_path: Pa
             message = rf'parallel\.comm_collector\.num_cpus: actors need .*; free: {key} '
             with pytest.raises(ResourceError, match=message):
                 ActorLauncher(config_of(collector_num=2, **options), server)
+
+
+def test_cluster_that_is_gone_ends_all_workers_and_starts_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*given: Any) -> None:
+        raise ResourceError('nothing answers at 10.0.0.1:6379')
+
+    coordinator = Idle()
+    with launching(tmp_path, coordinator) as launch:
+        worker = launch('collector', 'collector-0')
+        assert wait_until(lambda: coordinator.joined, 60) and worker.ended is None
+        monkeypatch.setattr('rlframe.backend.ray.launcher.probe', refused)
+        monkeypatch.setattr('rlframe.backend.ray.launcher.LOOK_SECONDS', -1.0)
+        assert worker.ended is None, 'it may be busy'
+        monkeypatch.setattr('rlframe.backend.ray.launcher.GONE_SECONDS', -1.0)
+        assert worker.ended == 'the Ray cluster is gone: nothing answers at 10.0.0.1:6379'
+        with pytest.raises(ActorLostError, match='the Ray cluster is gone'):
+            launch('collector', 'collector-0')

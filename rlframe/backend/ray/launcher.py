@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 from collections.abc import Mapping
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from rlframe.backend.ray.actors.actor import (
@@ -17,9 +18,10 @@ from rlframe.backend.ray.actors.actor import (
     RemoteActor,
     components_of_script,
 )
+from rlframe.backend.ray.actors.address import probe
 from rlframe.backend.ray.actors.deaths import cause_of, end_leftovers
 from rlframe.backend.ray.actors.session import RaySession, actor_resources, connect
-from rlframe.errors import ResourceError
+from rlframe.errors import ActorLostError, ResourceError
 from rlframe.pipeline.parallel.launcher import Launched, Launcher
 from rlframe.pipeline.parallel.roles import make_worker
 from rlframe.registry import LAUNCHER_REGISTRY, REGISTRIES
@@ -37,6 +39,8 @@ SECTIONS = {'collector': 'comm_collector', 'learner': 'comm_learner'}
 """Sections of ``parallel`` with the options of each role."""
 THREADS = 3
 """Calls of an actor at the same time: it works in one, and is asked to stop in another."""
+LOOK_SECONDS, GONE_SECONDS = 2.0, 15.0
+"""Seconds between two looks at the cluster, and of silence after which it counts as gone."""
 FETCH_SECONDS = 5.0
 """How long the outcome of a worker that has ended may take to arrive."""
 TO_A_MODULE = 'Move the registered class to a module of its own, and list that module in import_names.'
@@ -88,6 +92,28 @@ class WorkerActor(RemoteActor):
             self._parts.stop()
 
 
+class ClusterWatch:
+    """Notices that the cluster is gone: Ray would end this process about a minute later, without a word."""
+
+    def __init__(self) -> None:
+        self._address = ray.get_runtime_context().gcs_address
+        self._looked_at = self._heard_at = monotonic()
+        self.loss = ''
+        """What is known about the loss; empty while the cluster is there."""
+
+    def look(self) -> str:
+        """Asks the cluster for a sign of life from time to time; returns ``loss``."""
+        if not self.loss and monotonic() - self._looked_at > LOOK_SECONDS:
+            try:
+                probe(self._address, '')
+                self._heard_at = monotonic()
+            except ResourceError as error:
+                if monotonic() - self._heard_at > GONE_SECONDS:
+                    self.loss = f'the Ray cluster is gone: {error.message}'
+            self._looked_at = monotonic()
+        return self.loss
+
+
 class LaunchedActor(Launched):
     """A worker in a Ray actor.
 
@@ -95,10 +121,12 @@ class LaunchedActor(Launched):
         role: ``'collector'`` or ``'learner'``.
         name: Name of the worker.
         actor: The actor.
+        watch: Watches the cluster.
     """
 
-    def __init__(self, role: str, name: str, actor: Any) -> None:
+    def __init__(self, role: str, name: str, actor: Any, watch: ClusterWatch) -> None:
         super().__init__(role, name)
+        self._watch = watch
         self._actor, self._facts, self._outcome = actor, actor.facts.remote(), actor.run.remote()
         self._lock, self._how = threading.RLock(), None  # type: threading.RLock, str | None
 
@@ -106,8 +134,8 @@ class LaunchedActor(Launched):
     def ended(self) -> str | None:
         """None while it runs; then how it ended."""
         with self._lock:
-            if self._how is None and self._has_outcome(0.0):
-                self._how = self._told()
+            if self._how is None and (self._watch.look() or self._has_outcome(0.0)):
+                self._how = self._watch.loss or self._told()
                 self._kill()
             return self._how
 
@@ -163,7 +191,7 @@ class ActorLauncher(Launcher):
 
     def __init__(self, cfg: ExperimentConfig, server: Server) -> None:
         super().__init__(cfg, server)
-        self._session = connect()
+        self._session, self._watch = connect(), ClusterWatch()
         try:
             self._options = _reserved(self._session, cfg)
             components = to_bytes(components_of_script(REGISTRIES), 'components', TO_A_MODULE)
@@ -177,15 +205,18 @@ class ActorLauncher(Launcher):
         """Starts a worker; see ``Launcher.launch``.
 
         Raises:
+            ActorLostError: If the cluster is gone.
             ResourceError: If it can never start, as the cluster has lost nodes.
         """
+        if self._watch.loss:
+            raise ActorLostError(self._watch.loss, remedy='Resume the run when there is a cluster again.')
         options = self._options[role]
         demands = _demands(self._cfg, self._options)
         self._session.check_room(actor_resources(options), demands, _key(role, 'num_cpus'))
         make = MakeWorker(self._config_of(role), role, name, self._server.address)
         actor = self._remote.options(max_concurrency=THREADS, max_restarts=0, **options)
         given = to_bytes(make, 'config'), self._components, 0, 0, list(sys.path)
-        return LaunchedActor(role, name, actor.remote(*given))
+        return LaunchedActor(role, name, actor.remote(*given), self._watch)
 
     def close(self) -> None:
         """Gives the resources back; may be called twice."""

@@ -44,7 +44,7 @@ class Upload:
             entered: How often the process has entered a cluster.
 
         Raises:
-            PayloadError: If the object store has no room for it.
+            NoRoomError: If the object store has no room for it.
         """
         if self._entered != entered:
             self._parcel, self._entered = seal(self._packed), entered

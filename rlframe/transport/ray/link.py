@@ -104,7 +104,11 @@ class Link:
         if self._session is not None:
             self._session.close()
             self._session = None
-        given = {} if ray.is_initialized() else {'configure_logging': False, **self._init, 'address': self._cluster}
+        given = (
+            {}
+            if ray.is_initialized()
+            else {'configure_logging': False, **self._init, 'address': self._cluster}
+        )
         try:
             self._session = connect(given, 'ray_init_config')
         except ResourceError as error:

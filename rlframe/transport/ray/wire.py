@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from rlframe.errors import ConfigError, MessageError, PayloadError
+from rlframe.errors import ConfigError, MessageError, NoRoomError
 from rlframe.safety import strict_json
 from rlframe.transport.envelope import Envelope, decode, encode
 from rlframe.transport.flask_fs.array_file import Packed, unpack
@@ -75,14 +75,14 @@ def seal(packed: Packed) -> Parcel:
     """Returns a payload in a form that travels, copied once.
 
     Raises:
-        PayloadError: If the object store has no room for it.
+        NoRoomError: If the object store has no room for it.
     """
     if packed.nbytes <= INLINE:
         return b''.join(packed.chunks)
     try:
         return [ray.put([np.frombuffer(chunk, np.uint8) for chunk in packed.chunks])]
     except ray.exceptions.RayError as error:
-        raise PayloadError(
+        raise NoRoomError(
             f'the object store of Ray has no room for {packed.nbytes:,} bytes: {first_line(error)}',
             where='object_store_memory',
             remedy='Give the cluster a larger object store, or send smaller parts.',

@@ -12,6 +12,7 @@ from pathlib import Path
 from ray.exceptions import ActorDiedError
 
 from rlframe.backend.ray.actors.actor import Facts
+from rlframe.backend.ray.actors.address import probe
 from rlframe.backend.ray.actors.guard import end_writers
 from rlframe.backend.ray.actors.last_words import last_words
 from rlframe.utils.lazy import LazyModule
@@ -67,6 +68,7 @@ def _log_of(pid: int) -> Path | None:
     with contextlib.suppress(
         Exception
     ):  # whatever Ray raises when it is ending itself: a cause less is no failure
+        probe(ray.get_runtime_context().gcs_address, '')  # without its head node, Ray would wait for a minute
         here = ray.get_runtime_context().get_node_id()
         socket = next(node['RayletSocketName'] for node in ray.nodes() if node['NodeID'] == here)  # type: ignore[no-untyped-call]  # Ray's function has no annotations
         logs = Path(socket).parents[1].glob(f'logs/worker-*-{pid}.err')
