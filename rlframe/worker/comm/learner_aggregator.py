@@ -6,6 +6,7 @@ import copy
 import os
 import threading
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from easydict import EasyDict
@@ -36,7 +37,7 @@ from rlframe.worker.comm.transport_learner import CHECKPOINT, SPARE
 from rlframe.worker.parallel.extras import AVERAGED
 from rlframe.worker.parallel.held_weights import TaskAbandoned
 
-OF_A_GROUP = ('beat_interval', 'worker_deadline', 'role_deadline', 'stall_deadline', 'wait')
+OF_A_GROUP = ('beat_interval', 'worker_deadline', 'role_deadline', 'stall_deadline')
 """Options of a coordinator that an aggregator has for its learners, too."""
 
 
@@ -53,7 +54,7 @@ class LearnerAggregator(CommWorker):
     """Lets several learners train one policy: synchronous data parallelism by averaging parameters.
 
     Towards a coordinator it is one learner. Towards its learners, which are ordinary comm learners, it is a coordinator
-    without collectors. In each round, it asks for data once, divides the rows of each batch evenly among the present
+    without collectors. For each round, it asks for data once, divides the rows of each batch evenly among the present
     learners, waits until each has trained on its share, and averages their networks, weighted by rows. The average is
     published, and every learner gets it with its next data. The state of an optimizer stays with its learner. A state
     for a checkpoint is that of the first learner, with the average.
@@ -91,6 +92,13 @@ class LearnerAggregator(CommWorker):
         ),
         lockstep=Field(False, doc='publish after each round, as the option of that name of a learner does'),
         **{name: COORDINATOR_FIELDS[name] for name in OF_A_GROUP},
+        wait=Field(
+            0.01,
+            range='(0, inf)',
+            unit='seconds',
+            doc='after which a learner asks again if there is no share for it yet',
+            may_change=True,
+        ),
     )
     role = 'learner'
 
@@ -108,6 +116,8 @@ class LearnerAggregator(CommWorker):
         self._save_at = self._saved_for = -1
         self._is_due = self._owes_state = self._is_average = self._is_open = False
         self._task_is_over, self._interrupt = threading.Event(), ''
+        self._ahead: ThreadPoolExecutor | None = None
+        self._next: Future[Round | None] | None = None
 
     # the steps of a task, under DI-engine's names
 
@@ -133,7 +143,22 @@ class LearnerAggregator(CommWorker):
         return {'message': 'learner task has started'}
 
     def deal_with_get_data(self, task: Task) -> Round | None:
-        """Returns the data of the next round for all learners; None if the task is over."""
+        """Returns the data of the next round for all learners; None if the task is over.
+
+        With a round, the next one is requested, unless collection and training take turns.
+        """
+        if self._cfg.lockstep:
+            return self._fetched_round(task)
+        if self._ahead is None:
+            self._ahead = ThreadPoolExecutor(1, 'rlframe-data')
+        if self._next is None:
+            self._next = self._ahead.submit(self._fetched_round, task)
+        current = self._next.result()
+        self._next = self._ahead.submit(self._fetched_round, task) if current is not None else None
+        return current
+
+    def _fetched_round(self, task: Task) -> Round | None:
+        """Asks for data until there are some; the learners may be training meanwhile."""
         while not self._task_is_over.is_set():
             message = AskData(task.task, *self._sizes(task), self._train_iter)
             answer, payload = self._ask(message, (Data, Wait))
@@ -275,6 +300,9 @@ class LearnerAggregator(CommWorker):
                 raise
         finally:
             self._task_is_over.set()
+            if self._next is not None:
+                self._next.exception()  # no request may outlive its task
+                self._next = None
         return Finished(task.task, True, '', self.deal_with_learner_close())
 
     def _end_learners(self, reason: str, is_abandoned: bool) -> None:
@@ -314,6 +342,8 @@ class LearnerAggregator(CommWorker):
     def _release(self) -> None:
         group = self._group
         group.leave(self._stopped or 'the aggregator ends')
+        if self._ahead is not None:
+            self._ahead.shutdown(wait=True, cancel_futures=True)
         if self._is_open:
             group.wait_until_empty(self._cfg.close_timeout / 4)
         self.server.close()

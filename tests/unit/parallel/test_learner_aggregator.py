@@ -160,8 +160,32 @@ def test_data_are_requested_once_for_the_sum_of_the_batch_sizes() -> None:
     Team(coordinator, descending(), 3).run()
     asked = [message for message in coordinator.messages if isinstance(message, AskData)]
     assert [(message.batch_size, message.count, message.train_iter) for message in asked] == [
-        (12, 1, 0), (12, 1, 1), (12, 1, 2),
+        (12, 1, 0), (12, 1, 0), (12, 1, 1),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize('lockstep', [False, True])
+def test_data_of_the_next_round_are_requested_while_learners_train(lockstep: bool) -> None:
+    coordinator = ScriptedCoordinator([task_of(**LEARN)], batches=lines(5))
+    asked: list[int] = []
+    trained: list[int] = []
+    coordinator.on[AskData] = lambda message, payload: asked.append(message.train_iter)
+
+    def make(rank: int, incarnation: int) -> LearnerParts:
+        parts = descending()(rank, incarnation)
+        train = parts.learner.train
+
+        def noted(*args: Any) -> Any:
+            if not lockstep:
+                wait_until(lambda: len(asked) == len(trained) + 2)
+            trained.append(len(asked))
+            return train(*args)
+
+        parts.learner.train = noted
+        return parts
+
+    Team(coordinator, make, 1, lockstep=lockstep).run()
+    assert trained == [n + (1 if lockstep else 2) for n in range(5)]
 
 
 # learners that come and go
