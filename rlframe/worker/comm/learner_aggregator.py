@@ -172,6 +172,7 @@ class LearnerAggregator(CommWorker):
 
     def deal_with_learn(self, task: Round) -> dict[str, Any]:
         """Lets the learners train on the data of a round; publishes their average, reports, and returns the report."""
+        self._check()
         group, part = self._group, list[Member]()
         while not any(not member.is_lost for member in part):
             group.wait_until(lambda: bool(group.ready), self._check)
