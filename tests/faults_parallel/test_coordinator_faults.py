@@ -1,0 +1,113 @@
+"""Roles as programs of their own: a coordinator that is killed, messages that get lost, workers that come and go."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import time
+from pathlib import Path
+
+import pytest
+from faulty_proxy import FaultyProxy
+from parallel_programs import Program, Site, assert_counted, assert_nothing_left, state_of
+from runs import every
+
+pytestmark = pytest.mark.slow
+LONG = 'max_env_step=100000'
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(('127.0.0.1', 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def coordinator(site: Site, *words: str) -> Program:
+    """Starts a coordinator to which workers come."""
+    program = site.start('-m', 'coordinator', f'parallel.coordinator.port={free_port()}', *words)
+    program.until(lambda: program.address)
+    return program
+
+
+def worker(site: Site, role: str, address: str, name: str, *words: str) -> Program:
+    """Starts a worker that joins."""
+    folder = f'parallel.path_data={site.run / "data"}'
+    return site.start('-m', role, '--join', address, '--name', name, folder, *words)
+
+
+def test_killed_coordinator_is_restarted_and_the_workers_that_waited_go_on(site: Site) -> None:
+    first = coordinator(site, LONG, every(20))
+    workers = [worker(site, 'learner', first.address, 'l', LONG, every(20))]
+    workers += [worker(site, 'collector', first.address, f'c{i}', LONG, every(20)) for i in range(2)]
+    first.until(lambda: site.rows('confirmed') >= 400 and Path(site.run / 'ckpt' / 'latest').exists())
+    first.kill()
+    time.sleep(1.0)  # the workers ask in vain
+    assert [program.process.poll() for program in workers] == [None] * 3
+    before, confirmed = state_of(site.run)['coordinator']['rows'], site.rows('confirmed')
+    steps = state_of(site.run)['progress']['envstep'] + 400
+    second = site.start('-m', 'coordinator', '--resume', 'run_seed0', '--env-step', str(steps))
+    assert 'resumes' in second.ends(0)
+    for program in workers:
+        assert 'left the run (training is complete)' in program.ends(0)
+    rows = assert_counted(site, restarted=True)
+    # the rows of the time between the checkpoint and the kill are nowhere; all others are
+    assert rows['received'] - before['received'] == site.rows('produced') - confirmed
+    assert rows['pushed'] - before['pushed'] >= 350
+    assert_nothing_left(site, first.address)
+
+
+def test_lost_and_repeated_messages_lose_and_repeat_nothing(site: Site) -> None:
+    run = coordinator(site)
+    with FaultyProxy(run.address) as proxy:
+        workers = [worker(site, role, proxy.address, role) for role in ('learner', 'collector')]
+        run.ends(0)
+        for program in workers:
+            program.ends(0)
+    assert min(proxy.faults.values()) >= 5
+    rows = assert_counted(site)
+    assert rows['pushed'] >= 1200 and rows['received'] == site.rows('produced')
+    assert 'is lost' not in (site.run / 'log.txt').read_text()
+    assert_nothing_left(site, run.address)
+
+
+def test_workers_join_in_the_middle_and_leave_by_a_signal(site: Site) -> None:
+    run = coordinator(site, 'max_env_step=3000')
+    learner = worker(site, 'learner', run.address, 'l')
+    early = worker(site, 'collector', run.address, 'early')
+    run.until(lambda: site.rows('confirmed') >= 200)
+    late = worker(site, 'collector', run.address, 'late')
+    run.until(lambda: site.rows('confirmed', late.process.pid) >= 40)
+    early.signal(signal.SIGINT)
+    assert 'left the run (it was closed)' in early.ends(130)
+    again = worker(site, 'learner', run.address, 'l2')
+    learner.signal(signal.SIGTERM)
+    learner.ends(143)
+    run.ends(0)
+    for program in (late, again):
+        program.ends(0)
+    rows = assert_counted(site)
+    assert rows['received'] == site.rows('produced')
+    log = (site.run / 'log.txt').read_text()
+    assert log.count(' joined') == 4 and log.count(' left: it was closed') == 2 and 'is lost' not in log
+    assert_nothing_left(site, run.address)
+
+
+def test_stopped_coordinator_lets_its_workers_leave(site: Site) -> None:
+    run = coordinator(site, LONG)
+    workers = [worker(site, role, run.address, role) for role in ('learner', 'collector')]
+    run.until(lambda: site.rows('confirmed') >= 200)
+    run.signal(signal.SIGINT)
+    assert 'interrupted and saved' in run.ends(130)
+    for program in workers:
+        assert 'left the run (the run was interrupted)' in program.ends(0)
+    rows = assert_counted(site)
+    assert rows['received'] == site.rows('produced')
+    assert_nothing_left(site, run.address)
+
+
+def test_run_without_workers_ends_and_says_how_to_start_one(site: Site) -> None:
+    run = coordinator(site, 'parallel.coordinator.role_deadline=2')
+    text = run.ends(1, 60)
+    assert 'rlframe: WorkerLostError' in text and f'-m learner --join {run.address}' in text
+    assert_nothing_left(site, run.address)
