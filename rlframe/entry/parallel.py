@@ -125,6 +125,10 @@ def work(cfg: ExperimentConfig, args: argparse.Namespace) -> int:
     except CoordinatorLostError as error:
         error.remedy = error.remedy or 'Start it with -m coordinator, and check the address.'
         raise
+    except ConfigError as error:
+        if error.where == 'address':
+            error.where = '--join'
+        raise
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

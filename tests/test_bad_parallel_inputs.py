@@ -1,0 +1,258 @@
+"""Bad input to the roles of parallel mode on the command line: refused at once, with one line that says what to do."""
+
+from __future__ import annotations
+
+import multiprocessing
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runs import child_processes
+
+from rlframe import config
+from rlframe.entry.__main__ import main
+from rlframe.pipeline.parallel.pipeline import ParallelPipeline
+
+SECONDS = 20.0
+"""How long a refusal may take; all time limits of workers are longer."""
+TOKEN = 'a-token-of-the-tests-0123'
+MAIN: dict[str, Any] = {
+    'exp_name': 'run',
+    'env': {'env_id': 'CartPole-v1', 'collector_env_num': 1, 'evaluator_env_num': 1},
+    'policy': {'cuda': False},
+}
+COMM = {'type': 'flask_fs'}
+CREATE: dict[str, Any] = {
+    'policy': {'type': 'dqn'},
+    'commander': {'type': 'solo'},
+    'comm_collector': COMM,
+    'comm_learner': COMM,
+}
+
+
+@pytest.fixture(autouse=True)
+def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A working directory with a config; no thread, process, run folder or temporary file is left."""
+    folder, temporary = tmp_path / 'cwd', tmp_path / 'tmp'
+    folder.mkdir(), temporary.mkdir()
+    (folder / 'c.py').write_text(f'main_config = {MAIN!r}\ncreate_config = {CREATE!r}\n')
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(tempfile, 'tempdir', str(temporary))
+    monkeypatch.delenv('RLFRAME_TOKEN', raising=False)
+    before, processes = set(threading.enumerate()), child_processes()
+    yield folder
+    assert not multiprocessing.active_children() and child_processes() <= processes
+    assert not [thread for thread in threading.enumerate() if thread not in before]
+    assert list(temporary.iterdir()) == []
+    assert {path.name for path in folder.iterdir()} <= {'c.py', 'run_seed0', 'other'}
+
+
+@pytest.fixture
+def run(cwd: Path) -> Iterator[ParallelPipeline]:
+    """A coordinator that answers, with a token."""
+    with ParallelPipeline(compiled(given(TOKEN)), launches=False) as pipeline:
+        yield pipeline
+
+
+def given(token: str) -> str:
+    return f'parallel.coordinator.transport={ {"token": token}!r}'
+
+
+def compiled(*overrides: str) -> Any:
+    return config.compile_config(MAIN, CREATE, seed=0, overrides=overrides, parallel=True)
+
+
+def refused(capsys: pytest.CaptureFixture[str], words: list[str], *says: str, code: int = 2) -> None:
+    """Makes sure that a command line is refused soon, by one line with these texts."""
+    start = time.monotonic()
+    try:
+        got: Any = main(words)
+    except SystemExit as end:
+        got = end.code
+    assert time.monotonic() - start < SECONDS
+    err = capsys.readouterr().err
+    assert got == code and 'Traceback' not in err, err
+    (line,) = [line for line in err.splitlines() if line.startswith('rlframe') and 'rror: ' in line]
+    for text in says:
+        assert text in line, line
+
+
+def worker(run: ParallelPipeline, *words: str, role: str = 'collector') -> list[str]:
+    """Returns the command line of a worker that may join."""
+    folder = f'parallel.path_data={run.folder / "data"}'
+    address = run.coordinator.server.address
+    return ['-m', role, '-c', 'c.py', '--join', address, folder, *words]
+
+
+def with_token(section: str = 'comm_collector') -> str:
+    return f'{section}.transport={ {"token": TOKEN}!r}'
+
+
+@pytest.mark.parametrize('role', ['collector', 'learner'])
+def test_coordinator_that_is_not_there(role: str, capsys: pytest.CaptureFixture[str], free: int) -> None:
+    words = ['-m', role, '-c', 'c.py', '--join', f'127.0.0.1:{free}', 'parallel.path_data=other']
+    says = (f'http://127.0.0.1:{free}', 'does not answer Join', 'Is it running')
+    refused(capsys, [*words, f'comm_{role}.timeout=0.5'], *says, code=1)
+
+
+@pytest.fixture
+def free() -> int:
+    """A port on which nobody listens."""
+    with socket.socket() as probe:
+        probe.bind(('127.0.0.1', 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@pytest.mark.parametrize('address', ['nowhere', 'host:port', 'ftp://a:1', 'http://a:1/x', 'a:70000', ''])
+def test_malformed_address(address: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ['-m', 'collector', '-c', 'c.py', '--join', address, 'parallel.path_data=other']
+    refused(capsys, words, 'ConfigError', '--join', 'bad address', repr(address), "'http://host:port'")
+
+
+@pytest.mark.parametrize('role', ['collector', 'learner'])
+@pytest.mark.parametrize('token', ['', 'another-token-of-0123'])
+def test_wrong_token(
+    role: str, token: str, run: ParallelPipeline, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = [f'comm_{role}.transport={ {"token": token}!r}'] if token else []
+    says = ('RequestRefusedError', 'token is missing or wrong', 'RLFRAME_TOKEN')
+    refused(capsys, worker(run, *own, role=role), *says)
+    assert not run.coordinator.workers.by_id
+
+
+def test_worker_of_another_version(
+    run: ParallelPipeline, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr('rlframe.worker.comm.membership.__version__', '9.9.9')
+    says = ('RequestRefusedError', 'rlframe 9.9.9', 'Install the same version')
+    refused(capsys, worker(run, with_token()), *says)
+
+
+@pytest.mark.parametrize('word', ['policy.learn.batch_size=32', 'env.env_id=Acrobot-v1', 'seed=3'])
+def test_worker_with_another_config(
+    word: str, run: ParallelPipeline, capsys: pytest.CaptureFixture[str]
+) -> None:
+    says = ('RequestRefusedError', 'has another config', 'the same config')
+    refused(capsys, worker(run, with_token(), word), *says)
+    assert not run.coordinator.workers.by_id
+
+
+def test_worker_with_another_folder(
+    run: ParallelPipeline, cwd: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (cwd / 'other').mkdir()
+    says = ('RequestRefusedError', 'is not the folder of the coordinator', 'path_data')
+    for folder in ('other', '/proc', 'nowhere'):
+        refused(capsys, worker(run, with_token(), f'parallel.path_data={folder}'), *says)
+    assert list((cwd / 'other').iterdir()) == []
+
+
+@pytest.mark.parametrize('role', ['collector', 'learner'])
+def test_worker_that_does_not_know_the_folder(role: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ['-m', role, '-c', 'c.py', '--join', '127.0.0.1:9']
+    refused(capsys, words, 'ConfigError', 'parallel.path_data', 'parallel.path_data=FOLDER')
+
+
+@pytest.mark.parametrize('mode', ['parallel', 'coordinator', 'collector', 'learner'])
+def test_config_without_the_sections_of_its_role(mode: str, capsys: pytest.CaptureFixture[str]) -> None:
+    says = ('ConfigError', "comm_collector=dict(type='flask_fs')", "comm_learner=dict(type='flask_fs')")
+    lacking = {name: value for name, value in CREATE.items() if not name.startswith('comm')}
+    Path('c.py').write_text(f'main_config = {MAIN!r}\ncreate_config = {lacking!r}\n')
+    refused(capsys, ['-m', mode, '-c', 'c.py'], *says)
+
+
+@pytest.mark.parametrize(
+    ('words', 'says'),
+    [
+        (['--join', '127.0.0.1:9'], '--join is for -m learner and -m collector'),
+        (['-m', 'serial', '--join', '127.0.0.1:9'], '--join is for -m learner and -m collector'),
+        (['-m', 'coordinator', '--join', '127.0.0.1:9'], '--join is for -m learner and -m collector'),
+        (['-m', 'parallel', '--name', 'me'], '--name is for -m learner and -m collector'),
+        (['-m', 'collector', '--resume', 'run'], '-m collector has nothing to resume'),
+        (['-m', 'colector'], "invalid choice: 'colector'"),
+    ],
+)
+def test_flags_that_do_not_go_together(
+    words: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused(capsys, [*words, '-c', 'c.py'], says)
+
+
+@pytest.mark.parametrize('mode', ['parallel', 'coordinator'])
+def test_port_in_use(mode: str, run: ParallelPipeline, cwd: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    port = run.coordinator.server.address.rpartition(':')[2]
+    words = ['-m', mode, '-c', 'c.py', f'parallel.coordinator.port={port}']
+    refused(capsys, words, 'cannot listen on 127.0.0.1', 'the coordinator of the run', 'another port')
+    assert {path.name for path in cwd.iterdir()} == {'c.py', 'run_seed0'}
+
+
+def test_port_in_use_leaves_a_run_that_is_resumed_or_begun_again_as_it_was(
+    cwd: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with ParallelPipeline(compiled(), launches=False) as first:
+        folder = first.folder
+    with socket.socket() as taken:
+        taken.bind(('127.0.0.1', 0))
+        taken.listen(1)
+        port = f'parallel.coordinator.port={taken.getsockname()[1]}'
+        before = sorted(path.name for path in folder.iterdir())
+        words = ['-m', 'coordinator', '-c', 'c.py', '--resume', 'auto', port]
+        refused_after_a_line(capsys, words, 'cannot listen on 127.0.0.1')
+    assert sorted(path.name for path in folder.iterdir()) == before
+
+
+def refused_after_a_line(capsys: pytest.CaptureFixture[str], words: list[str], says: str) -> None:
+    """Like ``refused``, if the command line says something before."""
+    assert main(words) == 2
+    assert says in capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ('word', 'says'),
+    [
+        ('parallel.coordinator.port=70000', 'parallel.coordinator.port'),
+        ('parallel.coordinator.host=0.0.0.0', 'there is no token'),
+        (given('short'), 'at least 16 visible ASCII characters'),
+        ('parallel.path_data=/proc/nowhere', 'cannot make the shared folder'),
+        ('parallel.path_data=/proc', 'cannot write here'),
+    ],
+)
+def test_coordinator_that_cannot_start(
+    word: str, says: str, cwd: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused(capsys, ['-m', 'coordinator', '-c', 'c.py', 'parallel.coordinator.port=0', word], says)
+    assert [path.name for path in cwd.iterdir()] == ['c.py']
+
+
+def test_folder_with_other_files_and_that_of_another_run_are_not_touched(
+    cwd: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ['-m', 'parallel', '-c', 'c.py', 'parallel.path_data=other']
+    (cwd / 'other').mkdir()
+    for name, text, says in (
+        ('thesis.txt', 'mine', "other files: ['thesis.txt']"),
+        ('owner.json', '{"run": "theirs", "is_new": false}', "another run, 'theirs'"),
+    ):
+        file = cwd / 'other' / name
+        file.write_text(text)
+        refused(capsys, words, 'ExperimentDirError', says)
+        assert file.read_text() == text
+        file.unlink()
+        assert {path.name for path in cwd.iterdir()} == {'c.py', 'other'}
+
+
+def test_two_coordinators_in_one_folder(
+    run: ParallelPipeline, cwd: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = run.folder / 'data'
+    before = sorted(path.name for path in data.iterdir())
+    words = ['-m', 'coordinator', '-c', 'c.py', f'parallel.path_data={data}', 'parallel.coordinator.port=0']
+    refused(capsys, words, 'ExperimentLockedError', 'the shared folder is in use', '"pid"', 'path_data')
+    assert sorted(path.name for path in data.iterdir()) == before
+    assert {path.name for path in cwd.iterdir()} == {'c.py', 'run_seed0'}
