@@ -77,33 +77,42 @@ def _launch_line(pipeline: ParallelPipeline, args: argparse.Namespace) -> str:
     goal = pipeline.evaluator.goal
     until = f'until an evaluation averages {goal}' if goal else 'until a budget is spent'
     kind, commander = cfg.parallel.comm_collector.type, cfg.policy.other.commander['type']
+    parallel = cfg.parallel
+    learners = 'a learner' if parallel.learner_num == 1 else f'{parallel.learner_num} learners'
     who = (
-        f'{cfg.parallel.collector_num} collectors and a learner start here'
-        if pipeline.crew is not None
-        else 'no worker yet'
+        'no worker yet'
+        if pipeline.crew is None
+        else f'{parallel.collector_num} collectors and {learners} start here'
     )
     line = (
         f'{cfg.policy.type} on {pipeline.factory.spec.name}, in parallel ({kind}, {commander}): coordinator at'
         f' {coordinator.server.address}; {who}; seed {cfg.seed}; {until}'
     )
-    if pipeline.crew is None:
-        from rlframe.pipeline.parallel.roles import shared_folder
+    return line if pipeline.crew is not None else '\n'.join([line, *_commands(pipeline, args)])
 
-        config = shlex.quote(str(args.config)) if args.config else 'CONFIG'
-        words = [*args.overrides]
-        if 'path_data' in cfg.parallel.comm_collector and cfg.parallel.path_data is None:
-            words.append(f'parallel.path_data={shared_folder(cfg, pipeline.folder)}')
-        rest = ''.join(f' {shlex.quote(word)}' for word in words)
-        line += ''.join(
-            f'\n{role}: python -m rlframe.entry -m {role} -c {config} --join {coordinator.server.address}{rest}'
-            for role in WORKERS
-        )
-    return line
+
+def _commands(pipeline: ParallelPipeline, args: argparse.Namespace) -> list[str]:
+    """Returns the command that starts a worker of each role."""
+    from rlframe.pipeline.parallel.roles import shared_folder
+
+    cfg = pipeline.cfg
+    config = shlex.quote(str(args.config)) if args.config else 'CONFIG'
+    words = [*args.overrides]
+    if 'path_data' in cfg.parallel.comm_collector and cfg.parallel.path_data is None:
+        words.append(f'parallel.path_data={shared_folder(cfg, pipeline.folder)}')
+    rest = ''.join(f' {shlex.quote(word)}' for word in words)
+    servers = {role: pipeline.coordinator.server for role in WORKERS}
+    if pipeline.team is not None:
+        servers['learner'] = pipeline.team.server
+    return [
+        f'{role}: python -m rlframe.entry -m {role} -c {config} --join {server.address}{rest}'
+        for role, server in servers.items()
+    ]
 
 
 def work(cfg: ExperimentConfig, args: argparse.Namespace) -> int:
     """Works as a collector or a learner of a run elsewhere, and returns the exit code."""
-    from rlframe.pipeline.parallel.roles import make_worker
+    from rlframe.pipeline.parallel.roles import make_worker, shared_folder
 
     if 'path_data' in cfg.parallel[f'comm_{args.mode}'] and cfg.parallel.path_data is None:
         raise ConfigError(
@@ -111,6 +120,8 @@ def work(cfg: ExperimentConfig, args: argparse.Namespace) -> int:
             where='parallel.path_data',
             remedy='Set it as the coordinator says at its start: parallel.path_data=FOLDER.',
         )
+    if cfg.parallel.path_data is not None:
+        cfg.parallel.path_data = shared_folder(cfg, Path(), args.mode)
     worker: Any = make_worker(cfg, args.mode, args.name or '', args.join)
     received: list[int] = []
 

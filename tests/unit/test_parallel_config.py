@@ -198,7 +198,7 @@ def test_wrong_component_is_refused_with_what_fits(create: Any, where: str, word
     [
         ({'policy.collect.collector.backend': 'ray'}, {}, 'policy.collect.collector.backend', ["'local'"]),
         ({'policy.eval.evaluator.backend': 'ray'}, {}, 'policy.eval.evaluator.backend', ["'local'"]),
-        ({'parallel.learner_num': 2}, {}, 'parallel.learner_num', ['2', 'expected 1']),
+        ({'parallel.learner_num': 0}, {}, 'parallel.learner_num', ['[1, inf)']),
         ({'parallel.collector_num': 0}, {}, 'parallel.collector_num', ['[1, inf)']),
         ({'parallel.comm_learner.lockstep': True}, {}, 'parallel.comm_learner.lockstep', ['(False)']),
         (

@@ -38,7 +38,6 @@ def parallel_errors(known: Known) -> list[ConfigError]:
         _plays_a_league(known),
         _has_no_past_selves(known),
         _collects_and_scores_episodes(known),
-        _one_learner(known),
         _same_turns(known),
         _takes_turns(known),
         *_no_address(known),
@@ -123,13 +122,6 @@ def _collects_and_scores_episodes(known: Known) -> ConfigError | None:
             message = f'there is no parallel mode with it: {why}'
             return ConfigError(message, where=key, got=kind, remedy='Train in serial mode: -m serial.')
     return None
-
-
-def _one_learner(known: Known) -> ConfigError | None:
-    key = 'parallel.learner_num'
-    if known.get(key, 1) == 1:
-        return None
-    return ConfigError('one learner trains the policy', where=key, got=known[key], expected='1')
 
 
 def _same_turns(known: Known) -> ConfigError | None:

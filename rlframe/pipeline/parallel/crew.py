@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,7 @@ class Crew:
     """Starts workers, and starts them again if they end before the run is over.
 
     Args:
-        launcher: Starts them.
+        launchers: Start them, by role.
         coordinator: Is told at once of those that ended.
         max_restarts: Replacements of each worker within the window; after more deaths the run ends.
         window: Seconds.
@@ -36,14 +36,14 @@ class Crew:
 
     def __init__(
         self,
-        launcher: Launcher,
+        launchers: Mapping[str, Launcher],
         coordinator: Coordinator,
         max_restarts: int,
         window: float,
         grace: float,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        self._launcher, self._coordinator = launcher, coordinator
+        self._launchers, self._coordinator = launchers, coordinator
         self._max_restarts, self._window, self._grace = max_restarts, window, grace
         self._clock = clock
         self.members: dict[str, Launched] = {}
@@ -53,14 +53,12 @@ class Crew:
         self._deaths: dict[str, deque[float]] = {}
         self._due: dict[str, float] = {}  # when a replacement is started, by name
 
-    def start(self, collector_num: int) -> None:
-        """Starts a learner and some collectors."""
-        for role, name in (
-            ('learner', 'learner'),
-            *(('collector', f'collector-{i}') for i in range(collector_num)),
-        ):
-            self.members[name] = self._launcher.launch(role, name)
-            self._deaths[name] = deque()
+    def start(self, counts: Mapping[str, int]) -> None:
+        """Starts as many workers of each role."""
+        for role, count in counts.items():
+            for name in [role] if count == 1 else [f'{role}-{i}' for i in range(count)]:
+                self.members[name] = self._launchers[role].launch(role, name)
+                self._deaths[name] = deque()
 
     def look(self) -> None:
         """Takes note of workers that ended or were lost, and replaces them.
@@ -100,7 +98,7 @@ class Crew:
         member.end(0.0)
         del self._due[name]
         self.restarts += 1
-        self.members[name] = self._launcher.launch(member.role, name)
+        self.members[name] = self._launchers[member.role].launch(member.role, name)
 
     def are_gone(self) -> bool:
         """Whether all workers have ended."""
@@ -113,4 +111,5 @@ class Crew:
                 member.end(LEAVE_SECONDS)
             else:
                 member.end(0.0)
-        self._launcher.close()
+        for launcher in self._launchers.values():
+            launcher.close()

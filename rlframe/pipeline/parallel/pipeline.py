@@ -31,7 +31,7 @@ from rlframe.utils.seed import set_seed
 from rlframe.worker.coordinator.weights_store import Version
 
 if TYPE_CHECKING:
-    from rlframe.worker import IBuffer
+    from rlframe.worker import IBuffer, LearnerAggregator
 
 TICK = 0.05
 """Seconds between two looks at the workers."""
@@ -115,6 +115,8 @@ class ParallelPipeline:
             self._restore(state, saved)
         self._closers.append(self.coordinator.close)
         self.coordinator.start()
+        self.team = self._make_team()
+        """Makes several learners look like one to the coordinator; None if there is one."""
         self.crew = self._make_crew() if launches else None
         """The workers that this object started; None if it starts none."""
         if not self.complete:
@@ -140,14 +142,30 @@ class ParallelPipeline:
         )
 
     def _make_crew(self) -> Crew:
-        parallel, server = self.cfg.parallel, self.coordinator.server
-        launcher = LAUNCHER_REGISTRY.get(parallel.comm_collector.type)(
-            roles.worker_config(self.cfg, self.folder), server
-        )
+        parallel, coordinator = self.cfg.parallel, self.coordinator
+        servers = {'collector': coordinator.server}
+        servers['learner'] = coordinator.server if self.team is None else self.team.server
+        kind = LAUNCHER_REGISTRY.get(parallel.comm_collector.type)
+        launchers = {
+            role: kind(
+                roles.worker_config(self.cfg, roles.shared_folder(self.cfg, self.folder, role)), server
+            )
+            for role, server in servers.items()
+        }
         grace = parallel.coordinator.worker_deadline
-        crew = Crew(launcher, self.coordinator, parallel.max_restarts, parallel.restart_window, grace)
+        crew = Crew(launchers, coordinator, parallel.max_restarts, parallel.restart_window, grace)
         self._closers.append(crew.end)
         return crew
+
+    def _make_team(self) -> LearnerAggregator | None:
+        """Creates what makes several learners look like one to the coordinator; None if there is one."""
+        if self.cfg.parallel.learner_num == 1:
+            return None
+        team = roles.make_team(self.cfg, self.folder, self.coordinator.server.connect(), _id_of(self.folder))
+        self._closers.append(team.close)
+        team.open()
+        team.start()
+        return team
 
     # state
 
@@ -217,7 +235,8 @@ class ParallelPipeline:
         try:
             with guarded() if not supervised else nullcontext():
                 if self.crew is not None:
-                    self.crew.start(self.cfg.parallel.collector_num)
+                    parallel = self.cfg.parallel
+                    self.crew.start({'learner': parallel.learner_num, 'collector': parallel.collector_num})
                 self._watch(after_tick)
                 self._leave(after_tick)
         except BaseException as error:
@@ -236,6 +255,8 @@ class ParallelPipeline:
             last = now
             if self.crew is not None:
                 self.crew.look()
+            if self.team is not None:
+                self.team.wait(0.0)  # raises what ended it
             self.coordinator.check()
             self.progress.wall_time = self.coordinator.situation().seconds
             if after_tick is not None and after_tick(self):
@@ -256,6 +277,8 @@ class ParallelPipeline:
     def _end(self) -> None:
         if self.crew is not None:
             self.crew.end()
+        if self.team is not None:
+            self.team.close()
         self.coordinator.close()
 
     def _give_up(self, error: BaseException) -> None:

@@ -23,6 +23,7 @@ from rlframe.worker.comm.factory import (
     create_parallel_collector,
     get_parallel_collector_cls,
 )
+from rlframe.worker.comm.learner_aggregator import LearnerAggregator
 from rlframe.worker.comm.transport_learner import LearnerParts
 from rlframe.worker.commanders.base_parallel_commander import BaseParallelCommander
 from rlframe.worker.coordinator import assembly
@@ -171,15 +172,40 @@ def make_coordinator(cfg: ExperimentConfig, folder: Path, run_id: str, **parts: 
     )
 
 
-def shared_folder(cfg: ExperimentConfig, folder: Path) -> str:
-    """Returns the folder through which arrays are shared: that of the config, or ``data`` in the run folder."""
-    return cfg.parallel.path_data or str(folder.absolute() / 'data')
+def make_team(cfg: ExperimentConfig, folder: Path, transport: Transport, run_id: str) -> LearnerAggregator:
+    """Creates the aggregator of a run with several learners, which join it at the port after the coordinator's.
 
-
-def worker_config(cfg: ExperimentConfig, folder: Path) -> ExperimentConfig:
-    """Returns the config for workers on this machine, which join the run of a folder."""
+    Args:
+        cfg: A compiled config of parallel mode.
+        folder: The run folder.
+        transport: A connection to the coordinator.
+        run_id: Id of the run.
+    """
     own = copy.deepcopy(cfg)
-    own.parallel.path_data = shared_folder(cfg, folder)
+    if own.parallel.coordinator.port:
+        own.parallel.coordinator.port += 1
+    server = assembly.make_server(own, shared_folder(cfg, folder, 'learner'), run_id)
+    declared, section = LearnerAggregator.config_fields(), cfg.parallel.comm_learner
+    options = {name: value for name, value in section.items() if name in declared and name != 'transport'}
+    options |= {name: value for name, value in assembly.options_of(cfg).items() if name in declared}
+    options['learner_num'] = cfg.parallel.learner_num
+    given = {'transport': transport, 'name': 'learners', 'fingerprint': shared_fingerprint(cfg)}
+    return LearnerAggregator(options, server=server, **given)
+
+
+def shared_folder(cfg: ExperimentConfig, folder: Path, role: str = 'collector') -> str:
+    """Returns the folder for arrays of a role: that of the config, or ``data`` in the run folder.
+
+    Several learners have one of their own, which belongs to their aggregator.
+    """
+    shared = cfg.parallel.path_data or str(folder.absolute() / 'data')
+    return f'{shared}-learners' if role == 'learner' and cfg.parallel.learner_num > 1 else shared
+
+
+def worker_config(cfg: ExperimentConfig, path_data: str) -> ExperimentConfig:
+    """Returns the config for workers on this machine, which share arrays in a folder."""
+    own = copy.deepcopy(cfg)
+    own.parallel.path_data = path_data
     for section in (own.parallel.comm_collector, own.parallel.comm_learner):
         section['transport'] = {**own.parallel.coordinator.transport, **section.get('transport', {})}
     return own

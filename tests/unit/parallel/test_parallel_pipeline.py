@@ -110,6 +110,22 @@ def test_in_one_call_from_python(cwd: Path) -> None:
         parallel_pipeline(None, resume_from=pipeline.folder)
 
 
+def test_several_learners_look_like_one(cwd: Path) -> None:
+    with ParallelPipeline(compiled('parallel.learner_num=2')) as pipeline:
+        pipeline.run()
+        assert pipeline.complete and set(pipeline.crew.members) == {
+            'learner-0',
+            'learner-1',
+            'collector-0',
+            'collector-1',
+        }
+        coordinator = pipeline.coordinator
+        assert coordinator.received == coordinator.pushed + coordinator.dropped
+        assert coordinator.data.due == 0 and pipeline.progress.train_iter > 0
+    state, _ = load_checkpoint(pipeline.folder / 'ckpt' / 'latest', buffer=False)
+    assert state['progress']['train_iter'] == pipeline.progress.train_iter
+
+
 def test_a_checkpoint_of_the_other_mode_is_refused(cwd: Path) -> None:
     cfg = compiled()
     serial = config.compile_config(
@@ -196,8 +212,9 @@ class Books:
 
 def crew_of(clock: Clock, max_restarts: int = 2) -> tuple[Crew, Puppeteer, Books]:
     launcher, books = Puppeteer(), Books()
-    crew = Crew(launcher, books, max_restarts, 60.0, 15.0, clock)  # type: ignore[arg-type]  # has what is asked
-    crew.start(2)
+    launchers = {'learner': launcher, 'collector': launcher}
+    crew = Crew(launchers, books, max_restarts, 60.0, 15.0, clock)  # type: ignore[arg-type]  # has what is asked
+    crew.start({'learner': 1, 'collector': 2})
     return crew, launcher, books
 
 
