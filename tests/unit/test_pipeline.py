@@ -346,9 +346,9 @@ def test_cleanup_closes_envs_logs_and_files_and_may_be_called_twice() -> None:
 
 
 def test_a_long_round_of_short_updates_is_no_stall(monkeypatch: Any) -> None:
-    with start(learn=dict(update_per_collect=15), stall_timeout=1.0) as pipeline:
+    with start(learn=dict(update_per_collect=15), stall_timeout=2.5) as pipeline:
         train = pipeline.learner.train
-        monkeypatch.setattr(pipeline.learner, 'train', lambda *args: (sleep(0.1), train(*args)))
+        monkeypatch.setattr(pipeline.learner, 'train', lambda *args: (sleep(0.2), train(*args)))
         pipeline.run(lambda pipeline: pipeline.progress.train_iter > 0, supervised=True)
         assert pipeline.progress.train_iter == 15
 
