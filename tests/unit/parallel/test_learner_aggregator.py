@@ -446,7 +446,17 @@ def test_the_state_of_the_first_is_sent_once_when_it_is_asked_for() -> None:
     batches = lines(6)
     coordinator = ScriptedCoordinator([task_of(**LEARN)], batches=batches)
     coordinator.on[LearnInfo] = lambda message, payload: Reply(Orders(False, False, 2, ''))
-    Team(coordinator, descending(), 2).run()
+    team = Team(coordinator, descending(), 2)
+    sent_by: dict[int, list[str]] = {0: [], 1: []}
+    for one in team.learners:
+
+        def noted(purpose: str, one: TransportLearner = one, send: Any = one._send_state) -> None:
+            sent_by[one._membership.joined.rank].append(purpose)  # type: ignore[union-attr]
+            send(purpose)
+
+        one._send_state = noted  # type: ignore[method-assign]
+    team.run()
+    assert sent_by == {0: ['spare', 'checkpoint'], 1: ['checkpoint']}
     spare = [(message, payload) for message, payload in coordinator.states if message.purpose == 'spare']
     ((message, state),) = spare
     assert message.train_iter == state['progress']['train_iter'] >= 2
