@@ -6,7 +6,6 @@ import copy
 import os
 import threading
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from easydict import EasyDict
@@ -33,6 +32,7 @@ from rlframe.utils.field import Field
 from rlframe.worker.comm.averaging import average, merged_info, networks_in, with_networks
 from rlframe.worker.comm.comm_worker import CLOSED, CommConfig, CommWorker
 from rlframe.worker.comm.learner_group import LearnerGroup, Member, Round, State
+from rlframe.worker.comm.one_ahead import OneAhead
 from rlframe.worker.comm.transport_learner import CHECKPOINT, SPARE
 from rlframe.worker.parallel.extras import AVERAGED
 from rlframe.worker.parallel.held_weights import TaskAbandoned
@@ -116,8 +116,7 @@ class LearnerAggregator(CommWorker):
         self._save_at = self._saved_for = -1
         self._is_due = self._owes_state = self._is_average = self._is_open = False
         self._task_is_over, self._interrupt = threading.Event(), ''
-        self._ahead: ThreadPoolExecutor | None = None
-        self._next: Future[Round | None] | None = None
+        self._ahead = OneAhead(self._fetched_round)
 
     # the steps of a task, under DI-engine's names
 
@@ -148,18 +147,13 @@ class LearnerAggregator(CommWorker):
         With a round, the next one is requested, unless collection and training take turns.
         """
         if self._cfg.lockstep:
-            return self._fetched_round(task)
-        if self._ahead is None:
-            self._ahead = ThreadPoolExecutor(1, 'rlframe-data')
-        if self._next is None:
-            self._next = self._ahead.submit(self._fetched_round, task)
-        current = self._next.result()
-        self._next = self._ahead.submit(self._fetched_round, task) if current is not None else None
-        return current
+            return self._fetched_round()
+        return self._ahead.take()
 
-    def _fetched_round(self, task: Task) -> Round | None:
+    def _fetched_round(self) -> Round | None:
         """Asks for data until there are some; the learners may be training meanwhile."""
-        while not self._task_is_over.is_set():
+        task = self._task
+        while task is not None and not self._task_is_over.is_set():
             message = AskData(task.task, *self._sizes(task), self._train_iter)
             answer, payload = self._ask(message, (Data, Wait))
             if isinstance(answer, Data):
@@ -301,9 +295,7 @@ class LearnerAggregator(CommWorker):
                 raise
         finally:
             self._task_is_over.set()
-            if self._next is not None:
-                self._next.exception()  # no request may outlive its task
-                self._next = None
+            self._ahead.drop()  # no request may outlive its task
         return Finished(task.task, True, '', self.deal_with_learner_close())
 
     def _end_learners(self, reason: str, is_abandoned: bool) -> None:
@@ -343,8 +335,7 @@ class LearnerAggregator(CommWorker):
     def _release(self) -> None:
         group = self._group
         group.leave(self._stopped or 'the aggregator ends')
-        if self._ahead is not None:
-            self._ahead.shutdown(wait=True, cancel_futures=True)
+        self._ahead.close()
         if self._is_open:
             group.wait_until_empty(self._cfg.close_timeout / 4)
         self.server.close()

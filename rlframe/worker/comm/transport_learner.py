@@ -6,7 +6,6 @@ import copy
 import os
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from easydict import EasyDict
@@ -33,6 +32,7 @@ from rlframe.worker.comm.averaging import batches_of
 from rlframe.worker.comm.comm_interface import BaseCommLearner
 from rlframe.worker.comm.comm_worker import CLOSED, CommConfig, CommWorker
 from rlframe.worker.comm.learn_report import InterruptHook, LearnReport, SendLearnInfoHook, SendPolicyHook
+from rlframe.worker.comm.one_ahead import OneAhead
 from rlframe.worker.learner.base_learner import BaseLearner
 from rlframe.worker.learner.learner_hook import LearnerHook
 from rlframe.worker.parallel.extras import ACTING, AVERAGED, load_networks, networks_beside, take_in
@@ -113,8 +113,7 @@ class TransportLearner(CommWorker, BaseCommLearner):
         self._published_at, self._policy_is_due, self._in_group = -1, False, False
         self._save_at = self._saved_for = self._checkpoint_at = -1
         self._report_of_round = LearnReport()
-        self._ahead: ThreadPoolExecutor | None = None
-        self._next: Future[Round | None] | None = None
+        self._ahead = OneAhead(self._fetched_round)
 
     # what a learner asks for
 
@@ -220,13 +219,7 @@ class TransportLearner(CommWorker, BaseCommLearner):
         """Returns the data of the next round; None if the task is over. With a round, the next one is requested."""
         if self._cfg.lockstep:
             return self._fetched_round()
-        if self._ahead is None:
-            self._ahead = ThreadPoolExecutor(1, 'rlframe-data')
-        if self._next is None:
-            self._next = self._ahead.submit(self._fetched_round)
-        current = self._next.result()
-        self._next = self._ahead.submit(self._fetched_round) if current is not None else None
-        return current
+        return self._ahead.take()
 
     def _fetched_round(self) -> Round | None:
         """Asks for data until there are some; the learner may be training meanwhile."""
@@ -316,9 +309,7 @@ class TransportLearner(CommWorker, BaseCommLearner):
                 raise
         finally:
             self._task_is_over.set()
-            if self._next is not None:
-                self._next.exception()  # no request may outlive its task
-                self._next = None
+            self._ahead.drop()  # no request may outlive its task
         return Finished(task.task, True, '', self.deal_with_learner_close())
 
     def _beat(self) -> Beat:
@@ -337,7 +328,6 @@ class TransportLearner(CommWorker, BaseCommLearner):
         super()._obey(orders, task)
 
     def _release(self) -> None:
-        if self._ahead is not None:
-            self._ahead.shutdown(wait=True, cancel_futures=True)
+        self._ahead.close()
         if self._parts is not None:
             self._parts.learner.close()
