@@ -86,6 +86,7 @@ def test_the_table_fits_the_terminal(width: int) -> None:
     console.print(view._picture(view._line(12.0)))
     text = console.file.getvalue()  # type: ignore[attr-defined]  # a StringIO
     assert max(map(len, text.splitlines())) <= width and 'collector-2' in text and 'weights' in text
+    assert 'loss 0.25' in text, 'the line is not cut'
 
 
 def test_the_line_tells_what_everyone_wants_to_know(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from rlframe.entry.terminal.display import Display
 
@@ -49,7 +50,7 @@ class ParallelDisplay(Display):
             table.add_column(name, justify='left' if name in COLUMNS[:2] else 'right', no_wrap=True)
         for row in self.rows():
             table.add_row(*row)
-        return Group(table, super()._picture(line))
+        return Group(table, Text(line))
 
     def rows(self) -> list[list[str]]:
         """Returns the table's row of every present worker, the learner first."""
