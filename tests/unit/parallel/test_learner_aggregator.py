@@ -155,13 +155,13 @@ def test_train_iterations_are_those_of_the_learner_with_most_updates() -> None:
     assert one == float(coordinator.put[-1][1]['model']['w'])
 
 
-def test_data_are_requested_once_for_the_sum_of_the_batch_sizes() -> None:
-    coordinator = ScriptedCoordinator([task_of(**LEARN)], batches=lines(2))
+@pytest.mark.parametrize(('target', 'count'), [(0, 1), (7, 7)])
+def test_data_are_requested_once_for_the_sum_of_the_batch_sizes(target: int, count: int) -> None:
+    coordinator = ScriptedCoordinator([task_of(**{**LEARN, 'target': target})], batches=lines(2))
     Team(coordinator, descending(), 3).run()
     asked = [message for message in coordinator.messages if isinstance(message, AskData)]
-    assert [(message.batch_size, message.count, message.train_iter) for message in asked] == [
-        (12, 1, 0), (12, 1, 0), (12, 1, 1),
-    ]  # fmt: skip
+    found = [(message.batch_size, message.count, message.train_iter) for message in asked]
+    assert found == [(12, count, 0), (12, count, 0), (12, count, 1)]
 
 
 @pytest.mark.parametrize('lockstep', [False, True])
