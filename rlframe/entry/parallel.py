@@ -16,6 +16,7 @@ from rlframe.entry.stop import StopSignal
 from rlframe.entry.terminal.lines import last_lines, resume_line
 from rlframe.entry.terminal.saying import say
 from rlframe.errors import ConfigError, CoordinatorLostError
+from rlframe.run.exit_guard import hard_exit
 
 if TYPE_CHECKING:
     from rlframe.pipeline.parallel.pipeline import ParallelPipeline
@@ -126,6 +127,8 @@ def work(cfg: ExperimentConfig, args: argparse.Namespace) -> int:
     received: list[int] = []
 
     def stop(number: int, _: Any) -> None:
+        if received:
+            hard_exit(128 + number)
         received.append(number)
         worker.stop()
 

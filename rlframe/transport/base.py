@@ -58,6 +58,9 @@ class Transport(Configurable):
                 sent. If there is only no room for it now, it is a ``NoRoomError``.
         """
 
+    def hurry(self, seconds: float) -> None:
+        """Lets running and later requests wait for their replies for so many seconds at most; for signal handlers, too."""
+
     @abstractmethod
     def close(self) -> None:
         """Ends the connection; may be called twice."""

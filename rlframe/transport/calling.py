@@ -6,6 +6,7 @@ import secrets
 import threading
 from abc import abstractmethod
 from collections.abc import Mapping
+from math import inf
 from time import monotonic
 from typing import Any
 
@@ -45,6 +46,7 @@ class CallingTransport(Transport):
         self._lock, self._closed = threading.Lock(), threading.Event()
         self._next, self._unanswered = 0, set[int]()
         self._first_pause = FIRST_PAUSE
+        self._hurried_at, self._patience = 0.0, inf
 
     def request(self, message: Message, payload: Any = None, timeout: float | None = None) -> Reply:
         """Sends a message and returns the reply; see ``Transport.request``."""
@@ -56,6 +58,10 @@ class CallingTransport(Transport):
             with self._lock:
                 self._unanswered.discard(envelope.seq)
             self.settle(envelope)
+
+    def hurry(self, seconds: float) -> None:
+        """Lets running and later requests wait for so many seconds at most."""
+        self._hurried_at, self._patience = monotonic(), seconds
 
     def close(self) -> None:
         """Ends the connection; requests that wait for a reply fail."""
@@ -100,13 +106,17 @@ class CallingTransport(Transport):
 
     def _answered(self, envelope: Envelope, packed: Any, end: float) -> Reply:
         """Repeats a request until its reply comes or the time is over."""
-        pause, cause = self._first_pause, 'no time was left for an attempt'
-        while not self._closed.is_set() and (left := end - monotonic()) > 0:
+        start, pause, cause = monotonic(), self._first_pause, 'no time was left for an attempt'
+
+        def left() -> float:
+            return min(end, max(start, self._hurried_at) + self._patience) - monotonic()
+
+        while not self._closed.is_set() and (seconds := left()) > 0:
             try:
-                return self.carry(envelope, packed, left)
+                return self.carry(envelope, packed, seconds)
             except OSError as error:
                 cause = _said(error)
-            self._closed.wait(min(pause, max(end - monotonic(), 0.0)))
+            self._closed.wait(min(pause, max(left(), 0.0)))
             pause = min(2 * pause, LONGEST_PAUSE)
         if self._closed.is_set():
             raise CoordinatorLostError('the connection was closed', where=self._where)

@@ -20,6 +20,8 @@ from rlframe.utils.field import Configurable, Field, ResolvedConfig
 from rlframe.worker.comm.membership import Membership, introduction
 from rlframe.worker.parallel.held_weights import TaskAbandoned
 
+STOP_SECONDS = 5.0
+"""Seconds that a worker which was stopped waits for a coordinator that does not answer."""
 CLOSED, ENDED = 'it was closed', 'the coordinator ended the run'
 """Why a worker ends."""
 
@@ -216,6 +218,8 @@ class CommWorker(Configurable):
         """Ends the work soon, without waiting; for signal handlers, too."""
         self._stopped = self._stopped or reason
         self._awake.set()
+        if self._stopped == CLOSED:
+            self._membership.hurry(STOP_SECONDS)
         self._abandon(reason)
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ import os
 import platform
 import threading
 from collections.abc import Callable
+from math import inf
 from time import monotonic
 from typing import Any, TypeVar
 
@@ -46,6 +47,7 @@ class Membership:
     ) -> None:
         self._connect, self._join, self._beat, self._obey = connect, join, beat, obey
         self._is_connected = False
+        self._patience = inf
         self._timeout, self._heard_at, self._refused_at = timeout, monotonic(), -1.0
         self.joined: Joined | None = None
         """The coordinator's answer; None before the first."""
@@ -117,7 +119,8 @@ class Membership:
         if self.lost is not None and not isinstance(message, Farewell):
             raise self.lost
         transport, self._is_connected = self._connect(), True
-        reply = transport.request(message, payload, self._timeout if timeout is None else timeout)
+        seconds = min(self._timeout if timeout is None else timeout, self._patience)
+        reply = transport.request(message, payload, seconds)
         self._heard_at = monotonic()
         if not isinstance(reply.message, expected):
             raise MessageError(
@@ -145,6 +148,12 @@ class Membership:
             self.disconnect()
             if self._beats is not None and self._beats is not threading.current_thread():
                 self._beats.join(FAREWELL_SECONDS)
+
+    def hurry(self, seconds: float) -> None:
+        """Lets running and later requests wait for so many seconds at most; for signal handlers, too."""
+        self._patience = seconds
+        if self._is_connected:
+            self._connect().hurry(seconds)
 
     def disconnect(self) -> None:
         """Ends the connection, so that a request that waits for its reply fails."""

@@ -165,3 +165,41 @@ def test_close_ends_within_its_deadline_even_if_an_env_hangs() -> None:
         comm.wait(PATIENCE)
     assert comm._ended.is_set()
     comm.close()
+
+
+class Silence(InProcessTransport):
+    """Reaches nobody."""
+
+    attempts = 0
+
+    def carry(self, envelope: Envelope, packed: Any, seconds: float) -> Reply:
+        self.attempts += 1
+        raise ConnectionError('nobody is there')
+
+
+@pytest.mark.parametrize('is_early', [False, True])
+def test_worker_that_is_stopped_does_not_wait_for_a_coordinator_that_is_gone(
+    is_early: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr('rlframe.worker.comm.comm_worker.STOP_SECONDS', 0.1)
+    transport = Silence({}, InProcessServer())
+    comm = TransportCollector({'timeout': 1000.0}, transport=transport, name='c')
+    if is_early:
+        comm.stop()
+    comm.start()
+    wait_until(lambda: transport.attempts > 1)
+    comm.stop()
+    assert comm.wait(PATIENCE) and comm.why_ended == 'it was closed'
+
+
+def test_request_of_a_hurried_worker_still_gets_an_answer() -> None:
+    coordinator = ScriptedCoordinator([], {})
+    transport = coordinator.server.connect()
+    transport.hurry(0.2)
+    deadline = time.monotonic() + 0.3
+    wait_until(
+        lambda: time.monotonic() > deadline
+    )  # its patience counts from each request, not from that call
+    comm = TransportCollector({}, transport=transport, name='c')
+    comm.run()
+    assert coordinator.kinds == ['Join', 'AskTask', 'Farewell']
