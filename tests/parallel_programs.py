@@ -192,9 +192,8 @@ class Program:
 
 
 def state_of(folder: Path) -> dict[str, Any]:
-    """Returns the state in the last checkpoint of a run folder; of a run that failed, that of its end."""
-    last = next((folder / 'ckpt').glob('emergency_iteration_*'), folder / 'ckpt' / 'latest')
-    state: dict[str, Any] = load_checkpoint(last)[0]
+    """Returns the state in the last checkpoint of a run folder."""
+    state: dict[str, Any] = load_checkpoint(folder / 'ckpt' / 'latest')[0]
     return state
 
 

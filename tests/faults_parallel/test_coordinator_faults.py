@@ -111,3 +111,31 @@ def test_run_without_workers_ends_and_says_how_to_start_one(site: Site) -> None:
     text = run.ends(1, 60)
     assert 'rlframe: WorkerLostError' in text and f'-m learner --join {run.address}' in text
     assert_nothing_left(site, run.address)
+
+
+def test_stopped_worker_does_not_wait_for_a_coordinator_that_is_gone(site: Site) -> None:
+    never = worker(site, 'learner', f'http://127.0.0.1:{free_port()}', 'never')
+    run = coordinator(site, LONG)
+    joined = worker(site, 'collector', run.address, 'joined', LONG)
+    run.until(lambda: 'joined' in (site.run / 'log.txt').read_text())
+    run.kill()
+    never.until(lambda: 'joins' in never.text)
+    for program in (never, joined):
+        program.signal(signal.SIGINT)
+    for program in (never, joined):
+        assert 'left the run (it was closed)' in program.ends(130, 30)
+    assert site.living() == {}
+
+
+def test_workers_of_a_run_that_fails_are_told_why(site: Site) -> None:
+    run = coordinator(site, LONG, 'parallel.coordinator.role_deadline=15')
+    learner = worker(site, 'learner', run.address, 'l')
+    collector = worker(site, 'collector', run.address, 'c')
+    run.until(lambda: site.rows('confirmed') >= 200)
+    collector.kill()
+    text = run.ends(1)
+    assert 'rlframe: WorkerLostError' in text and 'no collector for 15 s; lost: collector c (pid' in text
+    assert 'no sign of life for 8 s' in text
+    assert 'left the run (no collector for 15 s' in learner.ends(0)
+    assert_counted(site, (collector.process.pid,))
+    assert_nothing_left(site, run.address)

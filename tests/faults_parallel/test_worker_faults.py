@@ -7,7 +7,7 @@ import signal
 import time
 
 import pytest
-from parallel_programs import Site, assert_counted, assert_nothing_left
+from parallel_programs import Site, assert_counted, assert_nothing_left, state_of
 
 pytestmark = pytest.mark.slow
 
@@ -96,7 +96,7 @@ def test_collectors_wait_for_room_in_a_full_folder(site: Site) -> None:
 def test_run_ends_if_the_folder_stays_full(site: Site) -> None:
     run = site.start(
         *('-m', 'parallel', ROOM, 'parallel.comm_collector.timeout=2', 'parallel.comm_learner.timeout=2'),
-        *('parallel.max_restarts=0', 'parallel.close_timeout=5'),
+        *('parallel.max_restarts=0', 'parallel.close_timeout=5', 'parallel.coordinator.state_interval=0.5'),
     )
     run.until(lambda: site.rows('confirmed') >= 200)
     fill(site)
@@ -105,3 +105,21 @@ def test_run_ends_if_the_folder_stays_full(site: Site) -> None:
     assert 'shared folder is full' in text or 'max_folder_bytes' in text
     assert_counted(site)
     assert_nothing_left(site, run.address)
+
+
+def test_run_whose_collector_dies_too_often_ends_with_the_cause_and_can_be_resumed(site: Site) -> None:
+    run = site.start('-m', 'parallel', 'parallel.max_restarts=0', 'parallel.collector_num=1')
+    run.until(lambda: site.rows('confirmed') >= 200)
+    victim = site.worker('collector-0')
+    os.kill(victim, signal.SIGKILL)
+    text = run.ends(1)
+    assert (
+        'WorkerLostError' in text
+        and 'collector-0 ended 1 times within 600 s; at last: killed by SIGKILL' in text
+    )
+    assert 'crash report' in text and list(site.run.glob('crash_iteration_*'))
+    assert_counted(site, (victim,))
+    assert_nothing_left(site, run.address)
+    assert 'resumes' in site.start('--resume', 'run_seed0').ends(0)
+    assert state_of(site.run)['progress']['envstep'] >= 1200
+    assert_nothing_left(site)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from rlframe.checkpoint import OpenCheckpoint
 from rlframe.checkpoint.files import delete_folder
 from rlframe.config.sections import ExperimentConfig
-from rlframe.errors import CheckpointMismatchError, RLFrameError
+from rlframe.errors import CheckpointMismatchError, RLFrameError, WorkerLostError
 from rlframe.pipeline import build
 from rlframe.pipeline.checkpoints import Checkpoints
 from rlframe.pipeline.ending import judge_again
@@ -27,12 +27,15 @@ from rlframe.pipeline.run_output import RunOutput
 from rlframe.registry import LAUNCHER_REGISTRY
 from rlframe.run.exit_guard import guarded
 from rlframe.safety.secrets import Secrets
+from rlframe.transport.messages import MAX_TEXT
 from rlframe.utils.seed import set_seed
 from rlframe.worker.coordinator.weights_store import Version
 
 if TYPE_CHECKING:
     from rlframe.worker import IBuffer, LearnerAggregator
 
+DISMISS_SECONDS = 5.0
+"""Seconds that workers from elsewhere get to leave after an error."""
 TICK = 0.05
 """Seconds between two looks at the workers."""
 INEXACT = 'the workers of parallel mode run at their own pace'
@@ -274,6 +277,13 @@ class ParallelPipeline:
         self.coordinator.raise_error()
         self.save_latest()
 
+    def _dismiss(self, reason: str) -> None:
+        """Tells workers that came from elsewhere that the run is over, and waits a moment until they have left."""
+        self.coordinator.shut_down(reason)
+        end = monotonic() + min(self.cfg.parallel.close_timeout, DISMISS_SECONDS)
+        while monotonic() < end and self.coordinator.workers.by_id:
+            time.sleep(TICK)
+
     def _end(self) -> None:
         if self.crew is not None:
             self.crew.end()
@@ -283,8 +293,13 @@ class ParallelPipeline:
 
     def _give_up(self, error: BaseException) -> None:
         """Ends all workers after an error, and saves what there is."""
+        lost = error.message if isinstance(error, WorkerLostError) else ''
         try:
+            if lost and self.crew is None:
+                self._dismiss(lost[:MAX_TEXT])
             self._end()
+            if lost:  # no request was half handled, so this is a state to resume from
+                self.save_latest()
         except RLFrameError as second:
             error.add_note(f'and then: {second}')
         if self._has_state():
