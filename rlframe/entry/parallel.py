@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rlframe.config.sections import ExperimentConfig
 from rlframe.entry.stop import StopSignal
 from rlframe.entry.terminal.lines import last_lines, resume_line
-from rlframe.entry.terminal.saying import say
+from rlframe.entry.terminal.saying import count_of, say
 from rlframe.errors import ConfigError, CoordinatorLostError
 from rlframe.run.exit_guard import hard_exit
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 WORKERS = ('collector', 'learner')
 """Modes that start one worker, which joins a run."""
 DEFAULT_PORT = 7235
-"""Port of a coordinator to which workers come from elsewhere, as DI-engine has it."""
+"""Port of a coordinator to which workers come from elsewhere, the same as DI-engine's."""
 
 
 def run(
@@ -79,12 +79,9 @@ def _launch_line(pipeline: ParallelPipeline, args: argparse.Namespace) -> str:
     until = f'until an evaluation averages {goal}' if goal else 'until a budget is spent'
     kind, commander = cfg.parallel.comm_collector.type, cfg.policy.other.commander['type']
     parallel = cfg.parallel
-    learners = 'a learner' if parallel.learner_num == 1 else f'{parallel.learner_num} learners'
-    who = (
-        'no worker yet'
-        if pipeline.crew is None
-        else f'{parallel.collector_num} collectors and {learners} start here'
-    )
+    collectors = count_of(parallel.collector_num, 'collector')
+    learners = count_of(parallel.learner_num, 'learner')
+    who = 'no worker yet' if pipeline.crew is None else f'{collectors} and {learners} start here'
     line = (
         f'{cfg.policy.type} on {pipeline.factory.spec.name}, in parallel ({kind}, {commander}): coordinator at'
         f' {coordinator.server.address}; {who}; seed {cfg.seed}; {until}'

@@ -24,7 +24,7 @@ STDLIB = str(Path(os.__file__).parent)
 
 
 def resume_line(pipeline: SerialPipeline | ParallelPipeline, resumption: Resumption) -> str:
-    """Prints the point from which a run is resumed."""
+    """Returns a line with the point from which a run is resumed."""
     progress, exact = pipeline.progress, '' if pipeline.exact else ' (not exact)'
     done = f'\n{nothing_left(pipeline)}' if pipeline.complete else ''
     return (
@@ -34,7 +34,7 @@ def resume_line(pipeline: SerialPipeline | ParallelPipeline, resumption: Resumpt
 
 
 def last_lines(pipeline: SerialPipeline | ParallelPipeline, seconds: float, interrupted: bool) -> str:
-    """Prints how the run ended, where its results are, and how to score them."""
+    """Returns lines with how the run ended, where its results are, and how to score them."""
     progress, evaluator, folder = pipeline.progress, pipeline.evaluator, short_path(pipeline.folder)
     score, goal = evaluator.describe(evaluator.best), pipeline.evaluator.goal
     state = 'solved' if pipeline.solved else 'not solved' if goal else 'done'

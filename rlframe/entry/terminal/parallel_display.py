@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rlframe.entry.terminal.display import Display
+from rlframe.entry.terminal.saying import count_of
 
 SPEED_SECONDS = 2.0
 """Seconds over which the speed of a worker is measured, at least."""
@@ -91,7 +92,7 @@ class ParallelDisplay(Display):
     def _statuses(self) -> list[str]:
         workers, crew = self._pipeline.coordinator.workers, self._pipeline.crew
         present = {role: workers.present(role) for role in ('learner', 'collector')}
-        texts = [f'{present["collector"]} collectors, {present["learner"]} learner']
+        texts = [', '.join(count_of(present[role], role) for role in ('collector', 'learner'))]
         is_over = self._pipeline.coordinator.system_shutdown_flag
         if not is_over and (not present['collector'] or not present['learner']):
             texts.append('waiting for workers')

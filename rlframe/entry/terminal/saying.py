@@ -1,4 +1,4 @@
-"""Lines on standard output, for whoever reads them and for scripts."""
+"""Lines on standard output, for people and for scripts."""
 
 from __future__ import annotations
 
@@ -7,13 +7,18 @@ from pathlib import Path
 
 
 def say(text: str) -> None:
-    """Writes a line, at once."""
+    """Writes a line to standard output and flushes it."""
     sys.stdout.write(text + '\n')
     sys.stdout.flush()
 
 
+def count_of(count: int, noun: str) -> str:
+    """Returns a count with its noun, such as ``1 learner`` or ``2 collectors``."""
+    return f'{count} {noun}' if count == 1 else f'{count} {noun}s'
+
+
 def short_path(path: Path) -> str:
-    """Returns a path as it is written in the working directory."""
+    """Returns a path relative to the working directory if it is inside, else as it is."""
     try:
         return str(path.relative_to(Path.cwd()))
     except ValueError:

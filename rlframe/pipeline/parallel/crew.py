@@ -88,7 +88,7 @@ class Crew:
             raise WorkerLostError(
                 f'{name} ended {len(deaths)} times within {self._window:g} s; at last: {how}',
                 where='parallel.max_restarts',
-                remedy='The log of the run has its last words.',
+                remedy='The log of the run has its last output.',
             )
         pause = FIRST_PAUSE * 2 ** (len(deaths) - 1)
         logger.warning('%s ended (%s); it is started again in %.1f s', name, how, pause)
@@ -107,9 +107,6 @@ class Crew:
     def end(self) -> None:
         """Ends all workers; may be called twice."""
         for member in self.members.values():
-            if member.ended is None:
-                member.end(LEAVE_SECONDS)
-            else:
-                member.end(0.0)
+            member.end(LEAVE_SECONDS if member.ended is None else 0.0)
         for launcher in self._launchers.values():
             launcher.close()

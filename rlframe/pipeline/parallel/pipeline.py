@@ -33,6 +33,7 @@ from rlframe.worker.coordinator.weights_store import Version
 
 if TYPE_CHECKING:
     from rlframe.worker import IBuffer, LearnerAggregator
+    from rlframe.worker.commanders.base_parallel_commander import BaseParallelCommander
 
 DISMISS_SECONDS = 5.0
 """Seconds that workers from elsewhere get to leave after an error."""
@@ -93,6 +94,21 @@ class ParallelPipeline:
         self._output.open(None if saved is None else saved.manifest.get('logs'))
         self.folder, self.writer = self._output.folder, self._output.writer
         """The run folder and the writer of metrics."""
+        self._assemble(commander, facts)
+        if saved is not None and state is not None:
+            self._restore(state, saved)
+        self._closers.append(self.coordinator.close)
+        self.coordinator.start()
+        self.team = self._make_team()
+        """Makes several learners look like one to the coordinator; None if there is one."""
+        self.crew = self._make_crew() if launches else None
+        """The workers that this object started; None if it starts none."""
+        if not self.complete:
+            self._output.update_config()
+
+    def _assemble(self, commander: BaseParallelCommander, facts: RunFacts) -> None:
+        """Creates the coordinator and the parts that it needs in this process."""
+        cfg = self.cfg
         data = roles.training_data(cfg, tb_logger=self.writer, exp_name=str(self.folder))
         self.replay_buffer = cast('IBuffer | None', data.buffer)
         """Past transitions; None for an on-policy policy."""
@@ -114,16 +130,6 @@ class ParallelPipeline:
         self.checkpoints = self._make_checkpoints(facts)
         """Saves and restores all parts of the run."""
         self.record.coordinator, self.record.checkpoints = self.coordinator, self.checkpoints
-        if saved is not None and state is not None:
-            self._restore(state, saved)
-        self._closers.append(self.coordinator.close)
-        self.coordinator.start()
-        self.team = self._make_team()
-        """Makes several learners look like one to the coordinator; None if there is one."""
-        self.crew = self._make_crew() if launches else None
-        """The workers that this object started; None if it starts none."""
-        if not self.complete:
-            self._output.update_config()
 
     def _make_checkpoints(self, facts: RunFacts) -> Checkpoints:
         return Checkpoints(
@@ -253,7 +259,7 @@ class ParallelPipeline:
         last = monotonic()
         while not self.coordinator.system_shutdown_flag:
             now = monotonic()
-            if now - last > 1.0:  # this process was frozen: nobody could be heard
+            if now - last > 1.0:  # this process was frozen, so it received no message
                 self.coordinator.workers.excuse(now - last)
             last = now
             if self.crew is not None:
@@ -292,7 +298,7 @@ class ParallelPipeline:
         self.coordinator.close()
 
     def _give_up(self, error: BaseException) -> None:
-        """Ends all workers after an error, and saves what there is."""
+        """Ends all workers after an error, and saves an emergency checkpoint if there is a state to save."""
         lost = error.message if isinstance(error, WorkerLostError) else ''
         try:
             if lost and self.crew is None:
@@ -306,7 +312,11 @@ class ParallelPipeline:
             self.checkpoints.leave_crash_report(error)
 
     def _has_state(self) -> bool:
-        """Takes the last state that the learner sent for its successor, if there is no newer one; whether there is one."""
+        """Takes the state that the learner last sent for its successor unless a newer one was saved.
+
+        Returns:
+            Whether there is a state at all.
+        """
         spare = self.coordinator.weights.get(self.coordinator.state_name)
         if spare is not None and spare.train_iter >= self.record.saved_at:
             self.record.policy.state = spare.weights['policy']

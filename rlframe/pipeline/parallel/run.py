@@ -82,10 +82,9 @@ class ParallelRun(CoordinatedRun):
         """Number of evaluations completed since this object was created."""
         self.saved_at = -1
         """Train iteration of the last checkpoint."""
-        self._saved: tuple[int, ...] = ()  # what had been counted by then
-        self._behind: list[
-            int
-        ] = []  # train iterations between the weights that acted and the newest, for each part
+        self._saved: tuple[int, ...] = ()  # the counts at the last checkpoint
+        # for each part, train iterations between the weights that acted and the newest
+        self._behind: list[int] = []
         self._print_freq = cfg.policy.collect.collector.get('collect_print_freq') or PRINT_FREQ
         self._printed_at = 0
 

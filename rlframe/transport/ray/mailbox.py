@@ -101,7 +101,7 @@ class Mailbox:
             sender.set_result(answer)
 
     async def close(self) -> None:
-        """Lets nobody wait any longer."""
+        """Ends all waiting."""
         self._is_closed = True
         for number in list(self._senders):
             await self.reply(Answer(number, b'', None, ENDED))

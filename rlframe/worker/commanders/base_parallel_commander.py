@@ -258,7 +258,7 @@ class BaseParallelCommander(Configurable, ABC):
         self._collecting.space.increase_space()
 
     def decrease_collector_task_space(self) -> None:
-        """Lets one collector less work at the same time; running tasks are not affected.
+        """Lets one collector fewer work at the same time; running tasks are not affected.
 
         Raises:
             ValueError: If there is no place to remove.

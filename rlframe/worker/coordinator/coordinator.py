@@ -42,8 +42,8 @@ class Coordinator(Configurable):
 
     Its commander decides which tasks workers get. Data go to a replay buffer and from there to the learner; weights go
     from the learner to the collectors. Workers may join, leave and come back at any time. A worker that is silent for
-    ``worker_deadline`` counts as lost: its tasks are given to others. ``check`` raises an error once nobody has been
-    there for a role for ``role_deadline``.
+    ``worker_deadline`` counts as lost: its tasks are given to others. ``check`` raises an error if a role
+    has had no worker for ``role_deadline``.
 
     Args:
         cfg: The config of an experiment, from which missing parts are created; or options, if all parts are given.
@@ -170,7 +170,7 @@ class Coordinator(Configurable):
         return self.data.learned > self._learned_before
 
     def _look_for_stuck(self) -> None:
-        """Removes workers that send signs of life and do nothing: an env that hangs, for example."""
+        """Removes workers that send signs of life but make no progress, as with an env that hangs."""
         for worker in self.workers.stuck(self._cfg.stall_deadline):
             if worker.role == 'collector' or self.data.given > self.data.learned:
                 what = 'step of an env' if worker.role == 'collector' else 'update'
@@ -335,7 +335,7 @@ class Coordinator(Configurable):
         self.commander.increase_collector_task_space()
 
     def deal_with_decrease_collector(self) -> None:
-        """Lets one collector less work at the same time."""
+        """Lets one collector fewer work at the same time."""
         self.commander.decrease_collector_task_space()
 
     # state
@@ -354,7 +354,7 @@ class Coordinator(Configurable):
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns everything that it continues from, but the replay buffer and the learner's state; workers join again."""
+        """Returns everything but the replay buffer and the learner's state, which are saved on their own."""
         with self._requests.lock:
             return {
                 'commander': self.commander.state_dict(),

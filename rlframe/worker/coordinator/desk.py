@@ -16,7 +16,7 @@ from rlframe.transport.envelope import Envelope
 from rlframe.worker.coordinator.workers import Worker, WorkerTable
 
 LONG = 1.0
-"""Seconds of a request that are added to the deadlines of all workers, whose messages had to wait for it."""
+"""Seconds of a request that are added to the deadlines of all workers, as their messages had to wait."""
 Answer = Callable[[Worker, Any, Any], m.Message | Reply]
 """Answers a message of a worker, which may have a payload."""
 
@@ -60,7 +60,7 @@ class Desk(ABC):
                 )
             except RLFrameError:
                 raise
-            # the run must not continue with half of it done: whoever watches this desk raises the error
+            # the run must not continue after half of a request: the thread that watches this desk raises the error
             except BaseException as error:
                 self.error = error
                 raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from rlframe.errors import MessageError
@@ -165,8 +165,3 @@ class Requests(Desk):
         c.leave(worker, '')
         logger.info('%s left: %s', worker, message.reason)
         return orders
-
-
-def numbers(facts: Mapping[str, Any]) -> dict[str, float]:
-    """Returns the facts that are numbers."""
-    return {name: float(value) for name, value in facts.items() if isinstance(value, int | float)}

@@ -103,7 +103,7 @@ class TrainingData:
             made: Updates since the start that its saved state contains.
         """
         if self.buffer is None:
-            self.learned = self.given  # what it had got is lost
+            self.learned = self.given  # the parts that it had received are lost with it
         else:
             self.learned = self.given = min(made, self.owed)
 
@@ -112,7 +112,7 @@ class TrainingData:
         return {'fresh': [list(part) for part in self._fresh], 'owed': self.owed, 'learned': self.learned}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues from ``state_dict()``; data that a learner had got are drawn again, or lost if they were fresh."""
+        """Continues from ``state_dict()``; data that a learner had received are drawn again, or lost without a buffer."""
         check_state(state, STATE)
         self._fresh = deque((rows, data) for rows, data in state['fresh'])
         self.owed, self.learned = state['owed'], state['learned']

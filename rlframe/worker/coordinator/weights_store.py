@@ -48,7 +48,7 @@ class WeightsStore:
         self._by_name = {name: version for name, version in self._by_name.items() if name in names}
 
     def state_dict(self, without: str = '') -> dict[str, Any]:
-        """Returns all weights by name, but for one name."""
+        """Returns all weights by name, except those of one name."""
         return {name: version._asdict() for name, version in self._by_name.items() if name != without}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

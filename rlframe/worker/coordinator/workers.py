@@ -59,9 +59,8 @@ class WorkerTable:
         self.lost: list[str] = []
         """The workers that were lost, in words, with the causes."""
         self._seats: dict[tuple[str, str], tuple[int, int]] = {}  # rank and incarnation of each role and name
-        self._lost_at: dict[
-            tuple[str, str], float
-        ] = {}  # roles and names of the lost ones that have not come back
+        # when the workers that have not come back were lost, by role and name
+        self._lost_at: dict[tuple[str, str], float] = {}
         self._missing_since = dict.fromkeys(self.joined, clock())
 
     def join(self, message: Join) -> Worker:
@@ -117,7 +116,7 @@ class WorkerTable:
         worker.task, worker.moved = task, self._clock()
 
     def excuse(self, seconds: float) -> None:
-        """Adds time in which nobody could be heard to all deadlines."""
+        """Extends all deadlines by a time in which no message could be received."""
         for worker in self.by_id.values():
             worker.heard, worker.moved = worker.heard + seconds, worker.moved + seconds
 

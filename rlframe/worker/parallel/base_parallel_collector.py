@@ -14,7 +14,7 @@ from easydict import EasyDict
 from rlframe.transport.extras import joined
 from rlframe.transport.messages import Collected, Taken, Task
 from rlframe.utils.field import Configurable
-from rlframe.worker.collector.counted import MakeParts, Parts, collect_counted, numbered
+from rlframe.worker.collector.counted import Counts, MakeParts, Parts, collect_counted, numbered
 from rlframe.worker.parallel.extras import ActingExtras
 from rlframe.worker.parallel.held_weights import Acting, Held, HeldWeights, TaskAbandoned, Update
 from rlframe.worker.parallel.options import FIELDS, ParallelCollectorConfig
@@ -271,16 +271,7 @@ class BaseParallelCollector(Configurable, ABC):
         results = self._results(collected)
         self._log.train_iter = held.train_iter
         self._log.add(envstep, len(data), counts.episodes[:, 0].tolist(), results)
-        facts = {
-            'returns': counts.episodes[:, 0].tolist(),
-            'lengths': counts.episodes[:, 1].tolist(),
-            'successes': [None if np.isnan(value) else value for value in counts.episodes[:, 2].tolist()],
-            'episode_count': counts.episode_count,
-            'discarded': discarded,
-            'carried': counts.carried,
-            'seconds': counts.seconds,
-            'results': results,
-        }
+        facts = {**_facts_of(counts), 'discarded': discarded, 'results': results}
         part, version = self._log.parts - 1, max(held.version, 0)
         taken = self._send(
             joined(data, extras.take() if extras is not None else {}),
@@ -370,3 +361,15 @@ class BaseParallelCollector(Configurable, ABC):
 
     def __repr__(self) -> str:
         return f'{type(self).__name__}(rank {self.rank})'
+
+
+def _facts_of(counts: Counts) -> dict[str, Any]:
+    """Returns the facts about a part that its message contains."""
+    return {
+        'returns': counts.episodes[:, 0].tolist(),
+        'lengths': counts.episodes[:, 1].tolist(),
+        'successes': [None if np.isnan(value) else value for value in counts.episodes[:, 2].tolist()],
+        'episode_count': counts.episode_count,
+        'carried': counts.carried,
+        'seconds': counts.seconds,
+    }

@@ -19,9 +19,8 @@ from rlframe.errors import InterfaceError
 ACTING, STATISTICS = 'acting', 'statistics'
 """Names of the acting state, beside weights and data, and of the statistics before and after collection."""
 AVERAGED = 'averaged'
-"""Name of what learners average: beside weights, None for networks among them and those that
-collectors do not need; beside data, all networks. As
-a setting of a task: whether the learner has to publish them after each round."""
+"""Name of what learners average. Beside weights: the networks that collectors do not need, and None for those among
+the weights; beside data: all networks. As a setting of a task: whether the learner has to publish after each round."""
 
 
 class ActingExtras:
