@@ -18,6 +18,14 @@ from rlframe.utils.field import Field
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0
 """Seconds between two attempts: each pause is twice the one before."""
+ATTEMPT_TIMEOUT = Field(
+    10.0,
+    range='(0, inf)',
+    unit='seconds',
+    may_change=True,
+    doc='how long one attempt waits for a reply before the request is repeated',
+)
+"""Option ``attempt_timeout`` of transports whose attempts can wait in vain."""
 
 
 class CallingTransport(Transport):

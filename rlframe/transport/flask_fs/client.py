@@ -16,7 +16,7 @@ from rlframe.errors import MessageError, RequestRefusedError
 from rlframe.registry import TRANSPORT_REGISTRY
 from rlframe.safety import strict_json
 from rlframe.transport.base import Reply
-from rlframe.transport.calling import CallingTransport
+from rlframe.transport.calling import ATTEMPT_TIMEOUT, CallingTransport
 from rlframe.transport.envelope import PROTOCOL, Envelope, decode, encode
 from rlframe.transport.flask_fs.folder import ANSWER, CHALLENGE, DOWN, UP, SharedFolder
 from rlframe.transport.flask_fs.options import (
@@ -31,7 +31,6 @@ from rlframe.transport.flask_fs.options import (
 )
 from rlframe.transport.flask_fs.server import FlaskFSServer
 from rlframe.transport.messages import Join
-from rlframe.utils.field import Field
 
 MOST_ANSWER = 8 * 2**20
 """Bytes of the longest answer that is read."""
@@ -53,13 +52,7 @@ class FlaskFSTransport(CallingTransport):
 
     config: dict[str, Any] = dict(
         **SHARED,
-        attempt_timeout=Field(
-            10.0,
-            range='(0, inf)',
-            unit='seconds',
-            may_change=True,
-            doc='how long one attempt waits for a reply before the request is repeated',
-        ),
+        attempt_timeout=ATTEMPT_TIMEOUT,
     )
     server_cls = FlaskFSServer
 

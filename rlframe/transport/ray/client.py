@@ -9,14 +9,13 @@ from typing import Any
 from rlframe.errors import MessageError, RequestRefusedError
 from rlframe.registry import TRANSPORT_REGISTRY
 from rlframe.transport.base import Reply
-from rlframe.transport.calling import CallingTransport
+from rlframe.transport.calling import ATTEMPT_TIMEOUT, CallingTransport
 from rlframe.transport.envelope import Envelope
 from rlframe.transport.flask_fs.array_file import Packed, pack
 from rlframe.transport.ray.link import Link
 from rlframe.transport.ray.mailbox import Answer, Parcel
 from rlframe.transport.ray.server import RAY, RayServer
 from rlframe.transport.ray.wire import first_line, from_body, parse_address, seal, to_body, unseal
-from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule
 
 ray = LazyModule('ray')
@@ -62,13 +61,7 @@ class RayTransport(CallingTransport):
 
     config: dict[str, Any] = dict(
         **RAY,
-        attempt_timeout=Field(
-            10.0,
-            range='(0, inf)',
-            unit='seconds',
-            may_change=True,
-            doc='how long one attempt waits for a reply before the request is repeated',
-        ),
+        attempt_timeout=ATTEMPT_TIMEOUT,
     )
     server_cls = RayServer
 
