@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -12,12 +13,13 @@ from typing import Any
 import pytest
 
 from rlframe import __version__
-from rlframe.registry import TRANSPORT_REGISTRY
+from rlframe.registry import TRANSPORT_REGISTRY, import_modules
 from rlframe.transport import messages as m
 from rlframe.transport.base import Reply, Server, Transport
 from rlframe.transport.envelope import Envelope
 from rlframe.transport.messages import KINDS, Message
 
+import_modules([name for name in os.environ.get('RLFRAME_IMPORT', '').split(',') if name])
 TRANSPORTS = [
     pytest.param(name, marks=pytest.mark.ray) if name == 'ray' else name
     for name in TRANSPORT_REGISTRY.names()

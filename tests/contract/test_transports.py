@@ -1,4 +1,7 @@
-"""What every transport must do."""
+"""What every registered transport must do.
+
+To check your own: ``RLFRAME_IMPORT=my_module pytest tests/contract/test_transports.py``.
+"""
 
 from __future__ import annotations
 
