@@ -30,10 +30,10 @@ HEAD = """# Results
 
 This page shows the results of the shipped configs. Each row is one run of `python -m rlframe.entry -c CONFIG --seed SEED`. `return` is
 the output of `python -m rlframe.entry eval RUN_FOLDER`: mean and standard deviation of the best checkpoint over 100 episodes that
-training never saw, unless a note gives another number. Wall seconds cover the whole process, imports and evaluations included, with
-one torch thread; other work on the machine makes them longer. With other versions of torch and numpy, the same seed gives other
-numbers. `python docs/make_results.py` generates this page from `docs/results.json`, and trains and scores again if you pass a config
-and seeds.
+training never saw, unless a note gives another number. Configs of [parallel mode](parallel.md) ran with `-m parallel`, over
+`flask_fs`. Wall seconds cover the whole process, imports and evaluations included, with one torch thread; other work on the machine
+makes them longer. With other versions of torch and numpy, the same seed gives other numbers. `python docs/make_results.py` generates
+this page from `docs/results.json`, and trains and scores again if you pass a config and seeds.
 
 `published` lists published results for the same env and algorithm, mostly of single runs.
 """
@@ -63,7 +63,7 @@ def main() -> None:
 def measure(config: Path, seed: int, episodes: int = 100, minutes: float | None = None) -> dict[str, Any]:
     """Trains a config with a seed, for a limited time, and scores its best checkpoint."""
     with tempfile.TemporaryDirectory() as folder:
-        words = ['-c', str(config), '--seed', str(seed), '--exp-name', 'run']
+        words = ['-c', str(config), '--seed', str(seed), '--exp-name', 'run', *_mode(config)]
         began = time.monotonic()
         was_stopped = _train(folder, words, minutes)
         seconds = time.monotonic() - began
@@ -85,6 +85,11 @@ def measure(config: Path, seed: int, episodes: int = 100, minutes: float | None 
         + ', '.join(f'{name} {version(name)}' for name in ('torch', 'numpy', 'gymnasium'))
         + f'; {datetime.date.today()}',
     } | ({'note': f'not run to the end: stopped after {minutes:g} minutes'} if was_stopped else {})
+
+
+def _mode(config: Path) -> list[str]:
+    """Returns the flag of the mode that a config is written for."""
+    return ['-m', 'parallel'] if 'comm_learner' in config.read_text(encoding='utf-8') else []
 
 
 def _train(folder: str, words: Sequence[str], minutes: float | None) -> bool:
