@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -105,8 +106,12 @@ class Crew:
         return all(member.ended is not None for member in self.members.values())
 
     def end(self) -> None:
-        """Ends all workers; may be called twice."""
-        for member in self.members.values():
-            member.end(LEAVE_SECONDS if member.ended is None else 0.0)
+        """Ends all workers, at the same time; may be called twice."""
+        with ThreadPoolExecutor(max(len(self.members), 1), 'rlframe-end') as pool:
+            list(pool.map(_end, self.members.values()))  # raises what they raise
         for launcher in self._launchers.values():
             launcher.close()
+
+
+def _end(member: Launched) -> None:
+    member.end(LEAVE_SECONDS if member.ended is None else 0.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -267,5 +268,14 @@ def test_a_lost_worker_that_does_not_come_back_is_replaced_and_one_that_comes_ba
     clock.now += 1.0
     crew.look()
     assert crew.members['collector-1'] is not frozen and len(launcher.launched) == 4
+    crew.end()
+    assert all(one.was_ended for one in launcher.launched)
+
+
+def test_workers_are_ended_at_the_same_time() -> None:
+    crew, launcher, _ = crew_of(Clock())
+    together = threading.Barrier(3)
+    for one in launcher.launched:
+        one.end = lambda seconds, one=one: (together.wait(30.0), Puppet.end(one, seconds))  # type: ignore[method-assign,assignment]  # a puppet
     crew.end()
     assert all(one.was_ended for one in launcher.launched)
