@@ -201,3 +201,17 @@ def _cat(values: list[Any]) -> Any:
 
         return torch.cat(values)
     return np.concatenate(values)
+
+
+def to_tree(data: Any) -> Any:
+    """Returns a batch, or lists of batches, as dicts and lists of arrays, for a checkpoint."""
+    if isinstance(data, Batch):
+        return {name: to_tree(column) for name, column in data.items()}
+    return [to_tree(part) for part in data] if isinstance(data, list) else data
+
+
+def from_tree(tree: Any) -> Any:
+    """Returns what ``to_tree`` converted."""
+    if isinstance(tree, Mapping):
+        return Batch({name: from_tree(column) for name, column in tree.items()})
+    return [from_tree(part) for part in tree] if isinstance(tree, list) else tree

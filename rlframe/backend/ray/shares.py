@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlframe.data.batch import Batch
+from rlframe.data.batch import Batch, from_tree, to_tree
 from rlframe.errors import ConfigError
 
 UNLIMITED = sys.maxsize
@@ -93,12 +93,12 @@ class Ready(NamedTuple):
             newest: Version of the newest weights.
         """
         data, infos = self.data if isinstance(self.data, tuple) else (self.data, None)
-        return {'behind': newest - self.version, 'data': _to_tree(data), 'infos': infos, 'size': self.size}
+        return {'behind': newest - self.version, 'data': to_tree(data), 'infos': infos, 'size': self.size}
 
     @classmethod
     def from_state_dict(cls, state: Mapping[str, Any], newest: int) -> Ready:
         """Creates one from its state."""
-        data, infos = _from_tree(state['data']), state['infos']
+        data, infos = from_tree(state['data']), state['infos']
         return cls(newest - state['behind'], data if infos is None else (data, infos), state['size'])
 
 
@@ -170,15 +170,3 @@ def writable(data: Any) -> Any:
 
 def _is_writable(column: Any) -> bool:
     return not isinstance(column, np.ndarray) or bool(column.flags.writeable)
-
-
-def _to_tree(data: Any) -> Any:
-    if isinstance(data, Batch):
-        return {name: _to_tree(column) for name, column in data.items()}
-    return [_to_tree(part) for part in data] if isinstance(data, list) else data
-
-
-def _from_tree(tree: Any) -> Any:
-    if isinstance(tree, Mapping):
-        return Batch({name: _from_tree(column) for name, column in tree.items()})
-    return [_from_tree(part) for part in tree] if isinstance(tree, list) else tree

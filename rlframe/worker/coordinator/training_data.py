@@ -6,11 +6,12 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from rlframe.data.batch import Batch
+from rlframe.data.batch import Batch, from_tree, to_tree
 from rlframe.transport.extras import joined, merged, split
-from rlframe.utils.schema import COUNT, LIST, Schema, check_state
+from rlframe.utils.schema import COUNT, LIST, Kind, Schema, check_state, list_of
 
-STATE: Schema = {'fresh': LIST, 'owed': COUNT, 'learned': COUNT}
+PART = Kind('rows, data and extras of a part', lambda v: LIST.fits(v) and len(v) == 3 and COUNT.fits(v[0]))
+STATE: Schema = {'fresh': list_of(PART), 'owed': COUNT, 'learned': COUNT}
 
 
 class Buffer(Protocol):
@@ -109,12 +110,14 @@ class TrainingData:
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the waiting data and the counts; the replay buffer is saved on its own."""
-        return {'fresh': [list(part) for part in self._fresh], 'owed': self.owed, 'learned': self.learned}
+        fresh = [[rows, *split(payload)] for rows, payload in self._fresh]
+        saved = [[rows, to_tree(data), extras] for rows, data, extras in fresh]
+        return {'fresh': saved, 'owed': self.owed, 'learned': self.learned}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from ``state_dict()``; data that a learner had received are drawn again, or lost without a buffer."""
         check_state(state, STATE)
-        self._fresh = deque((rows, data) for rows, data in state['fresh'])
+        self._fresh = deque((rows, joined(from_tree(data), extras)) for rows, data, extras in state['fresh'])
         self.owed, self.learned = state['owed'], state['learned']
         if self.buffer is None:
             self.learned = self.owed - len(self._fresh)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from runs import differences
 
 from rlframe._version import __version__
+from rlframe.checkpoint import load_checkpoint, save_checkpoint
 from rlframe.data import Batch
 from rlframe.errors import MessageError, NotJoinedError, RequestRefusedError, WorkerLostError
 from rlframe.run.progress import Progress
@@ -476,3 +479,30 @@ def test_a_spare_state_is_kept_for_the_next_learner_and_is_no_checkpoint() -> No
     assert message.train_iter == 4 and state['net'] == 4.0
     assert experiment.coordinator.data.due == 0 and experiment.coordinator.progress.train_iter == 4
     assert 'main.state' not in experiment.coordinator.state_dict()['weights']
+
+
+def test_fresh_data_survive_a_checkpoint(tmp_path: Path) -> None:
+    experiment = Experiment(on_policy=True)
+    learning(experiment)
+    data = experiment.coordinator.data
+    nested = Batch(obs=Batch(a=np.arange(3.0), b=np.ones((3, 2))), action=np.arange(3))
+    payloads = [nested, {'data': nested, 'statistics': {'mean': np.zeros(2)}}, [[nested, nested], [nested]]]
+    for payload in payloads:
+        data.push(3, payload, 10)
+    path = save_checkpoint(tmp_path / 'ckpt', {'coordinator': experiment.coordinator.state_dict()})
+    state, _ = load_checkpoint(path)
+    other = Experiment(on_policy=True)
+    other.coordinator.load_state_dict(state['coordinator'])
+    for payload in payloads:
+        count, drawn = other.coordinator.data.draw(0)
+        assert count == 1 and differences(plain(drawn), plain(payload)) == []
+    assert other.coordinator.data.draw(0) == (0, None)
+
+
+def plain(payload: Any) -> Any:
+    """Batches as dicts, so that everything can be compared."""
+    if isinstance(payload, list):
+        return [plain(part) for part in payload]
+    if isinstance(payload, Batch | dict):
+        return {name: plain(value) for name, value in payload.items()}
+    return payload

@@ -8,11 +8,13 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rlframe import config
 from rlframe.checkpoint import load_checkpoint
 from rlframe.config.sections import ExperimentConfig
+from rlframe.data import Batch
 from rlframe.errors import CheckpointMismatchError, ConfigError, RunWarning, WorkerLostError
 from rlframe.pipeline import parallel_pipeline
 from rlframe.pipeline.parallel.crew import Crew
@@ -94,6 +96,31 @@ def test_what_is_counted_after_the_learner_has_left_is_saved_too(cwd: Path) -> N
         pipeline.save_latest()
         state, _ = load_checkpoint(pipeline.folder / 'ckpt' / 'latest', buffer=False)
         assert state['coordinator']['rows']['received'] == coordinator.received
+
+
+@pytest.mark.parametrize('moment', ['parts wait for the learner', 'none waits'])
+def test_an_on_policy_run_saves_the_parts_that_wait(cwd: Path, moment: str) -> None:
+    main = dict(exp_name='toy', env=ENV, policy=dict(cuda=False, collect=dict(n_sample=8)))
+    words = [
+        'policy.eval.evaluator.eval_freq=10',
+        'policy.learn.batch_size=8',
+        'policy.learn.epoch_per_collect=1',
+        'parallel.coordinator.wait=0.005',
+    ]
+    cfg = config.compile_config(main, {**CREATE, 'policy': dict(type='ppo')}, overrides=words, parallel=True)
+    with ParallelPipeline(cfg) as pipeline:
+        pipeline.run(lambda run: run.progress.train_iter >= 4)
+        if moment == 'parts wait for the learner':
+            row = pipeline.coordinator.data
+            row.push(2, Batch(obs=np.ones((2, 4), np.float32)), 0)
+            pipeline.record.saved_at = -1
+            pipeline.save_latest()
+        folder, owed = pipeline.folder, pipeline.coordinator.data.owed
+    found = resume(folder, max_train_iter=pipeline.progress.train_iter + 20)
+    with ParallelPipeline(found.cfg, found.folder, found.saved) as again:
+        assert again.coordinator.data.owed == owed
+        if moment != 'parts wait for the learner':
+            again.run()
 
 
 def test_in_one_call_from_python(cwd: Path) -> None:
