@@ -98,8 +98,7 @@ def test_what_is_counted_after_the_learner_has_left_is_saved_too(cwd: Path) -> N
         assert state['coordinator']['rows']['received'] == coordinator.received
 
 
-@pytest.mark.parametrize('moment', ['parts wait for the learner', 'none waits'])
-def test_an_on_policy_run_saves_the_parts_that_wait(cwd: Path, moment: str) -> None:
+def test_an_on_policy_run_saves_the_parts_that_wait(cwd: Path) -> None:
     main = dict(exp_name='toy', env=ENV, policy=dict(cuda=False, collect=dict(n_sample=8)))
     words = [
         'policy.eval.evaluator.eval_freq=10',
@@ -110,17 +109,14 @@ def test_an_on_policy_run_saves_the_parts_that_wait(cwd: Path, moment: str) -> N
     cfg = config.compile_config(main, {**CREATE, 'policy': dict(type='ppo')}, overrides=words, parallel=True)
     with ParallelPipeline(cfg) as pipeline:
         pipeline.run(lambda run: run.progress.train_iter >= 4)
-        if moment == 'parts wait for the learner':
-            row = pipeline.coordinator.data
-            row.push(2, Batch(obs=np.ones((2, 4), np.float32)), 0)
-            pipeline.record.saved_at = -1
-            pipeline.save_latest()
-        folder, owed = pipeline.folder, pipeline.coordinator.data.owed
-    found = resume(folder, max_train_iter=pipeline.progress.train_iter + 20)
-    with ParallelPipeline(found.cfg, found.folder, found.saved) as again:
-        assert again.coordinator.data.owed == owed
-        if moment != 'parts wait for the learner':
-            again.run()
+        data = pipeline.coordinator.data
+        data.push(2, Batch(obs=np.ones((2, 4), np.float32)), 0)
+        path = pipeline.checkpoints.save(pipeline.folder / 'ckpt' / 'iteration_99')
+    with ParallelPipeline(cfg, resume=path) as again:
+        assert again.coordinator.data.owed == data.owed
+        while (drawn := again.coordinator.data.draw(0)[1]) is not None:
+            last = drawn
+        assert (last['obs'] == 1).all() and last['obs'].shape == (2, 4)
 
 
 def test_in_one_call_from_python(cwd: Path) -> None:
