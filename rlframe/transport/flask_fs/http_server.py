@@ -62,7 +62,7 @@ def bound_socket(host: str, port: int) -> socket.socket:
 
 
 def _who(host: str, port: int) -> str:
-    """Says what answers on a port."""
+    """Returns what answers on a port, in words; empty if that is unknown."""
     connection = HTTPConnection(host, port, timeout=PROBE_SECONDS)
     try:
         connection.request('GET', HEALTH_PATH)
