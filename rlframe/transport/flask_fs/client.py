@@ -180,6 +180,8 @@ class FlaskFSTransport(CallingTransport):
     def _taken(self, seconds: float) -> HTTPConnection:
         """Returns an open connection that no other thread uses."""
         with self._pool_lock:
+            while self._idle and _is_cut(self._idle[-1]):
+                self._idle.pop().close()
             connection = self._idle.pop() if self._idle else HTTPConnection(self._host, self._port)
             self._busy.add(connection)
         try:
@@ -210,3 +212,15 @@ class FlaskFSTransport(CallingTransport):
     def _blind(self, what: str) -> RequestRefusedError:
         message = f'{self._folder.path} is not the folder of the coordinator: {what}'
         return RequestRefusedError(message, where='path_data', remedy=SAME_FOLDER)
+
+
+def _is_cut(connection: HTTPConnection) -> bool:
+    """Whether the other end, or a proxy, has closed an idle connection: a request over it would fail."""
+    try:
+        connection.sock.settimeout(0.0)
+        connection.sock.recv(1, socket.MSG_PEEK)
+    except BlockingIOError:  # it is open, and silent as it should be
+        return False
+    except OSError:
+        return True
+    return True
