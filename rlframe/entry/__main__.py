@@ -81,12 +81,12 @@ def _add_train(verbs: Verbs, common: argparse.ArgumentParser) -> None:
     train.add_argument(
         '--join',
         metavar='ADDRESS',
-        help='with -m learner or collector: address of the coordinator, which it says at its start',
+        help='with -m learner or collector: address of the coordinator, which it prints when it starts',
     )
     train.add_argument(
         '--name',
         metavar='NAME',
-        help='with -m learner or collector: name under which it comes back after a loss',
+        help='with -m learner or collector: name of the worker, by which the run recognises it when it joins again',
     )
     train.add_argument('--exp-name', metavar='NAME', help='name of the run folder, which must not exist')
     train.add_argument('--env-step', type=count, metavar='N', help='budget in env steps')

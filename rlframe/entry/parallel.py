@@ -116,7 +116,7 @@ def work(cfg: ExperimentConfig, args: argparse.Namespace) -> int:
         raise ConfigError(
             'a worker that joins has to know the shared folder of the run',
             where='parallel.path_data',
-            remedy='Set it as the coordinator says at its start: parallel.path_data=FOLDER.',
+            remedy='Set it as in the command that the coordinator prints: parallel.path_data=FOLDER.',
         )
     if cfg.parallel.path_data is not None:
         cfg.parallel.path_data = shared_folder(cfg, Path(), args.mode)
