@@ -32,7 +32,7 @@ class StopSignal:
                 os.write(2, SHOW_CURSOR)
             hard_exit(128 + number)
         self.received = number
-        os.write(2, b'\nstopping after this round; a second signal ends the process at once\n')
+        os.write(2, b'\nstopping and saving; a second signal ends the process at once\n')
 
     def __exit__(self, *exception: object) -> None:
         for number, handler in self._before.items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -30,7 +29,7 @@ from rlframe.transport.messages import (
 from rlframe.utils.coordinator_options import COORDINATOR_FIELDS
 from rlframe.utils.field import Field
 from rlframe.worker.comm.averaging import average, merged_info, networks_in, with_networks
-from rlframe.worker.comm.comm_worker import CLOSED, CommConfig, CommWorker
+from rlframe.worker.comm.comm_worker import CLOSED, CommConfig, CommWorker, usable_cores
 from rlframe.worker.comm.learner_group import LearnerGroup, Member, Round, State
 from rlframe.worker.comm.one_ahead import OneAhead
 from rlframe.worker.comm.transport_learner import CHECKPOINT, SPARE
@@ -122,8 +121,7 @@ class LearnerAggregator(CommWorker):
 
     def deal_with_get_resource(self) -> dict[str, int]:
         """Returns the number of learners, as GPUs, and the number of CPU cores."""
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
-        return {'gpu': len(self._group.members), 'cpu': cores}
+        return {'gpu': len(self._group.members), 'cpu': usable_cores()}
 
     def deal_with_learner_start(self, task: Task) -> dict[str, str]:
         """Begins a task with all learners, from the last state of a learner of this run, if there is one."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from time import monotonic
 from typing import Any
@@ -13,7 +12,7 @@ from rlframe.errors import NoRoomError, RLFrameError
 from rlframe.registry import COMM_COLLECTOR_REGISTRY
 from rlframe.transport.messages import AskWeights, Beat, Collected, Finished, Taken, Task, Weights
 from rlframe.worker.comm.comm_interface import BaseCommCollector
-from rlframe.worker.comm.comm_worker import CommWorker
+from rlframe.worker.comm.comm_worker import CommWorker, usable_cores
 from rlframe.worker.parallel.base_parallel_collector import BaseParallelCollector
 from rlframe.worker.parallel.held_weights import TaskAbandoned, Update
 from rlframe.worker.parallel.zergling_parallel_collector import ZerglingParallelCollector
@@ -113,8 +112,7 @@ class TransportCollector(CommWorker, BaseCommCollector):
 
     def deal_with_resource(self) -> dict[str, int]:
         """Returns the number of CPU cores and GPUs that the collector may use."""
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
-        return {'gpu': 0, 'cpu': cores}
+        return {'gpu': 0, 'cpu': usable_cores()}
 
     def deal_with_collector_start(self, task_info: Task) -> dict[str, str]:
         """Begins a task."""

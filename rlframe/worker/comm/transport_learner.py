@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -30,7 +29,7 @@ from rlframe.transport.messages import (
 from rlframe.utils.field import Field
 from rlframe.worker.comm.averaging import batches_of
 from rlframe.worker.comm.comm_interface import BaseCommLearner
-from rlframe.worker.comm.comm_worker import CLOSED, CommConfig, CommWorker
+from rlframe.worker.comm.comm_worker import CLOSED, CommConfig, CommWorker, usable_cores
 from rlframe.worker.comm.learn_report import InterruptHook, LearnReport, SendLearnInfoHook, SendPolicyHook
 from rlframe.worker.comm.one_ahead import OneAhead
 from rlframe.worker.learner.base_learner import BaseLearner
@@ -197,8 +196,7 @@ class TransportLearner(CommWorker, BaseCommLearner):
 
     def deal_with_resource(self) -> dict[str, int]:
         """Returns the number of GPUs and CPU cores that the learner may use."""
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
-        return {'gpu': 0, 'cpu': cores}
+        return {'gpu': 0, 'cpu': usable_cores()}
 
     def deal_with_learner_start(self, task_info: Task) -> dict[str, str]:
         """Begins a task: from the last state of a learner of this run, if there is one."""
