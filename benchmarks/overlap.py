@@ -1,8 +1,9 @@
 """Measures how much of serial mode's time remains when collection and learning overlap in parallel mode.
 
-usage: overlap.py TRANSPORT [PAIRS] [ENV_STEPS]
+usage: overlap.py TRANSPORT [PAIRS] [ENV_STEPS] [N_SAMPLE]
 
-The policy, network and updates are those of W1 (DQN, 5 updates of 64 for each 8 samples), in rounds of 64 samples. Each
+The policy, network and updates are those of W1 (DQN, 5 updates of 64 for each 8 samples), in rounds of 256 samples or as
+many as are given. Each
 step of CartPole waits busily for as long as makes collection and learning cost the same. One collector and one learner
 make the same env steps and updates as the serial run; both are timed between the first and the last tenth of the run.
 Prints one JSON line.
@@ -23,7 +24,8 @@ from rlframe.config import compile_config
 from rlframe.pipeline import SerialPipeline
 from rlframe.pipeline.parallel.pipeline import ParallelPipeline
 
-N_SAMPLE, UPDATES, ENV_STEPS = 64, 40, 12_800
+N_SAMPLE = int(sys.argv[4]) if len(sys.argv) > 4 else 256
+UPDATES, ENV_STEPS = N_SAMPLE * 5 // 8, 20_480
 TYPES = {'policy': {'type': 'dqn'}, 'replay_buffer': {'type': 'naive'}}
 
 
@@ -135,7 +137,7 @@ def parallel(microseconds: float, env_steps: int, transport: str) -> dict[str, f
     return {
         'seconds': middle(marks),
         'updates': updates,
-        'staleness': statistics.mean(b for b in behind if b),
+        'staleness': statistics.mean([b for b in behind if b] or [0.0]),
     }
 
 
