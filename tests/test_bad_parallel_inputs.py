@@ -217,7 +217,7 @@ def refused_after_a_line(capsys: pytest.CaptureFixture[str], words: list[str], s
     ('word', 'says'),
     [
         ('parallel.coordinator.port=70000', 'parallel.coordinator.port'),
-        ('parallel.coordinator.host=0.0.0.0', 'there is no token'),
+        ('parallel.coordinator.host=0.0.0.0', 'parallel.coordinator.host: other machines could connect'),
         (given('short'), 'at least 16 visible ASCII characters'),
         ('parallel.path_data=/proc/nowhere', 'cannot make the shared folder'),
         ('parallel.path_data=/proc', 'cannot write here'),

@@ -20,6 +20,8 @@ M = TypeVar('M', bound=Message)
 
 FAREWELL_SECONDS = 2.0
 """Seconds that a farewell is repeated while the coordinator does not answer."""
+FIRST_SECONDS = 10.0
+"""Seconds that the first request to join is repeated, at most, while nobody answers."""
 REJOIN_PAUSE = 0.1
 """Seconds before a worker that was refused joins again."""
 
@@ -75,8 +77,10 @@ class Membership:
         while True:
             if refusal is not None:
                 self._endure(refusal)
+            # a worker that never joined has probably been given a wrong address: it does not wait as long as others
+            seconds = self._timeout if self.joined is not None else min(self._timeout, FIRST_SECONDS)
             try:
-                self.joined, _ = self.ask(self._join, Joined)
+                self.joined, _ = self.ask(self._join, Joined, timeout=seconds)
                 break
             except RequestRefusedError as error:
                 refusal = error

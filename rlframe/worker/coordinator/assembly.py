@@ -92,7 +92,12 @@ def make_server(cfg: Mapping[str, Any], path_data: str | None = None, run: str =
     given['path_data'] = path_data or value_in(cfg, 'parallel.path_data', None)
     given |= dict(section.get('transport', {}))
     options = {name: value for name, value in given.items() if name in declared and value is not None}
-    server: Server = kind(options, run=run) if 'path_data' in declared else kind(options)
+    try:
+        server: Server = kind(options, run=run) if 'path_data' in declared else kind(options)
+    except ConfigError as error:
+        if error.where in ADDRESS:
+            error.where = f'parallel.coordinator.{error.where}'
+        raise
     return server
 
 

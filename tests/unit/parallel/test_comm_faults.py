@@ -18,7 +18,8 @@ from rlframe.pipeline.parallel.roles import collector_maker, evaluator_maker
 from rlframe.transport.base import Reply
 from rlframe.transport.envelope import Envelope
 from rlframe.transport.in_process import InProcessServer, InProcessTransport
-from rlframe.transport.messages import Collected
+from rlframe.transport.messages import Collected, Message
+from rlframe.worker.comm.membership import FIRST_SECONDS
 from rlframe.worker.comm.transport_collector import TransportCollector
 from rlframe.worker.commanders.naive_commander import NaiveCommander
 from rlframe.worker.coordinator.coordinator import Coordinator
@@ -203,3 +204,27 @@ def test_request_of_a_hurried_worker_still_gets_an_answer() -> None:
     comm = TransportCollector({}, transport=transport, name='c')
     comm.run()
     assert coordinator.kinds == ['Join', 'AskTask', 'Farewell']
+
+
+class Deaf(InProcessTransport):
+    """A connection on which nobody answers; notes how long each request may take."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float | None] = []
+
+    def request(self, message: Message, payload: Any = None, timeout: float | None = None) -> Reply:
+        self.seconds.append(timeout)
+        raise CoordinatorLostError('nobody answers')
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize(('timeout', 'expected'), [(60.0, FIRST_SECONDS), (2.0, 2.0)])
+def test_a_worker_that_never_joined_does_not_wait_long_for_its_coordinator(
+    timeout: float, expected: float
+) -> None:
+    deaf = Deaf()
+    worker = TransportCollector({'timeout': timeout}, transport=deaf, name='c')
+    with pytest.raises(CoordinatorLostError, match='nobody answers'):
+        worker.run()
+    assert deaf.seconds == [expected]
