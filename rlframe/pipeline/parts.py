@@ -133,3 +133,25 @@ class LoopState:
         """Restores all fields."""
         for field in dataclasses.fields(self):
             setattr(self, field.name, state.get(field.name, field.default))
+
+
+class HasGoal:
+    """A run that may end because an evaluation reached its goal."""
+
+    loop: LoopState
+    """State of its loop."""
+
+    @property
+    def stopped(self) -> bool:
+        """Whether training ended because an evaluation reached the stop value."""
+        return self.loop.stopped
+
+    @property
+    def past_goal(self) -> bool:
+        """Whether a solved run continues until a budget is spent."""
+        return self.loop.past_goal
+
+    @property
+    def solved(self) -> bool:
+        """Whether an evaluation reached the stop value."""
+        return self.stopped or self.past_goal

@@ -18,7 +18,7 @@ from rlframe.pipeline import build
 from rlframe.pipeline.checkpoints import Checkpoints
 from rlframe.pipeline.ending import judge_again, spent_budgets, unused
 from rlframe.pipeline.facts import RunFacts
-from rlframe.pipeline.parts import CollectorPart, GlobalRng, Inexactness, LoopState, MonitorPart
+from rlframe.pipeline.parts import CollectorPart, GlobalRng, HasGoal, Inexactness, LoopState, MonitorPart
 from rlframe.pipeline.run_output import RunOutput, write_counts
 from rlframe.run.exit_guard import ended_from_inside, guarded
 from rlframe.run.progress import Progress
@@ -37,7 +37,7 @@ class _EvaluationGivenUp(Exception):  # noqa: N818  a signal to the loop, which 
     """Aborts an evaluation because the run is to stop."""
 
 
-class SerialPipeline:
+class SerialPipeline(HasGoal):
     """Trains a policy in this process, one round at a time.
 
     It has the methods of a ``ray.tune.Trainable``: ``setup``, ``step``, ``save_checkpoint``, ``load_checkpoint``,
@@ -162,24 +162,9 @@ class SerialPipeline:
         return not self._inexact.reasons
 
     @property
-    def stopped(self) -> bool:
-        """Whether training ended because an evaluation reached the stop value."""
-        return self.loop.stopped
-
-    @property
-    def past_goal(self) -> bool:
-        """Whether a solved run continues until a budget is spent."""
-        return self.loop.past_goal
-
-    @property
     def finished(self) -> bool:
         """Whether training is complete."""
         return self.stopped or bool(spent_budgets(self.cfg, self.progress))
-
-    @property
-    def solved(self) -> bool:
-        """Whether an evaluation reached the stop value."""
-        return self.stopped or self.past_goal
 
     @property
     def complete(self) -> bool:

@@ -22,7 +22,7 @@ from rlframe.pipeline.parallel import roles
 from rlframe.pipeline.parallel.crew import Crew
 from rlframe.pipeline.parallel.run import ParallelRun
 from rlframe.pipeline.parallel.scoreboard import ScoreBoard
-from rlframe.pipeline.parts import Inexactness, LoopState
+from rlframe.pipeline.parts import HasGoal, Inexactness, LoopState
 from rlframe.pipeline.run_output import RunOutput
 from rlframe.registry import LAUNCHER_REGISTRY
 from rlframe.run.exit_guard import guarded
@@ -43,7 +43,7 @@ INEXACT = 'the workers of parallel mode run at their own pace'
 """Why two parallel runs with the same seed differ."""
 
 
-class ParallelPipeline:
+class ParallelPipeline(HasGoal):
     """Trains a policy by a coordinator in this process, and by collectors and a learner in others.
 
     Args:
@@ -199,21 +199,6 @@ class ParallelPipeline:
     def exact(self) -> bool:
         """Whether the run equals an uninterrupted one with the same seed: never."""
         return False
-
-    @property
-    def stopped(self) -> bool:
-        """Whether training ended because an evaluation reached the stop value."""
-        return self.loop.stopped
-
-    @property
-    def past_goal(self) -> bool:
-        """Whether a solved run continues until a budget is spent."""
-        return self.loop.past_goal
-
-    @property
-    def solved(self) -> bool:
-        """Whether an evaluation reached the stop value."""
-        return self.stopped or self.past_goal
 
     @property
     def finished(self) -> bool:
