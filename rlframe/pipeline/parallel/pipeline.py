@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, cast
@@ -212,22 +211,17 @@ class ParallelPipeline(HasGoal):
 
     # running
 
-    def run(
-        self,
-        after_tick: Callable[[ParallelPipeline], bool] | None = None,
-        supervised: bool = False,
-    ) -> None:
+    def run(self, after_tick: Callable[[ParallelPipeline], bool] | None = None) -> None:
         """Trains until an evaluation reaches the stop value or a budget is spent, and lets the workers leave.
 
         Args:
             after_tick: Called several times a second; training stops early if it returns True.
-            supervised: Whether ``os._exit`` in this process is left alone.
 
         Raises:
             WorkerLostError: If there is no collector or no learner for too long, or a worker dies again and again.
         """
         try:
-            with guarded() if not supervised else nullcontext():
+            with guarded():
                 if self.crew is not None:
                     parallel = self.cfg.parallel
                     self.crew.start({'learner': parallel.learner_num, 'collector': parallel.collector_num})
