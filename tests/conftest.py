@@ -129,7 +129,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         params = getattr(getattr(item, 'callspec', None), 'params', {})
         if params.get('kind') == 'ray' and item.path.name == 'test_transports.py':
-            item.fixturenames.insert(0, 'ray_of_tests')  # type: ignore[attr-defined]
+            # a list of its own: parameter sets of a test share one, and the others need no Ray
+            item.fixturenames = ['ray_of_tests', *item.fixturenames]  # type: ignore[attr-defined]
     items.sort(key=lambda item: 'ray_of_tests' in getattr(item, 'fixturenames', ()))
     for item in items:
         if any(re.search(pattern, item.nodeid) for pattern in LONG):

@@ -69,7 +69,7 @@ def networks_beside(policy: Any, weights: Mapping[str, Any]) -> dict[str, Any]:
     if missing := [name for name in names if name not in state]:
         raise InterfaceError(
             f'several learners average parts of the state that the policy does not have: {missing}',
-            where='policy.networks',
+            where='the networks of the policy',
             expected=f'names among {sorted(state)}',
             remedy='Define _get_networks in the policy.',
         )
