@@ -297,6 +297,7 @@ WORKLOADS = {
 
 def main() -> None:
     torch.set_num_threads(1)
+    torch.manual_seed(0)  # a random network changes the length of episodes, and so the time
     name, *sizes = sys.argv[1:]
     start = os.getcwd()
     with tempfile.TemporaryDirectory() as folder:
