@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import signal
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -16,7 +15,6 @@ from rlframe.entry.stop import StopSignal
 from rlframe.entry.terminal.lines import last_lines, resume_line
 from rlframe.entry.terminal.saying import count_of, say
 from rlframe.errors import ConfigError, CoordinatorLostError
-from rlframe.run.exit_guard import hard_exit
 
 if TYPE_CHECKING:
     from rlframe.pipeline.parallel.pipeline import ParallelPipeline
@@ -73,7 +71,7 @@ def run(
 
 
 def _launch_line(pipeline: ParallelPipeline, args: argparse.Namespace) -> str:
-    """Returns what is trained, and how workers join."""
+    """Returns a line that says what is trained, and the commands by which workers join if none starts here."""
     cfg, coordinator = pipeline.cfg, pipeline.coordinator
     goal = pipeline.evaluator.goal
     until = f'until an evaluation averages {goal}' if goal else 'until a budget is spent'
@@ -121,27 +119,16 @@ def work(cfg: ExperimentConfig, args: argparse.Namespace) -> int:
     if cfg.parallel.path_data is not None:
         cfg.parallel.path_data = shared_folder(cfg, Path(), args.mode)
     worker: Any = make_worker(cfg, args.mode, args.name or '', args.join)
-    received: list[int] = []
-
-    def stop(number: int, _: Any) -> None:
-        if received:
-            hard_exit(128 + number)
-        received.append(number)
-        worker.stop()
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    say(f'{args.mode} of {cfg.policy.type}: joins {args.join or "the coordinator of the config"}')
-    try:
-        worker.run()
-    except CoordinatorLostError as error:
-        error.remedy = error.remedy or 'Start it with -m coordinator, and check the address.'
-        raise
-    except ConfigError as error:
-        if error.where == 'address':
-            error.where = '--join'
-        raise
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    with StopSignal(worker.stop, notice=b'') as stop:
+        say(f'{args.mode} of {cfg.policy.type}: joins {args.join or "the coordinator of the config"}')
+        try:
+            worker.run()
+        except CoordinatorLostError as error:
+            error.remedy = error.remedy or 'Start it with -m coordinator, and check the address.'
+            raise
+        except ConfigError as error:
+            if error.where == 'address':
+                error.where = '--join'
+            raise
     say(f'{args.mode}: left the run ({worker.why_ended})')
-    return 128 + received[0] if received else 0
+    return stop.exit_code

@@ -31,12 +31,12 @@ AUTO = 'auto'
 def train(args: argparse.Namespace) -> int:
     """Runs the verb and returns the exit code."""
     given = dict(seed=args.seed, max_env_step=args.env_step, max_train_iter=args.train_iter)
+    is_parallel = args.mode not in (None, 'serial')
     pair = read_config(args.config) if args.config else None
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter('always', ConfigWarning)
         if args.resume is None or args.resume == AUTO:
             assert pair is not None  # the parser requires it
-            is_parallel = args.mode not in (None, 'serial')
             named: dict[str, Any] = dict(
                 overrides=args.overrides, exp_name=args.exp_name, parallel=is_parallel
             )
@@ -50,7 +50,7 @@ def train(args: argparse.Namespace) -> int:
         sys.stderr.write(f'rlframe: warning: {warning.message}\n')
     if found is not None:
         return go_on(found, args)
-    if args.mode in (None, 'serial'):
+    if not is_parallel:
         return run(cfg, args.exp_name, again=again)
     from rlframe.entry import parallel
 

@@ -101,10 +101,6 @@ class Crew:
         self.restarts += 1
         self.members[name] = self._launchers[member.role].launch(member.role, name)
 
-    def are_gone(self) -> bool:
-        """Whether all workers have ended."""
-        return all(member.ended is not None for member in self.members.values())
-
     def end(self) -> None:
         """Ends all workers, at the same time; may be called twice."""
         with ThreadPoolExecutor(max(len(self.members), 1), 'rlframe-end') as pool:

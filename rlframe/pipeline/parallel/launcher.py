@@ -54,4 +54,4 @@ class Launcher(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Releases what was needed to start workers, which have ended; may be called twice."""
+        """Releases the launcher's own resources, after all its workers have ended; may be called twice."""

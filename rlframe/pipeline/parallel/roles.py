@@ -92,7 +92,8 @@ def _plays_games(cfg: ExperimentConfig) -> bool:
 
 def _parts_of_games(cfg: ExperimentConfig, factory: Any, rank: int) -> Parts:
     """Creates a collector with a policy for each player."""
-    env, progress, players = make_env(cfg, factory), Progress(), range(factory.spec.player_num)
+    env = build.make_env(cfg, factory, cfg.env.collector_env_num)
+    progress, players = Progress(), range(factory.spec.player_num)
     policies = [
         build.make_policy(cfg, factory.spec, None, ('collect',), rank * len(players) + i) for i in players
     ]
@@ -101,11 +102,6 @@ def _parts_of_games(cfg: ExperimentConfig, factory: Any, rank: int) -> Parts:
     collector = create_serial_collector(cfg.policy.collect.collector, env=env, **given)
     random = [build.random_actor(cfg, policies[i], rank * len(players) + i) for i in players]
     return Parts(collector, env, progress, faces, random)
-
-
-def make_env(cfg: ExperimentConfig, factory: Any) -> Any:
-    """Creates the envs of a collector."""
-    return build.make_env(cfg, factory, cfg.env.collector_env_num)
 
 
 def evaluator_maker(cfg: ExperimentConfig) -> Callable[[int, int], Evaluation]:

@@ -173,7 +173,7 @@ class LearnerAggregator(CommWorker):
         return self._collect()
 
     def deal_with_learner_close(self) -> dict[str, Any]:
-        """Lets the learners end their tasks, publishes and reports what is left; returns the facts about the task."""
+        """Ends the tasks of all learners, publishes and reports the rest, and returns the facts about the task."""
         self._end_learners('the task is over', is_abandoned=False)
         self._collect(is_last=True)
         return {'train_iter': self._train_iter, 'learner_done': True}

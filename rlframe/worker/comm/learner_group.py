@@ -68,7 +68,7 @@ class Member:
     """Its last request for data; None before the first."""
 
     def begin_report(self, batches: int) -> None:
-        """Forgets what was reported, some batches included."""
+        """Begins the next report: ``batches`` and all that came with them have been reported."""
         self.before, self.batches = self.train_iter, self.batches - batches
         self.infos, self.priorities = [], []
 
