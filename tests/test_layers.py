@@ -56,7 +56,7 @@ MAY_IMPORT = {
     ),
     'pipeline.parallel': (
         *BASE, 'data', 'run', 'checkpoint', 'config', 'transport', 'policy.acting', 'worker', 'worker.comm',
-        'worker.collector', 'worker.commanders', 'worker.coordinator', 'worker.parallel', 'pipeline',
+        'worker.collector', 'worker.commanders', 'worker.coordinator', 'worker.evaluator', 'worker.parallel', 'pipeline',
     ),
     'backend': (*BASE, 'data', 'pipeline'),
     'backend.ray.actors': (*BASE, 'data', 'run', 'worker.collector'),

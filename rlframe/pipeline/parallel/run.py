@@ -21,6 +21,7 @@ from rlframe.transport.messages import Collected
 from rlframe.worker.collector.episode_log import EpisodeLog
 from rlframe.worker.coordinator.coordinated_run import CoordinatedRun
 from rlframe.worker.coordinator.weights_store import Version
+from rlframe.worker.evaluator.evaluated_episodes import evaluation_metrics
 from rlframe.worker.parallel.extras import ACTING
 
 if TYPE_CHECKING:
@@ -128,7 +129,10 @@ class ParallelRun(CoordinatedRun):
         coordinator, score = self.coordinator, float(facts['score'])
         commander, progress = coordinator.commander, coordinator.progress
         train_iter = progress.train_iter if weights is None else weights.train_iter
-        values = {**_spread(facts, score), **commander.metrics()}
+        info = facts.get('episode_info', {})
+        info = {**info, 'eval_episode_return': info.get('eval_episode_return') or [score]}
+        values = evaluation_metrics(info, float(facts.get('duration', math.nan)))
+        values |= {'eval/mean_reward': score, **commander.metrics()}
         write_record(self._writer, values, progress.envstep, train_iter=train_iter)
         write_counts(self._writer, progress, self._buffer, commander.settings(coordinator.situation()))
         logger.info(
@@ -160,24 +164,3 @@ class ParallelRun(CoordinatedRun):
     def _counts(self) -> tuple[int, ...]:
         progress = self.coordinator.progress
         return progress.train_iter, progress.envstep, self.coordinator.received, self.evaluations
-
-
-def _spread(facts: Mapping[str, Any], score: float) -> dict[str, float]:
-    """Returns the metrics of an evaluation, under the names that a serial run has."""
-    episodes = facts.get('episode_info', {})
-    returns = episodes.get('eval_episode_return') or [score]
-    values = {
-        'eval/mean_reward': score,
-        'eval/std_reward': float(np.std(returns)),
-        'eval/min_reward': float(min(returns)),
-        'eval/max_reward': float(max(returns)),
-        'eval/episodes': float(len(returns)),
-        'time/eval_seconds': float(facts.get('duration', math.nan)),
-    }
-    if lengths := episodes.get('eval_episode_len'):
-        values['eval/mean_ep_length'] = float(np.mean(lengths))
-    if (successes := episodes.get('is_success')) and None not in successes:
-        values['eval/success_rate'] = float(np.mean(successes))
-    if cut := sum(episodes.get('eval_episode_cut', [])):
-        values['eval/cut_episodes'] = float(cut)
-    return values

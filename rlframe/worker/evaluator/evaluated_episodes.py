@@ -88,6 +88,30 @@ class EvaluatedEpisodes:
         )
 
 
+def evaluation_metrics(info: Mapping[str, Any], seconds: float) -> dict[str, float]:
+    """Returns the metrics of an evaluation, by their tags.
+
+    Args:
+        info: The values of every episode, as ``EvaluatedEpisodes.result`` returns them; only the returns are necessary.
+        seconds: Duration.
+    """
+    returns = np.array(info['eval_episode_return'])
+    values = {
+        'eval/mean_reward': returns.mean(),
+        'eval/std_reward': returns.std(),
+        'eval/min_reward': returns.min(),
+        'eval/max_reward': returns.max(),
+    }
+    if lengths := info.get('eval_episode_len'):
+        values['eval/mean_ep_length'] = np.mean(lengths)
+    values |= {'eval/episodes': len(returns), 'time/eval_seconds': seconds}
+    if (successes := info.get('is_success')) and None not in successes:
+        values['eval/success_rate'] = np.mean(successes)
+    if cut := sum(info.get('eval_episode_cut', ())):
+        values['eval/cut_episodes'] = cut
+    return {tag: float(value) for tag, value in values.items()}
+
+
 def _told(info: Mapping[str, Any]) -> dict[str, Any]:
     """Returns an env's information on a whole episode: ``episode_info`` and ``is_success``."""
     told = dict(info.get('episode_info') or {})

@@ -20,7 +20,7 @@ from rlframe.worker.collector.episode_limit import EpisodeLimit
 from rlframe.worker.collector.episode_log import EpisodeLog
 from rlframe.worker.collector.rollout import Rollout, Step
 from rlframe.worker.evaluator.base_serial_evaluator import EvaluatorConfig, ISerialEvaluator, SaveCheckpoint
-from rlframe.worker.evaluator.evaluated_episodes import EvaluatedEpisodes
+from rlframe.worker.evaluator.evaluated_episodes import EvaluatedEpisodes, evaluation_metrics
 
 
 class RenderConfig(ResolvedConfig):
@@ -221,21 +221,8 @@ class InteractionSerialEvaluator(ISerialEvaluator):
         return True
 
     def _report(self, info: Mapping[str, Any], seconds: float, train_iter: int, envstep: int) -> None:
-        returns = np.array(info['eval_episode_return'])
-        values = {
-            'eval/mean_reward': returns.mean(),
-            'eval/std_reward': returns.std(),
-            'eval/min_reward': returns.min(),
-            'eval/max_reward': returns.max(),
-            'eval/mean_ep_length': float(np.mean(info['eval_episode_len'])),
-            'eval/episodes': float(len(returns)),
-            'time/eval_seconds': seconds,
-        }
-        if 'is_success_mean' in info:
-            values['eval/success_rate'] = info['is_success_mean']
-        if cut := sum(info['eval_episode_cut']):
-            values['eval/cut_episodes'] = float(cut)
-        values |= self._more_metrics(info)
+        values = {**evaluation_metrics(info, seconds), **self._more_metrics(info)}
+        cut = sum(info['eval_episode_cut'])
         write_record(self._tb_logger, values, envstep, train_iter=train_iter)
         self._logger.info(
             'evaluation at envstep %d, train_iter %d: return %.2f +- %.2f over %d episodes%s (%.1f s)',
@@ -243,7 +230,7 @@ class InteractionSerialEvaluator(ISerialEvaluator):
             train_iter,
             values['eval/mean_reward'],
             values['eval/std_reward'],
-            len(returns),
+            len(info['eval_episode_return']),
             f', {cut} of them cut' if cut else '',
             seconds,
         )
