@@ -73,7 +73,9 @@ MAY_IMPORT = {
         *BASE, 'run', 'checkpoint', 'config', 'worker.collector', 'pipeline', 'pipeline.parallel', 'export', 'tune',
         'backend.ray.actors', 'entry.terminal',
     ),
+    'entry.verbs': (*BASE, 'run', 'config', 'pipeline', 'tune', 'entry', 'entry.terminal'),
     '': ('_version', 'moved', 'export'),
+    '__main__': ('entry',),
 }  # fmt: skip
 """Rooms, and those that each may import, inside functions too; none may import one that imports it."""
 MOST_FILES = 15

@@ -48,7 +48,7 @@ def _is_own(args: argparse.Namespace) -> bool:
 
 def _names_modules(args: argparse.Namespace) -> bool:
     """Whether the command may need modules in the working directory, even if its checkpoint is foreign."""
-    if args.verb not in ('eval', 'export', 'train'):
+    if 'trust' not in args:
         return True
     if args.verb == 'train' and (args.config is not None or args.resume is None):
         return True

@@ -1,22 +1,21 @@
-"""The command-line options of ``rlframe tune``, without their implementation: reading them imports no Ray."""
+"""``rlframe tune``: searches over the options of a config. Reading its arguments imports no Ray."""
 
 from __future__ import annotations
 
 import argparse
 
-from rlframe.entry.verbs import Verbs, count
+from rlframe.entry.arguments import count
 from rlframe.tune.names import METRIC, SCHEDULERS, SEARCHES
 
+HELP = 'search over the options of a config with Ray Tune'
+EXAMPLES = (
+    '-c configs/cartpole_dqn.py --search "policy.learn.learning_rate=loguniform(1e-4,1e-2)" --num-samples 8'
+    ' --scheduler asha --env-step 20000',
+)
 
-def add_tune(verbs: Verbs, common: argparse.ArgumentParser) -> None:
-    """Adds the verb."""
-    parser = verbs.add_parser(
-        'tune',
-        parents=[common],
-        help='search over the options of a config with Ray Tune',
-        epilog='Example: tune -c configs/cartpole_dqn.py --search "policy.learn.learning_rate=loguniform(1e-4,1e-2)"'
-        ' --num-samples 8 --scheduler asha --env-step 20000',
-    )
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the verb."""
     parser.add_argument('-c', '--config', metavar='FILE', help='config file: .py, .json or .yaml')
     parser.add_argument(
         '--search',
@@ -101,7 +100,6 @@ def add_tune(verbs: Verbs, common: argparse.ArgumentParser) -> None:
         action='store_true',
         help='with --resume: restart trials that failed',
     )
-    parser.set_defaults(usage=parser)
     parser.add_argument(
         'overrides',
         nargs='*',
@@ -110,22 +108,27 @@ def add_tune(verbs: Verbs, common: argparse.ArgumentParser) -> None:
     )
 
 
-def check_tune(args: argparse.Namespace) -> None:
+def check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     """Checks that the options are compatible; ends the process with a usage message if not."""
     if args.resume is None and args.config is None:
-        args.usage.error('the following arguments are required: -c/--config')
+        parser.error('the following arguments are required: -c/--config')
     if args.resume is not None:
-        kept = ('resume', 'restart_errored', 'debug', 'verb', 'usage')
+        kept = ('resume', 'restart_errored', 'debug', 'verb')
         given = [
-            name
-            for name in vars(args)
-            if name not in kept and vars(args)[name] != args.usage.get_default(name)
+            name for name in vars(args) if name not in kept and vars(args)[name] != parser.get_default(name)
         ]
         if [name for name in given if vars(args)[name]]:
-            args.usage.error(f'--resume DIR continues the search unchanged; leave out: {", ".join(given)}')
+            parser.error(f'--resume DIR continues the search unchanged; leave out: {", ".join(given)}')
     elif args.restart_errored:
-        args.usage.error('--restart-errored goes with --resume DIR')
+        parser.error('--restart-errored goes with --resume DIR')
     if args.resume is None and not args.search and args.num_samples == 1:
-        args.usage.error(
+        parser.error(
             "what to search over? Give --search, for example 'policy.learn.learning_rate=loguniform(1e-4,1e-2)'"
         )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the verb and returns the exit code."""
+    from rlframe.entry.tune import tune
+
+    return tune(args)

@@ -1,0 +1,38 @@
+"""``rlframe eval``: scores a checkpoint."""
+
+from __future__ import annotations
+
+import argparse
+
+from rlframe.entry.arguments import add_json, add_overrides, add_trust
+
+HELP = 'score a checkpoint on episodes that training never saw'
+EXAMPLES = (
+    'cartpole_dqn_seed0',
+    'cartpole_dqn_seed0 --episodes 10 --json',
+    'cartpole_dqn_seed0 --video films',
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the verb."""
+    parser.add_argument('checkpoint', help='a run folder (its best checkpoint), or a checkpoint')
+    parser.add_argument(
+        '-n', '--episodes', type=int, default=100, metavar='N', help='episodes to play (default: 100)'
+    )
+    parser.add_argument('-s', '--seed', type=int, default=0, help='seed of the episodes (default: 0)')
+    parser.add_argument(
+        '--video',
+        metavar='DIR',
+        help='record a video of the first episode in this folder (needs rlframe[video])',
+    )
+    add_trust(parser)
+    add_json(parser)
+    add_overrides(parser, 'run')
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the verb and returns the exit code."""
+    from rlframe.entry.evaluate import evaluate
+
+    return evaluate(args)

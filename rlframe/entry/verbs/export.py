@@ -1,0 +1,37 @@
+"""``rlframe export``: writes a trained policy for use elsewhere."""
+
+from __future__ import annotations
+
+import argparse
+
+from rlframe.entry.arguments import add_overrides, add_trust
+
+HELP = 'write a trained policy for use elsewhere, without its config and env'
+EXAMPLES = ('cartpole_dqn_seed0', 'cartpole_dqn_seed0 --format artifact onnx --out my_policy')
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the verb."""
+    parser.add_argument(
+        'checkpoint', metavar='RUN', help='a run folder (its best checkpoint), or a checkpoint'
+    )
+    parser.add_argument(
+        '--format',
+        nargs='+',
+        default=['artifact'],
+        metavar='FORMAT',
+        help='artifact (the default): a folder for rlframe.load; state_dict: weights alone; torch_export, onnx: a function'
+        ' from observations to actions that needs no rlframe',
+    )
+    parser.add_argument(
+        '--out', metavar='DIR', help='the folder to write to (default: the folder export of the run)'
+    )
+    add_trust(parser)
+    add_overrides(parser, 'run')
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the verb and returns the exit code."""
+    from rlframe.entry.export import export
+
+    return export(args)

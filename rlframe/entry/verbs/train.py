@@ -1,0 +1,73 @@
+"""``rlframe train``: trains as a config says."""
+
+from __future__ import annotations
+
+import argparse
+
+from rlframe.entry.arguments import add_overrides, add_trust, count
+
+HELP = 'train as a config says (the default verb)'
+EXAMPLES = (
+    '-c configs/cartpole_dqn.py --seed 1 policy.learn.batch_size=128 env_manager.type=gym_vector',
+    '--resume cartpole_dqn_seed0 --train-iter 1e4',
+)
+MODES = ('serial', 'parallel', 'coordinator', 'learner', 'collector')
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the verb."""
+    parser.add_argument('-c', '--config', metavar='FILE', help='config file: .py, .json or .yaml')
+    parser.add_argument(
+        '--resume',
+        metavar='DIR',
+        help='resume from this run folder or checkpoint; "auto": from the newest run of the config, if any',
+    )
+    parser.add_argument(
+        '-s', '--seed', type=int, help="seed of the experiment (default: the config's, else 0)"
+    )
+    parser.add_argument(
+        '-m',
+        '--mode',
+        choices=MODES,
+        help='serial (the default): all in this process; parallel: a coordinator here, which starts a learner and collectors;'
+        ' coordinator, learner, collector: one role, for runs on several machines',
+    )
+    parser.add_argument(
+        '--join',
+        metavar='ADDRESS',
+        help='with -m learner or collector: address of the coordinator, which it prints when it starts',
+    )
+    parser.add_argument(
+        '--name',
+        metavar='NAME',
+        help='with -m learner or collector: name of the worker, by which the run recognises it when it joins again',
+    )
+    parser.add_argument('--exp-name', metavar='NAME', help='name of the run folder, which must not exist')
+    parser.add_argument('--env-step', type=count, metavar='N', help='budget in env steps')
+    parser.add_argument('--train-iter', type=count, metavar='N', help='budget in train iterations')
+    add_trust(parser)
+    add_overrides(parser, 'file')
+
+
+def check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    """Refuses flags that do not go together."""
+    if args.config is None and args.resume in (None, 'auto'):
+        parser.error('the following arguments are required: -c/--config')
+    is_worker = args.mode in ('learner', 'collector')
+    if is_worker and args.resume is not None:
+        parser.error(f'-m {args.mode} has nothing to resume: its coordinator gives it the state of the run')
+    for flag, value in (('--join', args.join), ('--name', args.name)):
+        if value is not None and not is_worker:
+            parser.error(f'{flag} is for -m learner and -m collector')
+    if args.exp_name is not None and args.resume not in (None, 'auto'):
+        parser.error('--resume DIR continues in its own run folder; leave out --exp-name')
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the verb and returns the exit code."""
+    from rlframe.run.exit_guard import guarded, told
+
+    with told(), guarded():  # a module that is imported from here on may keep os._exit
+        from rlframe.entry.train import train
+
+        return train(args)
