@@ -38,6 +38,17 @@ LONG = (
     r"whoever_acts.*\[(Discrete-obs|MultiDiscrete-info)-\('subprocess'",
     r"every_kind_of_action.*\[\('subprocess', {}\)-(Discrete|MultiBinary)\]",
     r"outside_the_space_is_refused_with.*\[\('subprocess', {}\)-Multi",
+    # the same faults with the other answer to them
+    r'outlived_and_its_episode.*\[drop-subprocess',
+    r'test_raise_names_the_env.*\[subprocess-(exit_python|leave|kill)',
+    r'test_other_managers_say.*\[(reset nan|43 none)-subprocess',
+    r'test_broken_envs\.py.*\[(12|57)-subprocess',
+    r'each_env_takes_the_steps_of_base.*\[5-cfg[135]',
+    r'test_2n_steps.*\[(dqn c51|dqn r2d2, random start, vector|sac correlated|ppo episodes|ppo options|ddpg correlated)\]',
+    r'test_http_fuzz\.py.*\[[1-9]',
+    r'test_worker_with_another_folder',
+    r'test_benchmark_of_transports',
+    r'gone_soon_after_the_parent.*-(fork-main|hold_the_lock-thread)\]',
 )
 """Tests that start many processes or train for seconds, by their names; each has quicker sisters, which are not slow."""
 REGISTERED = pytest.StashKey[registrations.Registered]()

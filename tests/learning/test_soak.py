@@ -13,7 +13,7 @@ from fakes import config_pair
 from rlframe import config
 from rlframe.pipeline import SerialPipeline
 
-SECONDS = float(os.environ.get('RLFRAME_SOAK', '60'))
+SECONDS = float(os.environ.get('RLFRAME_SOAK', '40'))
 MOST_GROWTH, WINDOW = 20e6, 300.0
 """Bytes, and the seconds in which they may be added."""
 
