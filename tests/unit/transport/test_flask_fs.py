@@ -190,7 +190,8 @@ def answering(data: bytes | None) -> Iterator[str]:
                 if data is not None:
                     connection.recv(65536)
                     connection.sendall(data)
-                    connection.shutdown(socket.SHUT_WR)  # a close with unread bytes would reset the connection
+                    # a close with unread bytes would reset the connection
+                    connection.shutdown(socket.SHUT_WR)
 
         thread = threading.Thread(target=work)
         thread.start()
