@@ -68,12 +68,13 @@ MAY_IMPORT = {
     ),
     'export': (*BASE, 'data', 'run', 'checkpoint', 'config', 'model', 'policy', 'policy.learning', 'pipeline'),
     'tune': (*BASE, 'data', 'run', 'checkpoint', 'config', 'pipeline', 'export', 'backend.ray.actors'),
+    'experiment': (*BASE, 'data', 'run', 'checkpoint', 'config', 'envs', 'pipeline', 'policy.acting', 'export'),
     'entry.terminal': (*BASE, 'run', 'checkpoint', 'config', 'pipeline', 'pipeline.parallel'),
     'entry': (
         *BASE, 'run', 'checkpoint', 'config', 'worker.collector', 'pipeline', 'pipeline.parallel', 'export', 'tune',
-        'backend.ray.actors', 'entry.terminal',
+        'backend.ray.actors', 'experiment', 'entry.terminal',
     ),
-    'entry.verbs': (*BASE, 'run', 'config', 'pipeline', 'tune', 'entry', 'entry.terminal'),
+    'entry.verbs': (*BASE, 'run', 'config', 'pipeline', 'tune', 'experiment', 'entry', 'entry.terminal'),
     '': ('_version', 'moved', 'export'),
     '__main__': ('entry',),
 }  # fmt: skip

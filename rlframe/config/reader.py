@@ -111,16 +111,24 @@ def config_pair(given: Any) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
 def find_config(path: str | Path) -> Path:
     """Returns the absolute path of an existing config file.
 
+    Args:
+        path: A file, also one without its suffix. Relative paths are looked up in the working directory, then among the
+            shipped configs.
+
     Raises:
         ConfigError: If it does not exist, or has an unsupported file type.
     """
-    asked = Path(path).expanduser()
-    file = asked.absolute()
-    shipped = shipped_configs()
-    if not file.exists() and not asked.is_absolute() and shipped is not None:
-        inside = asked.parts[1:] if asked.parts[:1] == ('configs',) else asked.parts
-        file = shipped.joinpath(*inside) if shipped.joinpath(*inside).is_file() else file
+    asked, shipped = Path(path).expanduser(), shipped_configs()
+    is_bare = bool(asked.name) and asked.suffix not in READERS
+    names = [asked, *(asked.with_name(asked.name + suffix) for suffix in READERS if is_bare)]
+    places = [name.absolute() for name in names]
+    if shipped is not None and not asked.is_absolute():
+        start = 1 if asked.parts[:1] == ('configs',) else 0
+        places += [shipped.joinpath(*name.parts[start:]) for name in names]
+    file = next((place for place in places if place.is_file()), places[0])
     if not file.exists():
+        if is_bare and not asked.suffix and len(asked.parts) == 1:
+            raise _no_such_name(asked.name, shipped)
         raise ConfigError(f'config file not found: {file}', where=str(path), remedy=_similar(file, shipped))
     if file.is_dir():
         raise ConfigError(f'{file} is a directory', where=str(path), remedy=_accepted())
@@ -144,6 +152,20 @@ def shipped_configs() -> Path | None:
 
 def _accepted() -> str:
     return f'A config is a file with one of the suffixes {", ".join(READERS)}.'
+
+
+def _no_such_name(name: str, shipped: Path | None) -> ConfigError:
+    """Returns the error for a config that was named without folder and suffix."""
+    folders = [Path.cwd(), *([] if shipped is None else [shipped])]
+    here, own = (
+        {entry.stem for entry in f.iterdir() if entry.suffix in READERS} for f in (folders[0], folders[-1])
+    )
+    near = difflib.get_close_matches(name, here | own, n=3)
+    return ConfigError(
+        f'no config named {name!r}, neither in this folder nor shipped with rlframe',
+        where='config',
+        remedy=f'{"Nearest" if near else "There are"}: {", ".join(near or sorted(own))}.',
+    )
 
 
 def _similar(file: Path, shipped: Path | None) -> str:

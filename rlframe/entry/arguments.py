@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from typing import Any
 
 
 def count(text: str) -> int:
@@ -19,6 +20,17 @@ def count(text: str) -> int:
     if not number.is_integer() or number < 1:
         raise argparse.ArgumentTypeError(f'{text!r} is not a whole number >= 1, such as 100000 or 1e5')
     return int(number)
+
+
+def add_config(parser: argparse.ArgumentParser, **more: Any) -> None:
+    """Adds ``-c``, for verbs that start from a config."""
+    parser.add_argument(
+        '-c',
+        '--config',
+        metavar='FILE',
+        help='config: a .py, .json or .yaml file, or the name of a shipped one, such as cartpole_dqn',
+        **more,
+    )
 
 
 def add_trust(parser: argparse.ArgumentParser) -> None:

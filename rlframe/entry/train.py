@@ -32,7 +32,7 @@ def train(args: argparse.Namespace) -> int:
     """Runs the verb and returns the exit code."""
     given = dict(seed=args.seed, max_env_step=args.env_step, max_train_iter=args.train_iter)
     is_parallel = args.mode not in (None, 'serial')
-    pair = read_config(args.config) if args.config else None
+    pair = config_of(args)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter('always', ConfigWarning)
         if args.resume is None or args.resume == AUTO:
@@ -57,6 +57,15 @@ def train(args: argparse.Namespace) -> int:
     if args.mode in parallel.WORKERS:
         return parallel.work(cfg, args)
     return parallel.run(cfg, args, args.exp_name, again=again)
+
+
+def config_of(args: argparse.Namespace) -> Pair | None:
+    """Returns the config that the command line names, or one for the env that it names; None if it names neither."""
+    if args.env is None:
+        return read_config(args.config) if args.config else None
+    from rlframe.experiment.starting import env_options, starting_config
+
+    return starting_config(args.env, args.policy, env_options(args.overrides))
 
 
 def _resume(
@@ -151,6 +160,7 @@ def _launch_line(pipeline: SerialPipeline) -> str:
     """Prints the expected resources of the run."""
     from rlframe.checkpoint import describe_cost
     from rlframe.pipeline import build
+    from rlframe.pipeline.ending import BUDGETS, NO_BUDGET
 
     cfg = pipeline.cfg
     size = build.buffer_nbytes(cfg, pipeline.factory.spec)
@@ -162,6 +172,8 @@ def _launch_line(pipeline: SerialPipeline) -> str:
     until = f'until an evaluation {verb} {goal}' if goal else 'until a budget is spent'
     if pipeline.past_goal:
         until = f'until a budget is spent (the goal of {goal} was reached)'
+    budgets = [f'{cfg[key]:,} {unit}' for key, (_, unit, _) in BUDGETS.items() if cfg[key] < NO_BUDGET]
+    until += f', at most {" and ".join(budgets)}' if budgets else ''
     return (
         f'{cfg.policy.type} on {pipeline.collection.summary(cfg)}; {memory}; {saved}; device {device}, {cfg.num_threads} torch thread(s);'
         f' seed {cfg.seed}; {until}'

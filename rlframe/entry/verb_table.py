@@ -8,7 +8,7 @@ from typing import Protocol, cast
 
 GROUPS: dict[str, dict[str, str]] = {
     'train and use a policy': {
-        'train': 'train as a config says (the default verb)',
+        'train': 'train a policy: in an env, or as a config says (the default verb)',
         'tune': 'search over the options of a config with Ray Tune',
         'eval': 'score a checkpoint on episodes that training never saw',
         'export': 'write a trained policy for use elsewhere, without its config and env',

@@ -1,14 +1,15 @@
-"""``rlframe train``: trains as a config says."""
+"""``rlframe train``: trains as a config says, or in an env with settings that suit its spaces."""
 
 from __future__ import annotations
 
 import argparse
 
-from rlframe.entry.arguments import add_overrides, add_trust, count
+from rlframe.entry.arguments import add_config, add_overrides, add_trust, count
 
-HELP = 'train as a config says (the default verb)'
+HELP = 'train a policy: in an env, or as a config says (the default verb)'
 EXAMPLES = (
-    '-c configs/cartpole_dqn.py --seed 1 policy.learn.batch_size=128 env_manager.type=gym_vector',
+    '--env CartPole-v1 --policy ppo',
+    '-c cartpole_dqn --seed 1 policy.learn.batch_size=128 env_manager.type=gym_vector',
     '--resume cartpole_dqn_seed0 --train-iter 1e4',
 )
 MODES = ('serial', 'parallel', 'coordinator', 'learner', 'collector')
@@ -16,7 +17,19 @@ MODES = ('serial', 'parallel', 'coordinator', 'learner', 'collector')
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the verb."""
-    parser.add_argument('-c', '--config', metavar='FILE', help='config file: .py, .json or .yaml')
+    parser.add_argument(
+        '--env',
+        metavar='ID',
+        help='env to train in without a config file, with settings that suit its spaces: a Gymnasium id, MODULE:ID or'
+        ' MODULE:CLASS. The run ends at the reward threshold of the env, if it has one, or after --env-step (default:'
+        ' 1,000,000 on-policy, 200,000 off-policy)',
+    )
+    parser.add_argument(
+        '--policy',
+        metavar='NAME',
+        help='with --env: the policy (default: one that suits the actions of the env)',
+    )
+    add_config(parser)
     parser.add_argument(
         '--resume',
         metavar='DIR',
@@ -51,8 +64,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     """Refuses flags that do not go together."""
-    if args.config is None and args.resume in (None, 'auto'):
-        parser.error('the following arguments are required: -c/--config')
+    if args.config is None and args.env is None and args.resume in (None, 'auto'):
+        parser.error('one of the arguments --env and -c/--config is required')
+    if args.env is not None and (args.config is not None or args.resume not in (None, 'auto')):
+        other = '--resume DIR' if args.config is None else '-c'
+        parser.error(f'--env starts without a config, and {other} names one; leave out one of them')
+    if args.policy is not None and args.env is None:
+        parser.error('--policy goes with --env; a config names its policy itself (policy.type=...)')
     is_worker = args.mode in ('learner', 'collector')
     if is_worker and args.resume is not None:
         parser.error(f'-m {args.mode} has nothing to resume: its coordinator gives it the state of the run')

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import argparse
 
-from rlframe.entry.arguments import count
+from rlframe.entry.arguments import add_config, count
 from rlframe.tune.names import METRIC, SCHEDULERS, SEARCHES
 
 HELP = 'search over the options of a config with Ray Tune'
 EXAMPLES = (
-    '-c configs/cartpole_dqn.py --search "policy.learn.learning_rate=loguniform(1e-4,1e-2)" --num-samples 8'
+    '-c cartpole_dqn --search "policy.learn.learning_rate=loguniform(1e-4,1e-2)" --num-samples 8'
     ' --scheduler asha --env-step 20000',
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the verb."""
-    parser.add_argument('-c', '--config', metavar='FILE', help='config file: .py, .json or .yaml')
+    add_config(parser)
     parser.add_argument(
         '--search',
         nargs='+',

@@ -1,0 +1,4 @@
+"""Experiments: what people do with whole runs, above the pipeline and below the command line.
+
+``starting`` makes a config for an env that nobody has tuned.
+"""

@@ -1,0 +1,322 @@
+"""A config to start with: for an env that nobody has tuned, chosen by its spaces.
+
+The settings follow the generic ones of Stable-Baselines3, CleanRL and Tianshou; docs/training.md shows what they reach.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from easydict import EasyDict
+
+from rlframe.config.tree import parse_overrides, set_path
+from rlframe.data.observation import ACTION_MASK, fields_of
+from rlframe.data.timestep import EnvSpec
+from rlframe.envs.gym_env import GymEnvFactory
+from rlframe.errors import ConfigError, IncompatibleError
+from rlframe.pipeline.build import row_nbytes
+from rlframe.policy.acting.compatibility import check_fit, fitting
+from rlframe.registry import POLICY_REGISTRY
+
+if TYPE_CHECKING:
+    from gymnasium import Space
+
+Settings = dict[str, Any]
+"""Options of a section."""
+
+ON_POLICY_STEPS, OFF_POLICY_STEPS = 1_000_000, 200_000
+"""Budgets in env steps: learning from a replay buffer needs fewer env steps, and more time for each."""
+EVALUATIONS = 50
+"""Evaluations within a budget."""
+LONGEST_EPISODE = 3_000
+"""Longest evaluated episode of an env without a time limit, in env steps: a policy may walk in circles there."""
+BUFFER_SIZE, BUFFER_BYTES = 100_000, 2 * 2**30
+"""Largest replay buffer: in transitions, and in bytes for transitions with images."""
+SHAPING = ('kwargs', 'wrappers', 'frame_stack', 'action_mask')
+"""Options of an env that decide what its observations and actions are."""
+GRID_SIDE = 16
+"""Images of integers with shorter sides than this are grids of symbols: to be read as vectors of numbers."""
+
+
+class Facts(NamedTuple):
+    """The properties of an env that settings depend on."""
+
+    spec: EnvSpec
+    """Its spaces."""
+    has_numbers: bool
+    """Whether a part of its observations are real numbers."""
+    has_image: bool
+    """Whether a part of its observations is an image."""
+    has_grid: bool
+    """Whether that image is a small grid of symbols."""
+
+    @property
+    def buffer_size(self) -> int:
+        """Number of transitions that a replay buffer should hold."""
+        return min(BUFFER_SIZE, BUFFER_BYTES // row_nbytes(self.spec))
+
+
+def starting_config(
+    env: Any, policy: str | None = None, options: Mapping[str, Any] | None = None
+) -> tuple[EasyDict, EasyDict]:
+    """Returns a config for an env that nobody has tuned.
+
+    Args:
+        env: A Gymnasium id, ``module:Id``, ``module:Class``, a class or a function that returns an env.
+        policy: Name of the policy; None: one that suits the action space.
+        options: Further options of the section ``env``, such as ``kwargs``, ``wrappers`` and ``frame_stack``.
+
+    Returns:
+        ``main_config`` and ``create_config``.
+
+    Raises:
+        EnvError: If the env is unknown (the nearest ids are named) or cannot be created.
+        MissingDependencyError: If it needs a package that is not installed; with the way to install it.
+        RegistryError: If there is no policy of that name.
+        IncompatibleError: If the policy cannot act in the env; with those that can.
+        ConfigError: If the policy learns from recorded data, or the env has several players.
+    """
+    section = {'env_id': env, **(options or {})}
+    factory = _factory(section)
+    if 'wrappers' not in section and (wrappers := _wrappers(factory.spec)):
+        section['wrappers'] = wrappers
+        factory = _factory(section)
+    spec = factory.spec
+    name = default_policy(spec) if policy is None else policy
+    kind = POLICY_REGISTRY.get(name)
+    _check(name, kind, spec)
+    facts, fields = _facts(spec), kind.config_fields()
+    family = next((FAMILIES[base.__name__] for base in kind.__mro__ if base.__name__ in FAMILIES), None)
+    settings = family(facts) if family else {}
+    on_policy = bool(fields['on_policy'].default)
+    budget = ON_POLICY_STEPS if on_policy else OFF_POLICY_STEPS
+    settings['eval'] = dict(evaluator=_evaluator(spec, settings, budget // EVALUATIONS, on_policy))
+    main: Settings = dict(
+        exp_name=f'{_plain(spec.name)}_{_plain(name)}',
+        max_env_step=budget,
+        env=dict(**section, collector_env_num=8, evaluator_env_num=10, n_evaluator_episode=20),
+        policy=settings,
+    )
+    if spec.reward_threshold is not None:
+        main['env']['stop_value'] = spec.reward_threshold
+    create: Settings = dict(
+        env=dict(type='gym'),
+        env_manager=dict(type='gym_vector' if factory.only_vector else 'base'),
+        policy=dict(type=name),
+        collector=dict(type='sample'),
+    )
+    if not on_policy:
+        create['replay_buffer'] = dict(type='sequence' if kind.is_recurrent else 'naive')
+    return EasyDict(main), EasyDict(create)
+
+
+def env_options(overrides: Sequence[str]) -> dict[str, Any]:
+    """Returns those overrides of a command line that decide what an env looks like, as options of its section."""
+    found: dict[str, Any] = {}
+    for key, value in parse_overrides(overrides).items():
+        first, *path = key.split('.')
+        if first == 'env' and path and path[0] in SHAPING:
+            set_path(found, path, value)
+    return found
+
+
+def default_policy(spec: EnvSpec) -> str:
+    """Returns the name of the policy that suits an env best, as far as its spaces tell.
+
+    Raises:
+        IncompatibleError: If no policy can act in it.
+    """
+    fit = fitting(spec)
+    if 'ppo' in fit:
+        return 'ppo'
+    raise IncompatibleError(
+        f'no default policy can act in {spec.name}: its action space is {spec.action_space!r}, its observation space'
+        f' {spec.observation_space!r}',
+        where='env.env_id',
+        remedy=f'Policies that fit: {", ".join(fit) or "none"}. docs/support.md has a table of spaces.',
+    )
+
+
+def _check(name: str, kind: Any, spec: EnvSpec) -> None:
+    """Checks that a policy can learn by acting in an env."""
+    if spec.player_num > 1:
+        raise ConfigError(
+            f'{spec.name} has {spec.player_num} players, which need more than an env and a policy',
+            where='env.env_id',
+            remedy='Start from configs/tictactoe_selfplay_dqn.py.',
+        )
+    if hasattr(kind, 'supported_actions'):
+        check_fit(kind, spec)
+    collector = kind.config_fields().get('collect', {}).get('collector')
+    if isinstance(collector, dict) and 'type' in collector and collector['type'].default == 'dataset':
+        actors = [other for other in fitting(spec) if other != name]
+        raise ConfigError(
+            f'{name} learns from recorded data, not by acting in {spec.name}',
+            where='policy.type',
+            remedy=f'Policies that learn by acting: {", ".join(actors)}. For recorded data, start from'
+            ' configs/cartpole_bc.py.',
+        )
+
+
+def _evaluator(spec: EnvSpec, settings: Settings, steps: int, on_policy: bool) -> Settings:
+    """Returns options of the evaluator, with an evaluation every so many env steps."""
+    learn, n_sample = settings.get('learn', {}), settings.get('collect', {}).get('n_sample')
+    found: Settings = {}
+    if n_sample is not None:
+        batches = math.ceil(n_sample / (learn.get('batch_size') or n_sample))
+        updates = learn.get('epoch_per_collect', 1) * batches if on_policy else learn['update_per_collect']
+        found['eval_freq'] = max(steps // n_sample, 1) * updates
+    if spec.max_episode_steps is None:
+        found['max_episode_len'] = LONGEST_EPISODE
+    return found
+
+
+# the env
+
+
+def _factory(section: Settings) -> GymEnvFactory:
+    try:
+        return GymEnvFactory(section)
+    except ConfigError as error:
+        error.where = f'env.{error.where}'
+        raise
+
+
+def _wrappers(spec: EnvSpec) -> list[Any]:
+    """Returns the wrapper that removes the parts of observations that no network reads, such as texts."""
+    space = _own_space(spec)
+    parts = fields_of(space)
+    readable = [name for name, part in parts.items() if _is_readable(part)]
+    if type(space).__name__ != 'Dict' or not readable or len(readable) == len(parts):
+        return []
+    return [dict(type='FilterObservation', filter_keys=readable)]
+
+
+def _own_space(spec: EnvSpec) -> Space[Any]:
+    """Returns the env's own observation space, without the action mask that rlframe adds to it."""
+    parts = fields_of(spec.observation_space)
+    return parts['observation'] if set(parts) == {'observation', ACTION_MASK} else spec.observation_space
+
+
+def _is_readable(space: Space[Any]) -> bool:
+    parts = fields_of(space)
+    if parts:
+        return all(map(_is_readable, parts.values()))
+    return type(space).__name__ in ('Box', 'Discrete', 'MultiDiscrete', 'MultiBinary')
+
+
+def _facts(spec: EnvSpec) -> Facts:
+    boxes = [part for part in _leaves(_own_space(spec)) if type(part).__name__ == 'Box']
+    images = [box for box in boxes if len(box.shape or ()) in (3, 4)]
+    grids = [box for box in images if np.issubdtype(box.dtype, np.integer) and _side(box) < GRID_SIDE]
+    return Facts(
+        spec,
+        has_numbers=any(np.issubdtype(box.dtype, np.floating) for box in boxes),
+        has_image=bool(images),
+        has_grid=bool(grids) and len(grids) == len(images),
+    )
+
+
+def _leaves(space: Space[Any]) -> Iterator[Space[Any]]:
+    parts = fields_of(space)
+    if not parts:
+        yield space
+    for part in parts.values():
+        yield from _leaves(part)
+
+
+def _side(box: Space[Any]) -> int:
+    """Returns the longest side of an image, whose channels are the first or the last of its three axes."""
+    first, *_, last = (box.shape or ())[-3:]
+    return int(max(first, last))
+
+
+def _plain(name: str) -> str:
+    """Returns a name in lower case with underscores for everything but letters and digits."""
+    return re.sub('[^a-z0-9]+', '_', name.lower()).strip('_') or 'env'
+
+
+# the policy
+
+
+def _encoder(facts: Facts, sizes: list[int]) -> Settings:
+    """Returns options of the network that depend on the observations."""
+    return dict(encoder_hidden_size_list=sizes, **({'conv_layers': []} if facts.has_grid else {}))
+
+
+def _ppo(facts: Facts) -> Settings:
+    is_continuous = type(facts.spec.action_space).__name__ == 'Box'
+    return dict(
+        normalize_obs=facts.has_numbers,
+        model=_encoder(facts, [64, 64]),
+        learn=dict(
+            epoch_per_collect=10,
+            batch_size=64,
+            learning_rate=3e-4,
+            value_norm=True,  # for rewards of any size
+            entropy_weight=0.0 if is_continuous else 0.01,
+        ),
+        collect=dict(n_sample=2048, discount_factor=0.99, gae_lambda=0.95),
+    )
+
+
+def _a2c(facts: Facts) -> Settings:
+    return dict(
+        normalize_obs=facts.has_numbers,
+        model=_encoder(facts, [64, 64]),
+        learn=dict(value_norm=True),
+        collect=dict(n_sample=40),
+    )
+
+
+def _dqn(facts: Facts) -> Settings:
+    return dict(
+        discount_factor=0.99,
+        model=_encoder(facts, [128, 128]),
+        learn=dict(update_per_collect=2, batch_size=128, learning_rate=5e-4, target_update_freq=250),
+        collect=dict(n_sample=8),
+        other=dict(
+            eps=dict(type='linear', start=1.0, end=0.05, decay=OFF_POLICY_STEPS // 10),
+            replay_buffer=dict(replay_buffer_size=facts.buffer_size),
+        ),
+    )
+
+
+def _c51(facts: Facts) -> Settings:
+    return {**_dqn(facts), 'normalize_reward': True}  # returns within its fixed range of values
+
+
+def _r2d2(facts: Facts) -> Settings:
+    settings = _dqn(facts)
+    settings['model'] = _encoder(facts, [64])
+    settings['learn'] |= dict(update_per_collect=1, batch_size=32, learning_rate=1e-3)
+    settings['collect'] |= dict(collector=dict(mark_episodes=True))
+    settings['other']['replay_buffer'] |= dict(unroll_len=20, burn_in=10)
+    return settings
+
+
+def _actor_critic(facts: Facts) -> Settings:
+    """Of policies with an actor and Q-functions."""
+    return dict(
+        discount_factor=0.99,
+        random_collect_size=1000,
+        model=_encoder(facts, [256, 256]),
+        learn=dict(update_per_collect=8, batch_size=256, learning_rate_actor=3e-4, learning_rate_critic=1e-3),
+        collect=dict(n_sample=8),
+        other=dict(replay_buffer=dict(replay_buffer_size=facts.buffer_size)),
+    )
+
+
+FAMILIES: dict[str, Callable[[Facts], Settings]] = {
+    'A2CPolicy': _a2c,
+    'PPOPolicy': _ppo,
+    'C51Policy': _c51,
+    'R2D2Policy': _r2d2,
+    'DQNPolicy': _dqn,
+    'QACPolicy': _actor_critic,
+}
+"""Settings of a policy class and of its subclasses, as far as they have none of their own."""

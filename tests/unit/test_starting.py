@@ -1,0 +1,157 @@
+"""A config for an env that nobody has tuned: it compiles for every policy and space, trains, is scored and resumed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import space_envs
+from gymnasium import Env, spaces
+
+from rlframe import config
+from rlframe.entry.__main__ import main
+from rlframe.errors import ConfigError, IncompatibleError
+from rlframe.experiment.starting import env_options, starting_config
+from rlframe.pipeline import build
+from rlframe.policy.acting.compatibility import misfit
+from rlframe.registry import POLICY_REGISTRY
+
+SPACES = [
+    *((obs, 'Discrete', '') for obs in space_envs.OBS),
+    *(('Box', action, '') for action in space_envs.ACTIONS),
+    ('Tuple', 'Discrete', 'info'),
+    ('Box (image)', 'MultiDiscrete', 'obs'),
+]
+
+
+class TextEnv(space_envs.SpaceEnv):
+    """Its observations have a part that no network reads."""
+
+    def __init__(self, parts: Any = None) -> None:
+        super().__init__()
+        self.observation_space: Any = spaces.Dict(seen=self.observation_space, told=spaces.Text(9))
+
+    def _answer(self) -> tuple[Any, dict[str, Any]]:
+        obs, info = super()._answer()
+        return {'seen': obs, 'told': 'go'}, info
+
+
+class GraphEnv(Env):
+    """No network reads any of its observations."""
+
+    observation_space = spaces.Graph(spaces.Box(0, 1, (2,)), None)
+    action_space = spaces.Discrete(2)
+
+
+@pytest.mark.parametrize(('obs', 'action', 'mask'), SPACES)
+def test_every_policy_gets_a_config_for_every_space_that_it_supports(
+    obs: str, action: str, mask: str
+) -> None:
+    options = {'kwargs': {'obs': obs, 'action': action, 'mask': mask}}
+    spec = build.make_factory(
+        config.compile_config(*starting_config(space_envs.SpaceEnv, None, options))
+    ).spec
+    for name in POLICY_REGISTRY.names():
+        if name != 'bc' and not misfit(POLICY_REGISTRY.get(name), spec):
+            cfg = config.compile_config(*starting_config(space_envs.SpaceEnv, name, options))
+            assert cfg.policy.type == name and cfg.max_env_step < 10**7
+
+
+def test_config_names_the_run_its_goal_and_its_budget() -> None:
+    main_config, create_config = starting_config('CartPole-v1', 'dqn')
+    assert main_config.exp_name == 'cartpole_v1_dqn'
+    assert main_config.env.stop_value == 475
+    assert main_config.max_env_step == 200_000
+    assert create_config.policy.type == 'dqn'
+
+
+def test_env_without_time_limit_gets_one_in_evaluations_only() -> None:
+    main_config, _ = starting_config('CliffWalking-v1', 'ppo')
+    assert main_config.policy.eval.evaluator.max_episode_len == 3000
+    assert 'wrappers' not in main_config.env
+    assert 'stop_value' not in main_config.env
+
+
+def test_parts_that_no_network_reads_are_left_out_unless_the_user_chooses_wrappers() -> None:
+    main_config, _ = starting_config(TextEnv)
+    assert main_config.env.wrappers == [{'type': 'FilterObservation', 'filter_keys': ['seen']}]
+    assert starting_config(TextEnv, None, {'wrappers': []})[0].env.wrappers == []
+
+
+def test_small_grid_of_integers_is_read_as_numbers_and_an_image_by_convolutions() -> None:
+    kwargs = {'kwargs': {'obs': 'Box (image)'}}
+    assert starting_config(space_envs.SpaceEnv, 'ppo', kwargs)[0].policy.model.conv_layers == []
+
+
+def test_overrides_that_shape_an_env_are_known_before_it_is_looked_at() -> None:
+    words = ['env.kwargs.obs=Tuple', 'env.frame_stack=2', 'seed=3', 'env.stop_value=1']
+    assert env_options(words) == {'kwargs': {'obs': 'Tuple'}, 'frame_stack': 2}
+
+
+@pytest.mark.parametrize(
+    ('env', 'policy', 'error', 'says'),
+    [
+        ('CartPole-v1', 'sac', IncompatibleError, 'Policies that fit: a2c, bc, c51, dqn'),
+        ('CartPole-v1', 'bc', ConfigError, 'learn by acting: a2c, c51, dqn'),
+        (GraphEnv, None, IncompatibleError, 'Policies that fit: none'),
+    ],
+)
+def test_policy_that_cannot_learn_in_an_env_is_refused_with_those_that_can(
+    env: Any, policy: str | None, error: type[Exception], says: str
+) -> None:
+    with pytest.raises(error) as caught:
+        starting_config(env, policy)
+    assert says in str(caught.value)
+
+
+SMALL = (
+    *('--env-step', '160', 'policy.learn.batch_size=16', 'policy.eval.evaluator.eval_freq=1000'),
+    *('env.evaluator_env_num=2', 'env.n_evaluator_episode=2', 'policy.model.encoder_hidden_size_list=[8]'),
+)
+
+
+def test_run_of_an_env_is_scored_and_resumed_without_its_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(['train', '--env', 'CartPole-v1', '--policy', 'dqn', *SMALL]) == 0
+    assert 'at most 160 env steps' in capsys.readouterr().out
+    assert main(['eval', 'cartpole_v1_dqn_seed0', '--episodes', '2']) == 0
+    assert main(['train', '--resume', 'cartpole_v1_dqn_seed0', '--env-step', '200']) == 0
+    assert 'resumes from' in capsys.readouterr().out
+    assert [entry.name for entry in tmp_path.iterdir()] == ['cartpole_v1_dqn_seed0']
+
+
+@pytest.mark.parametrize(
+    ('words', 'says'),
+    [
+        (('--env', 'Carpole-v1'), "Did you mean 'CartPole-v1'?"),
+        (('--env', 'CartPole-v1', '--policy', 'pppo'), "Did you mean 'ppo'?"),
+        (('--env', 'nowhere:Env'), "no module named 'nowhere'"),
+        (('--env', 'CartPole-v1', 'policy.learn.lr=1'), 'policy.learn.learning_rate'),
+        (('--env', 'CartPole-v1', 'env.kwargs=3'), 'env.kwargs'),
+        (('--env', 'CartPole-v1', '-c', 'cartpole_dqn'), 'leave out one of them'),
+        (('--env', 'CartPole-v1', '--resume', 'x'), 'leave out one of them'),
+        (('--policy', 'ppo', '-c', 'cartpole_dqn'), 'policy.type='),
+        (('-c', 'cartpole_dq'), 'Nearest: cartpole_dqn'),
+        (('-c', 'zzz'), 'There are: acrobot_dqn, '),
+        ((), 'one of the arguments --env and -c/--config is required'),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_created(
+    words: tuple[str, ...],
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    try:
+        code = main(['train', *words])
+    except SystemExit as error:
+        code = error.code  # type: ignore[assignment]
+    err = capsys.readouterr().err
+    assert code == 2 and says in err
+    assert len([line for line in err.splitlines() if line.startswith('rlframe')]) == 1
+    assert not list(tmp_path.iterdir())
