@@ -292,6 +292,18 @@ def test_shipped_configs_are_found_from_any_folder(folder: Path, monkeypatch: py
     assert find_config(own) == folder / own
 
 
+def test_a_config_is_found_by_its_name_and_one_of_the_working_directory_comes_first(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shipped = write('site/configs/cartpole_dqn.py', PAIR).parent.absolute()
+    monkeypatch.setattr(reader, 'shipped_configs', lambda: shipped)
+    (folder / 'cartpole_dqn').mkdir()  # a run folder of that name is no config
+    assert find_config('cartpole_dqn') == shipped / 'cartpole_dqn.py'
+    assert "no config named 'cartpole_dnq'" in error_of('cartpole_dnq')
+    write('cartpole_dqn.yaml', PAIR)
+    assert find_config('cartpole_dqn') == folder / 'cartpole_dqn.yaml'
+
+
 def make_env() -> None:
     """Something importable to put into a config."""
 
