@@ -1,4 +1,4 @@
-.PHONY: check format lint type test bench
+.PHONY: check format lint type site test bench
 
 check: format lint type test
 
@@ -11,6 +11,10 @@ lint:
 
 type:
 	mypy
+
+# The documentation site, to the folder site; every warning is an error. The variable hides an advertisement.
+site:
+	NO_MKDOCS_2_WARNING=1 python -m mkdocs build --strict --quiet
 
 test:
 	pytest -m 'not slow and not ray'
