@@ -8,14 +8,13 @@ VERSION = (
     Path('rlframe/_version.py').read_text(encoding='utf-8').partition("__version__ = '")[2].partition("'")[0]
 )
 
-EXTRAS = {
-    'atari': ['gymnasium[atari]'],
+FEATURES = {
+    'atari': ['gymnasium[atari]', 'opencv-python-headless'],  # Gymnasium resizes frames with OpenCV
     'box2d': ['gymnasium[box2d]'],
     'mujoco': ['gymnasium[mujoco]'],
     'minigrid': ['minigrid'],
     'minatar': ['minatar'],
     'pettingzoo': ['pettingzoo', 'pygame-ce'],  # some of its games need more: pettingzoo[classic]
-    'minari': ['minari'],
     'envpool': ['envpool'],
     'http': ['flask', 'waitress'],
     'video': ['moviepy'],
@@ -23,8 +22,17 @@ EXTRAS = {
     'onnx': ['onnx', 'onnxscript'],
     'wandb': ['wandb'],
     'mlflow': ['mlflow'],
-    'docs': ['matplotlib'],
+}
+"""Extra to the packages that its feature needs and rlframe itself does not."""
+SITE = ['mkdocs-material', 'mkdocstrings[python]']
+EXTRAS = {
+    **FEATURES,
+    'all': sorted({package for packages in FEATURES.values() for package in packages}),
+    'docs': [*SITE, 'matplotlib'],
     'test': [
+        *SITE,
+        'build',
+        'setuptools >= 77',
         'pytest',
         'pytest-cov',
         'pytest-timeout',
@@ -56,6 +64,7 @@ setup(
     long_description=Path('README.md').read_text(encoding='utf-8'),
     long_description_content_type='text/markdown',
     license='Apache-2.0',
+    license_files=['LICENSE'],
     python_requires='>=3.11',
     packages=[*find_packages(include=['rlframe', 'rlframe.*']), 'rlframe.configs'],
     package_dir={'rlframe.configs': 'configs'},
@@ -73,5 +82,12 @@ setup(
     ],
     extras_require=EXTRAS,
     entry_points={'console_scripts': ['rlframe = rlframe.entry.__main__:main']},
-    classifiers=['Programming Language :: Python :: 3', 'Typing :: Typed'],
+    classifiers=[
+        'Intended Audience :: Science/Research',
+        'Operating System :: POSIX :: Linux',
+        'Programming Language :: Python :: 3 :: Only',
+        'Programming Language :: Python :: 3.11',  # newer ones are allowed, but no test runs on them
+        'Topic :: Scientific/Engineering :: Artificial Intelligence',
+        'Typing :: Typed',
+    ],
 )

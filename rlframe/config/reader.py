@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import importlib.resources
 import json
 import sys
 import traceback
@@ -139,13 +138,10 @@ def find_config(path: str | Path) -> Path:
 
 def shipped_configs() -> Path | None:
     """Returns the folder of the shipped configs: installed with rlframe, or next to it in a checkout."""
-    try:
-        installed = Path(str(importlib.resources.files('rlframe.configs')))
-    except ModuleNotFoundError:
-        installed = None
-    if installed is not None and installed.is_dir():
-        return installed
-    root = Path(__file__).resolve().parents[2]
+    package = Path(__file__).resolve().parents[1]
+    if (package / 'configs').is_dir():
+        return package / 'configs'
+    root = package.parent
     is_checkout = (root / 'setup.py').is_file() and (root / 'configs').is_dir()
     return root / 'configs' if is_checkout else None
 

@@ -1,0 +1,216 @@
+"""The package that users install: what it contains, what it needs, and that it works outside the repository."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+BUILT_WITH = {'opencv-python-headless': 'cv2', 'scikit-learn': 'sklearn', 'mkdocs-material': 'material'}
+"""Package to the module that it is imported as, where the names differ."""
+USER = '''"""A module of a user."""
+
+import numpy as np
+
+import rlframe
+from rlframe.data import Batch
+from rlframe.worker import BaseLearner, LearnerHook, register_learner_hook
+
+
+@register_learner_hook('mine')
+class Mine(LearnerHook):
+    """A hook."""
+
+    position = 'after_iter'
+
+    def __call__(self, learner: BaseLearner) -> None:
+        step: int = learner.train_iter
+        batch = Batch(obs=np.zeros((3, 4), np.float32))
+        reveal_type(rlframe.load('run'))
+        rlframe.load(step)
+        len(batch).foo
+'''
+
+
+def metadata(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Returns what setup.py passes to ``setup``."""
+    import setuptools
+
+    given: dict[str, Any] = {}
+    monkeypatch.setattr(setuptools, 'setup', lambda **arguments: given.update(arguments))
+    monkeypatch.chdir(ROOT)
+    exec(compile((ROOT / 'setup.py').read_text(encoding='utf-8'), 'setup.py', 'exec'), {})
+    return given
+
+
+def imported() -> set[str]:
+    """Returns the names of all packages that rlframe imports, looks for or names in ``LazyModule``."""
+    names = set()
+    for file in (ROOT / 'rlframe').rglob('*.py'):
+        text = file.read_text(encoding='utf-8')
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Import):
+                names |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                names.add(node.module)
+        names |= set(re.findall(r"(?:LazyModule|import_module|find_spec)\('([\w.]+)'\)", text))
+    return {name.partition('.')[0] for name in names} - {'rlframe'} - set(sys.stdlib_module_names)
+
+
+def modules(requirements: list[str]) -> set[str]:
+    """Returns the modules that the packages of requirements are imported as."""
+    packages = {re.split(r'[\s\[<>=;]', requirement)[0] for requirement in requirements}
+    return {BUILT_WITH.get(package, package).replace('-', '_') for package in packages}
+
+
+def test_every_import_is_required_or_of_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = metadata(monkeypatch)
+    extras = given['extras_require']
+    brought = {'werkzeug': 'flask', 'yaml': 'ray', 'PIL': 'moviepy'}  # module to the package that requires it
+    declared = modules([*given['install_requires'], *extras['all']])
+    missing = {name for name in imported() if brought.get(name, name) not in declared}
+    assert not missing, 'add them to an extra in setup.py'
+
+
+def test_every_extra_that_a_message_or_a_page_names_exists(monkeypatch: pytest.MonkeyPatch) -> None:
+    extras = metadata(monkeypatch)['extras_require']
+    files = [
+        *ROOT.glob('rlframe/**/*.py'),
+        *ROOT.glob('configs/*.py'),
+        *ROOT.glob('*.md'),
+        *ROOT.glob('docs/*.md'),
+    ]
+    named = {
+        extra
+        for file in files
+        for found in re.findall(r'rlframe\[([\w,]+)\]', file.read_text(encoding='utf-8'))
+        for extra in found.split(',')
+    }
+    assert {'video', 'http', 'onnx'} <= named <= set(extras)
+
+
+def test_extra_atari_installs_what_the_wrappers_of_gymnasium_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    from gymnasium.wrappers import AtariPreprocessing
+
+    needed = {'cv2'} & set(
+        re.findall(
+            r'import (\w+)', Path(sys.modules[AtariPreprocessing.__module__].__file__ or '').read_text()
+        )
+    )
+    atari = metadata(monkeypatch)['extras_require']['atari']
+    assert needed == {'cv2'} <= modules(atari) and 'gymnasium[atari]' in atari
+
+
+def test_classifiers_name_the_python_that_tests_run_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = metadata(monkeypatch)
+    versions = [name for name in given['classifiers'] if re.search(r':: 3\.\d+$', name)]
+    assert versions == ['Programming Language :: Python :: 3.11'] and given['python_requires'] == '>=3.11'
+    assert 'url' not in given and 'project_urls' not in given  # there is no public address yet
+
+
+def run(*words: str | Path, cwd: Path, env: dict[str, str] | None = None) -> str:
+    """Runs a program and returns its output; a failure shows it."""
+    done = subprocess.run(
+        words, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+@pytest.fixture(scope='module')
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with sdist and wheel; the wheel is built from the sdist."""
+    base = tmp_path_factory.mktemp('package')
+    left_out = shutil.ignore_patterns(
+        '.git', '.venv', '__pycache__', '*.egg-info', 'build', 'dist', 'site', '.*_cache'
+    )
+    shutil.copytree(ROOT, base / 'source', ignore=left_out)
+    run(sys.executable, '-m', 'build', '--no-isolation', '--outdir', base / 'dist', cwd=base / 'source')
+    return base / 'dist'
+
+
+@pytest.fixture(scope='module')
+def venv(built: Path) -> Path:
+    """A fresh environment with the wheel, which sees the packages of this one after its own."""
+    venv = built.parent / 'venv'
+    run(sys.executable, '-m', 'venv', '--without-pip', venv, cwd=built)
+    (wheel,) = built.glob('*.whl')
+    options = ('--quiet', '--no-deps', '--no-index', '--no-compile')
+    run(
+        sys.executable,
+        '-m',
+        'pip',
+        '--python',
+        venv / 'bin' / 'python',
+        'install',
+        *options,
+        wheel,
+        cwd=built,
+    )
+    own = Path(sysconfig.get_path('purelib', vars={'base': str(venv), 'platbase': str(venv)}))
+    others = [path for path in sys.path if path.endswith('site-packages')]
+    (own / 'others.pth').write_text('\n'.join(others) + '\n', encoding='utf-8')
+    return venv
+
+
+@pytest.mark.slow
+def test_wheel_and_sdist_contain_what_they_should(built: Path) -> None:
+    tree = {
+        str(file.relative_to(ROOT))
+        for part in ('rlframe', 'configs')
+        for file in (ROOT / part).rglob('*')
+        if file.is_file() and '__pycache__' not in file.parts
+    }
+    (wheel,), (sdist,) = built.glob('*.whl'), built.glob('*.tar.gz')
+    in_wheel = {name for name in zipfile.ZipFile(wheel).namelist() if '.dist-info/' not in name}
+    assert in_wheel == {re.sub('^configs/', 'rlframe/configs/', name) for name in tree}
+    with tarfile.open(sdist) as archive:
+        in_sdist = {name.partition('/')[2] for name in archive.getnames()}
+    pages = {str(page.relative_to(ROOT)) for page in ROOT.glob('docs/**/*.md')}
+    tests = {str(test.relative_to(ROOT)) for test in ROOT.glob('tests/**/*.py')}
+    assert {*tree, *pages, *tests, 'constraints.txt', 'CHANGELOG.md', 'mkdocs.yml', 'LICENSE'} <= in_sdist
+
+
+@pytest.mark.slow
+def test_installed_package_trains_outside_the_repository(venv: Path, tmp_path: Path) -> None:
+    env = {**os.environ, 'XDG_CONFIG_HOME': str(tmp_path / 'home')}
+    env.pop('PYTHONPATH', None)
+    command = venv / 'bin' / 'rlframe'
+    where = 'import rlframe; print(rlframe.__file__)'
+    assert run(venv / 'bin' / 'python', '-c', where, cwd=tmp_path, env=env).startswith(str(venv))
+    assert importlib.metadata.version('rlframe') in run(command, '--version', cwd=tmp_path, env=env)
+    assert 'sac_discrete' in run(command, 'list', cwd=tmp_path, env=env)
+    few = ('--env-step', '200', 'env.n_evaluator_episode=1', 'env.evaluator_env_num=1')
+    assert 'Results: cartpole_dqn_seed0' in run(
+        command, 'train', '-c', 'cartpole_dqn', *few, cwd=tmp_path, env=env
+    )
+    assert (tmp_path / 'cartpole_dqn_seed0' / 'ckpt' / 'latest').is_dir()
+
+
+@pytest.mark.slow
+def test_type_checkers_read_the_types_of_the_installed_package(venv: Path, tmp_path: Path) -> None:
+    (tmp_path / 'mine.py').write_text(USER, encoding='utf-8')
+    skipped = '\n'.join(
+        f'[mypy-{name}.*]\nfollow_imports = skip' for name in ('torch', 'ray', 'gymnasium', 'numba')
+    )
+    (tmp_path / 'mypy.ini').write_text(f'[mypy]\nstrict = true\n{skipped}\n', encoding='utf-8')
+    done = subprocess.run(
+        [sys.executable, '-m', 'mypy', '--python-executable', venv / 'bin' / 'python', 'mine.py'],
+        cwd=tmp_path, env={**os.environ, 'PYTHONPATH': ''}, capture_output=True, text=True,
+    )  # fmt: skip
+    lines = done.stdout.splitlines()
+    assert 'Revealed type is "rlframe.export.loaded.LoadedPolicy"' in lines[0], done.stdout + done.stderr
+    assert '"load" has incompatible type "int"' in lines[1] and '"int" has no attribute "foo"' in lines[2]
+    assert len(lines) == 4, done.stdout  # the last line counts: the file has no other errors
