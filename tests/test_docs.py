@@ -252,6 +252,16 @@ def test_reference_of_options_is_up_to_date() -> None:
     assert reference == written, 'run: python docs/make_config_reference.py'
 
 
+def test_reference_has_one_row_for_an_option_of_several_policies() -> None:
+    rows = (ROOT / 'docs' / 'config.md').read_text(encoding='utf-8').splitlines()
+    (row,) = [row for row in rows if row.startswith('| `policy.learn.actor_update_freq` ')]
+    owners = '`ddpg`, `sac`, `sac_discrete`, `td3`'
+    assert row.startswith(
+        f'| `policy.learn.actor_update_freq` | {owners} | `1`, `2` (`td3`) | int in [1, inf) |'
+    )
+    assert sum(row.startswith('| `policy.cuda` | all |') for row in rows) == 1
+
+
 def test_results_and_first_lines_of_configs_are_what_was_measured() -> None:
     script = docs_script('make_results')
     records = json.loads((ROOT / 'docs' / 'results.json').read_text(encoding='utf-8'))
