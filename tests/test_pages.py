@@ -1,0 +1,79 @@
+"""Every command and snippet on the pages under docs works, or says why it cannot run in a test."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from doc_blocks import QUICK, ROOT, Block, blocks_of, page_folder, run_blocks
+
+from rlframe.entry.__main__ import main
+
+ELSEWHERE = {
+    'docs/backends.md': 'tests/unit/test_backend.py',
+    'docs/commander.md': 'tests/unit/test_commander.py',
+    'docs/scaling.md': 'tests/ray/test_ray_cluster.py',
+    'docs/tuning.md': 'tests/tune/test_tuning_page.py',
+}
+"""Pages to the tests that run their blocks."""
+MOST_NOT_RUN = 30
+"""Blocks of all pages that may be marked as not run."""
+PAGES = {
+    str(page.relative_to(ROOT)): blocks
+    for page in sorted([*ROOT.glob('*.md'), *ROOT.glob('docs/**/*.md')])
+    if (blocks := blocks_of(page)) and page.name != 'README.md'  # tests/test_docs.py runs README.md
+}
+
+
+@pytest.fixture(scope='module')
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished and exported run of cartpole_dqn, which pages may use."""
+    folder = tmp_path_factory.mktemp('pages')
+    with pytest.MonkeyPatch.context() as patch, page_folder(folder, patch):
+        assert main(['train', '-c', 'cartpole_dqn', *QUICK]) == 0
+        assert main(['export', 'cartpole_dqn_seed0']) == 0
+    return folder / 'cartpole_dqn_seed0'
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('page', sorted(PAGES.keys() - ELSEWHERE.keys()))
+def test_blocks_of_a_page_run(
+    page: str, run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained_here = any('train -c cartpole_dqn' in block.text for block in PAGES[page])
+    if not trained_here:
+        shutil.copytree(run_folder, tmp_path / run_folder.name)
+    with page_folder(tmp_path, monkeypatch):
+        run_blocks(PAGES[page])
+
+
+def test_few_blocks_are_not_run_and_each_says_why() -> None:
+    marked = [(page, block) for page, blocks in PAGES.items() for block in blocks if block.mark == 'not run']
+    assert len(marked) <= MOST_NOT_RUN
+    for page, block in marked:
+        assert len(block.note.split()) >= 3, f'{page}: a reason of at least three words, not {block.note!r}'
+        for test in re.findall(r'tests/\S+\.py', block.note):
+            assert (ROOT / test).exists(), f'{page}: {test}'
+
+
+def test_pages_that_are_run_elsewhere_are_read_there() -> None:
+    for page, test in ELSEWHERE.items():
+        assert page in PAGES and Path(page).name in (ROOT / test).read_text(encoding='utf-8')
+
+
+def test_a_block_that_fails_fails_its_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with page_folder(tmp_path, monkeypatch):
+        with pytest.raises(AssertionError, match='is no command of rlframe'):
+            run_blocks([Block('bash', 'rm -r x\n', '', '')])
+        with pytest.raises(AssertionError, match='eval no_run'):
+            run_blocks([Block('bash', 'rlframe eval no_run  # there is none\n', '', '')])
+        with pytest.raises(ZeroDivisionError):
+            run_blocks([Block('python', 'a = 0\n', '', ''), Block('python', '1 / a\n', '', '')])
+
+
+def test_new_pages_are_short() -> None:
+    long_ones = {'parallel.md', 'config.md', 'logging.md'}
+    for page in ROOT.glob('docs/**/*.md'):
+        assert page.name in long_ones or len(page.read_text(encoding='utf-8').splitlines()) <= 255, page
