@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlframe.checkpoint import compare_states
 from rlframe.data.observation import has_mask
@@ -13,6 +13,9 @@ from rlframe.policy.base_policy import Policy
 from rlframe.registry import MODEL_REGISTRY, POLICY_REGISTRY
 from rlframe.safety.limits import LimitExceededError, check_limit
 from rlframe.utils.lazy import LazyModule
+
+if TYPE_CHECKING:
+    from torch import nn
 
 torch = LazyModule('torch')
 
@@ -31,31 +34,47 @@ def check_network(cfg: Mapping[str, Any], spec: EnvSpec, saved: Any) -> None:
     Raises:
         CheckpointMismatchError: If they do not fit; the layers that differ are named.
     """
-    cls = POLICY_REGISTRY.get_cls(cfg)
-    if not cls.__module__.startswith('rlframe.') or not isinstance(saved, Mapping):
+    network = blank_network(cfg, spec) if isinstance(saved, Mapping) else None
+    if network is None:
         return
+    here = network.state_dict()
+    if differing := compare_states(saved, here, 'model.'):
+        raise CheckpointMismatchError(
+            'the weights belong to another network: ' + '; '.join(differing), where='policy.model'
+        )
+
+
+def blank_network(cfg: Mapping[str, Any], spec: EnvSpec) -> nn.Module | None:
+    """Creates the network of a config on torch's meta device; None if the policy or the network is custom.
+
+    Args:
+        cfg: The ``policy`` section of a config.
+        spec: Spaces of the env.
+
+    Raises:
+        CheckpointMismatchError: If there cannot be such a network, or it is too large.
+    """
+    cls = POLICY_REGISTRY.get_cls(cfg)
+    if not cls.__module__.startswith('rlframe.'):
+        return None
     twin = _without_network(cls, cfg, spec)
     options = twin._cfg.model
     kind = MODEL_REGISTRY.get_cls({**options, 'type': options.type or twin.default_model()})
     if not kind.__module__.startswith('rlframe.'):
-        return
+        return None
     cls.check_spec(spec, twin._cfg)
     try:
         sizes = list(_sizes(dict(options)))
         check_limit('NETWORK_OPTIONS', len(sizes), 'numbers in the network options')
         check_limit('NETWORK_WIDTH', max(sizes, default=0), 'size of a layer')
         with torch.random.fork_rng(devices=[]), torch.device('meta'):
-            here = twin._create_model().state_dict()
+            return twin._create_model()
     except LimitExceededError as error:
         raise CheckpointMismatchError(
             f'the network is too large: {error}', where='policy.model', remedy=error.remedy
         ) from error
     except RuntimeError as error:  # a size that no tensor can have
         raise CheckpointMismatchError(f'no such network: {error}', where='policy.model') from error
-    if differing := compare_states(saved, here, 'model.'):
-        raise CheckpointMismatchError(
-            'the weights belong to another network: ' + '; '.join(differing), where='policy.model'
-        )
 
 
 def _without_network(cls: type[Policy], cfg: Mapping[str, Any], spec: EnvSpec) -> Policy:
