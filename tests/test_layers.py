@@ -69,12 +69,13 @@ MAY_IMPORT = {
     'export': (*BASE, 'data', 'run', 'checkpoint', 'config', 'model', 'policy', 'policy.learning', 'pipeline'),
     'tune': (*BASE, 'data', 'run', 'checkpoint', 'config', 'pipeline', 'export', 'backend.ray.actors'),
     'experiment': (*BASE, 'data', 'run', 'checkpoint', 'config', 'envs', 'pipeline', 'policy.acting', 'export'),
+    'tools': (*BASE, 'data', 'run', 'config', 'config.parallel', 'envs', 'envs.checks', 'envs.state', 'pipeline', 'experiment'),
     'entry.terminal': (*BASE, 'run', 'checkpoint', 'config', 'pipeline', 'pipeline.parallel'),
     'entry': (
         *BASE, 'run', 'checkpoint', 'config', 'worker.collector', 'pipeline', 'pipeline.parallel', 'export', 'tune',
-        'backend.ray.actors', 'experiment', 'entry.terminal',
+        'backend.ray.actors', 'experiment', 'tools', 'entry.terminal',
     ),
-    'entry.verbs': (*BASE, 'run', 'config', 'pipeline', 'tune', 'experiment', 'entry', 'entry.terminal'),
+    'entry.verbs': (*BASE, 'run', 'config', 'pipeline', 'tune', 'experiment', 'tools', 'entry', 'entry.terminal'),
     '': ('_version', 'moved', 'export'),
     '__main__': ('entry',),
 }  # fmt: skip

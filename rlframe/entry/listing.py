@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import argparse
 import inspect
-from collections.abc import Mapping
-from typing import Any
 
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from rlframe.config.tree import ALL_COMPONENTS
-from rlframe.registry import PARALLEL_COMMANDER_REGISTRY, REGISTRIES, Registry
-from rlframe.utils.field import REQUIRED, Field
-
-SECTIONS = {'model': 'policy.model'} | {part.name: part.key for part in ALL_COMPONENTS}
-"""Kind of component to its section in a config; learner hooks have no section."""
+from rlframe.registry import PARALLEL_COMMANDER_REGISTRY, REGISTRIES
+from rlframe.tools.options import SECTIONS, flat_fields, registry_of, told
+from rlframe.utils.field import REQUIRED
 
 
 def show(args: argparse.Namespace) -> int:
@@ -50,23 +45,3 @@ def _show_options(console: Console, kind: str, name: str) -> None:
         )
     if not fields:
         console.print('It declares no options of its own.')
-
-
-def registry_of(kind: str, name: str) -> Registry[Any]:
-    """Returns the registry of a component: one of the two for a commander, whose name decides."""
-    is_parallel = kind == 'commander' and name in PARALLEL_COMMANDER_REGISTRY
-    return PARALLEL_COMMANDER_REGISTRY if is_parallel else REGISTRIES[kind]
-
-
-def told(field: Field) -> str:
-    """Returns the description of an option and its reach."""
-    return f'{field.doc} (reaches: {field.reaches})'.lstrip() if field.reaches else field.doc
-
-
-def flat_fields(options: Mapping[str, Any], prefix: str = '') -> list[tuple[str, Field]]:
-    """Returns the dotted key of every option, in the order of declaration, sections behind plain options."""
-    rows = [(prefix + name, option) for name, option in options.items() if isinstance(option, Field)]
-    for name, option in options.items():
-        if not isinstance(option, Field):
-            rows += flat_fields(option, f'{prefix}{name}.')
-    return rows

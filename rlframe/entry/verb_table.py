@@ -14,7 +14,9 @@ GROUPS: dict[str, dict[str, str]] = {
         'export': 'write a trained policy for use elsewhere, without its config and env',
     },
     'look things up': {
+        'check-config': 'report all mistakes of a config at once, or what it would train',
         'list': 'show the registered components, or the options of one',
+        'explain': 'say what an option is: its values, defaults, unit, and what a config sets it to',
     },
 }
 """Heading of a group of verbs to its verbs; each verb with its help in one line, the ``HELP`` of its module."""

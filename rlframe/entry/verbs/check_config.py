@@ -1,0 +1,55 @@
+"""``rlframe check-config``: reports all mistakes of a config, or what it would train."""
+
+from __future__ import annotations
+
+import argparse
+
+from rlframe.entry.arguments import add_json, add_overrides
+
+HELP = 'report all mistakes of a config at once, or what it would train'
+EXAMPLES = (
+    'cartpole_dqn',
+    'my_config.py policy.learn.batch_size=256',
+    'my_config.py --no-env',
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the verb."""
+    parser.add_argument(
+        'config',
+        metavar='FILE',
+        help='config: a .py, .json or .yaml file, or the name of a shipped one, such as cartpole_dqn',
+    )
+    parser.add_argument(
+        '--no-env',
+        action='store_true',
+        help='check the options only: otherwise one env is created and closed, whose spaces tell whether the policy fits and'
+        ' how large networks and replay buffer become',
+    )
+    add_json(parser)
+    add_overrides(parser, 'file')
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the verb and returns the exit code."""
+    import json
+    import shutil
+    import sys
+
+    from rlframe.errors import ConfigError
+    from rlframe.tools.check_config import check_config, mistakes_of
+    from rlframe.tools.checked_config import text_of
+
+    try:
+        found = check_config(args.config, args.overrides, with_env=not args.no_env)
+    except ConfigError as error:
+        if not args.json:
+            raise
+        found = {'valid': False, 'config': args.config, 'mistakes': mistakes_of(error)}
+        sys.stdout.write(json.dumps(found) + '\n')
+        return error.exit_code
+    found = {'valid': True, 'mistakes': [], **found}
+    width = min(shutil.get_terminal_size().columns, 100)
+    sys.stdout.write((json.dumps(found) if args.json else text_of(found, width)) + '\n')
+    return 0

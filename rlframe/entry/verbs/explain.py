@@ -1,0 +1,49 @@
+"""``rlframe explain``: says what an option or a component is."""
+
+from __future__ import annotations
+
+import argparse
+
+from rlframe.entry.arguments import add_config, add_json, add_overrides
+
+HELP = 'say what an option is: its values, defaults, unit, and what a config sets it to'
+EXAMPLES = (
+    'policy.learn.batch_size',
+    'gamma',
+    'n_sample -c cartpole_dqn',
+    'policy.dqn',
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the verb."""
+    parser.add_argument(
+        'key',
+        metavar='KEY',
+        help="dotted key of an option or a section, the end of one, another framework's name for one, or a component as"
+        ' KIND.NAME',
+    )
+    add_config(parser)
+    add_json(parser)
+    add_overrides(parser, 'file')
+
+
+def check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    """Refuses overrides of no config."""
+    if args.overrides and args.config is None:
+        parser.error('KEY=VALUE changes a config; name one with -c')
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the verb and returns the exit code."""
+    import json
+    import shutil
+    import sys
+
+    from rlframe.tools.explain import explain
+    from rlframe.tools.explained import text_of
+
+    found = explain(args.key, args.config, args.overrides)
+    text = json.dumps(found) if args.json else text_of(found, min(shutil.get_terminal_size().columns, 100))
+    sys.stdout.write(text + '\n')
+    return 0

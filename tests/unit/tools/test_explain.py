@@ -1,0 +1,136 @@
+"""``rlframe explain``: what an option is, by any of its names, alone and in a config."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlframe.entry.__main__ import main
+from rlframe.errors import ConfigError
+from rlframe.registry import POLICY_REGISTRY
+from rlframe.tools.explain import explain, meant_by
+from rlframe.tools.explained import text_of
+from rlframe.tools.options import all_declared
+from rlframe.utils.synonyms import SYNONYMS
+
+
+def keys(found: dict[str, Any]) -> list[str]:
+    return [option['key'] for option in found['options']]
+
+
+def test_an_option_has_the_defaults_of_each_policy() -> None:
+    (option,) = explain('policy.learn.batch_size')['options']
+    defaults = {
+        name: default['value']
+        for group in option['declared']
+        for default in group['defaults']
+        for name in default['components']
+    }
+    assert set(defaults) == {f'policy {name}' for name in POLICY_REGISTRY.names()}
+    assert defaults['policy dqn'] == 64 and defaults['policy a2c'] is None
+    (sequences,) = [group for group in option['declared'] if group['unit'] == 'sequences']
+    assert sequences['type'] == ['int'] and sequences['range'] == '[1, inf)' and sequences['may_change']
+    assert 'minibatch_size' in option['also_called']
+
+
+@pytest.mark.parametrize(
+    ('word', 'expected'),
+    [
+        ('update_per_collect', ['policy.learn.update_per_collect']),
+        ('learn.batch_size', ['policy.learn.batch_size']),
+        ('gamma', ['policy.discount_factor', 'policy.collect.discount_factor']),
+        ('num-envs', ['env.collector_env_num']),
+        ('collector.backend', ['policy.collect.collector.backend']),
+        ('replay_buffer.type', ['policy.other.replay_buffer.type']),
+        ('max_env_step', ['max_env_step']),
+        ('parallel.collector_num', ['parallel.collector_num']),
+    ],
+)  # fmt: skip
+def test_an_option_is_found_by_any_of_its_names(word: str, expected: list[str]) -> None:
+    assert keys(explain(word)) == expected
+
+
+def test_a_section_has_the_options_in_it() -> None:
+    found = explain('policy.learn.learner')
+    assert found['how'] == 'section' and 'policy.learn.learner.hook' in ' '.join(keys(found))
+    assert all(key.startswith('policy.learn.learner.') for key in keys(found))
+
+
+def test_a_component_has_its_own_options() -> None:
+    component = explain('policy.dqn')['component']
+    assert component['class'] == 'rlframe.policy.dqn.DQNPolicy'
+    assert {'key': 'policy.double', 'default': True} in [
+        {name: option[name] for name in ('key', 'default')} for option in component['options']
+    ]
+
+
+@pytest.mark.parametrize(
+    ('word', 'near'),
+    [
+        ('batch_sze', 'policy.learn.batch_size'),
+        ('dqn', 'policy.dqn'),
+        ('gama', 'gamma'),
+        ('xyzzy', 'rlframe list'),
+    ],
+)  # fmt: skip
+def test_an_unknown_word_names_the_nearest(word: str, near: str) -> None:
+    with pytest.raises(ConfigError, match=near):
+        explain(word)
+
+
+def test_a_config_says_where_each_value_comes_from() -> None:
+    def here(word: str, *overrides: str) -> dict[str, Any]:
+        (option,) = explain(word, 'cartpole_dqn', overrides)['options']
+        found: dict[str, Any] = option['here']
+        return found
+
+    assert here('gamma') == {
+        'value': 0.99, 'from': 'set in cartpole_dqn', 'default': 0.97, 'config': 'cartpole_dqn',
+    }  # fmt: skip
+    assert here('policy.nstep')['from'] == 'the default'
+    assert here('policy.nstep', 'policy.nstep=3') | {'config': ''} == {
+        'value': 3, 'from': 'set on the command line', 'default': 1, 'config': '',
+    }  # fmt: skip
+    forwarded = here('eval.evaluator.n_episode')
+    assert forwarded['value'] == 20 and forwarded['from'].startswith('taken from env.n_evaluator_episode')
+    (option,) = explain('gae_lambda', 'cartpole_dqn')['options']
+    assert option['here'] is None
+
+
+def test_every_synonym_means_an_option() -> None:
+    known = list(dict.fromkeys(row.key for row in all_declared()))
+    for name in SYNONYMS:
+        assert meant_by(name, known)[1], name
+
+
+@pytest.mark.parametrize('word', ['batch_size', 'policy', 'gamma', 'model.q_net', 'learner_hook.save_ckpt'])
+def test_the_text_fits_80_columns(word: str) -> None:
+    found = explain(word)
+    for line in text_of(found, 80).splitlines():
+        assert len(line) <= 80 or ' = ' in line or line.startswith('In full'), line
+
+
+def test_the_verb_prints_text_or_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(['explain', 'n_sample', '-c', 'cartpole_dqn', 'n_sample=16']) == 2
+    capsys.readouterr()
+    assert main(['explain', 'n_sample', '-c', 'cartpole_dqn', 'policy.collect.n_sample=16']) == 0
+    assert 'here       16, set on the command line (default: 8)' in capsys.readouterr().out
+    assert main(['explain', 'gamma', '--json']) == 0
+    assert json.loads(capsys.readouterr().out)['how'] == 'synonym'
+    with pytest.raises(SystemExit, match='2'):
+        main(['explain', 'gamma', 'seed=1'])
+
+
+@pytest.mark.slow
+def test_explaining_imports_no_torch(tmp_path: Path) -> None:
+    code = (
+        'import sys; from rlframe.entry.__main__ import main; main(["explain", "gamma", "-c", "cartpole_dqn"]);'
+        ' print({"torch", "gymnasium", "ray"} & set(sys.modules))'
+    )
+    done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, cwd=tmp_path)
+    assert done.stdout.endswith('set()\n'), done.stdout + done.stderr
