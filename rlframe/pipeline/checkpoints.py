@@ -13,6 +13,7 @@ from rlframe.pipeline import build
 from rlframe.pipeline.facts import RunFacts
 from rlframe.pipeline.parts import ROUND, Inexactness, Stateful
 from rlframe.run.crash_report import write_crash_report
+from rlframe.run.machine import machine
 from rlframe.run.metrics import MetricWriter
 from rlframe.run.progress import SCHEMA as PROGRESS_SCHEMA
 from rlframe.safety.secrets import Secrets
@@ -220,6 +221,8 @@ class Checkpoints:
             'exact': not self.inexact,
             'inexact': list(self.inexact),
             'arithmetic': arithmetic(),
+            'machine': machine(),
+            'seconds': self._facts.seconds(),
             'config': self._facts.config(),
         }
 

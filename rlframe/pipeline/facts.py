@@ -22,6 +22,8 @@ class RunFacts:
     """Name of the env."""
     score: Callable[[], float]
     """Returns the score of the last evaluation, NaN if there was none."""
+    seconds: Callable[[], Mapping[str, float]] = dict
+    """Returns the seconds spent on each kind of work, empty if nobody measures them."""
 
     @property
     def policy(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from rlframe import checkpoint, config
@@ -125,7 +126,11 @@ def _is_of(saved: OpenCheckpoint, folder: Path) -> bool:
 
 
 def write_counts(
-    writer: MetricWriter, progress: Progress, replay_buffer: IBuffer | None, settings: Mapping[str, Any]
+    writer: MetricWriter,
+    progress: Progress,
+    replay_buffer: IBuffer | None,
+    settings: Mapping[str, Any],
+    times: Mapping[str, float] = MappingProxyType({}),
 ) -> None:
     """Writes the metrics that no single worker knows.
 
@@ -134,9 +139,10 @@ def write_counts(
         progress: Counters of the run.
         replay_buffer: The replay buffer, if there is one.
         settings: Arguments of the collector's policy, such as ``eps``.
+        times: Metrics of a ``TimeSplit``.
     """
     seconds = max(progress.wall_time, 1e-9)
-    values: dict[str, Any] = {'time/elapsed': seconds, 'time/fps': progress.envstep / seconds}
+    values: dict[str, Any] = {'time/elapsed': seconds, 'time/fps': progress.envstep / seconds, **times}
     if replay_buffer is not None:
         values['buffer/count'] = replay_buffer.count()
     if 'eps' in settings:

@@ -23,6 +23,7 @@ from rlframe.pipeline.run_output import RunOutput, write_counts
 from rlframe.run.exit_guard import ended_from_inside, guarded
 from rlframe.run.progress import Progress
 from rlframe.run.stall import StallDetector
+from rlframe.run.time_split import COLLECT, EVALUATE, LEARN, TimeSplit
 from rlframe.safety.secrets import Secrets
 from rlframe.utils.seed import set_seed
 from rlframe.worker.commanders.base_serial_commander import asked
@@ -83,6 +84,8 @@ class SerialPipeline(HasGoal):
         """Secrets in the config, which the run's files must not contain."""
         self.progress = Progress()
         """Counters of the experiment."""
+        self.times = TimeSplit()
+        """Time spent collecting, learning and evaluating."""
         self.loop = LoopState()
         """State of the loop itself."""
         self.evaluations = 0
@@ -97,7 +100,7 @@ class SerialPipeline(HasGoal):
         self.collection = build.collector_backend(cfg, self.factory)
         """Backend of the collector."""
         self._closers.append(self.collection.close)
-        self._facts = RunFacts(cfg, self.factory.spec.name, lambda: self.evaluator.score)
+        self._facts = RunFacts(cfg, self.factory.spec.name, lambda: self.evaluator.score, self.times.seconds)
         if saved is not None and state is not None:  # before memory is allocated for another network
             self._facts.check_same(saved.manifest, saved.path)
             if self._model is None:
@@ -179,9 +182,11 @@ class SerialPipeline(HasGoal):
             Counters and the latest scores, always under the same keys.
         """
         start = perf_counter()
+        self.times.start()
         if not self.loop.warm:
             self.loop.warm = True
             build.fill_at_random(self)
+            self.times.lap(COLLECT)
         self._given_up = False
         self._evaluate()
         if not (self.stopped or self._given_up):
@@ -193,6 +198,7 @@ class SerialPipeline(HasGoal):
             )
             self.progress.envstep = self.collector.envstep
             data = self.collector.training_data(collected)
+            self.times.lap(COLLECT)
             learn_settings = self.commander.learn_settings()
             for batch in self._batches(data):
                 self.learner.train(batch, self.progress.envstep, learn_settings)
@@ -200,6 +206,7 @@ class SerialPipeline(HasGoal):
                     self.replay_buffer.update(self.learner.priority_info)
                 if self.collector.on_step is not None:  # an update is progress as a step is
                     self.collector.on_step()
+            self.times.lap(LEARN)
         self.progress.wall_time += perf_counter() - start
         self.checkpoints.finish_round()
         return self.result()
@@ -239,7 +246,9 @@ class SerialPipeline(HasGoal):
                 self.evaluator.last_eval_iter, self.loop.evaluated_at = before
                 self._given_up = True
                 return
-            write_counts(self.writer, self.progress, self.replay_buffer, self.commander.step())
+            self.times.lap(EVALUATE)
+            settings = self.commander.step()
+            write_counts(self.writer, self.progress, self.replay_buffer, settings, self.times.metrics())
         self._take_evaluations()
 
     def _submit(self) -> None:
@@ -316,6 +325,7 @@ class SerialPipeline(HasGoal):
     def _end(self, may_go_on: bool) -> None:
         """Finishes a run: last evaluation, hooks, requested checkpoints."""
         if self.finished and not self.stopped:
+            self.times.start()
             self._evaluate(at_the_end=True)
         if self.finished:
             self._finish_evaluations()
@@ -350,6 +360,7 @@ class SerialPipeline(HasGoal):
     def _restore(self, state: Mapping[str, Any], saved: OpenCheckpoint, clone_key: int | None = None) -> None:
         self.checkpoints.restore(state, saved.manifest, saved.path, clone_key)
         self.learner.ckpt_name = saved.path.name
+        self.times.resume(saved.manifest.get('seconds', {}))
         if 'config' in saved.manifest:
             judge_again(self, saved.manifest['config']['main_config'])
 

@@ -252,6 +252,8 @@ FACTS: Schema = {
     'policy?': TEXT,
     'env?': TEXT,
     'progress?': dict_of(NUMBER),
+    'seconds?': dict_of(FINITE),
+    'machine?': dict_of(TEXT),
     'score?': maybe(NUMBER),
     'exact?': FLAG,
     'config?': {'main_config': DICT, 'create_config': dict_of(Kind('a dict, a list or None', _is_section))},

@@ -1,0 +1,37 @@
+"""The machine and the versions that a run uses, for reports about it."""
+
+from __future__ import annotations
+
+import os
+import platform
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+PACKAGES = ('torch', 'numpy', 'gymnasium')
+
+
+@cache
+def machine() -> dict[str, str]:
+    """Returns the processor, the cores that this process may use, the system, and versions, without names of host or user."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
+    facts = {
+        'processor': f'{_processor()}, {cores} cores',
+        'system': f'{platform.system()} {platform.release()} {platform.machine()}',
+        'Python': platform.python_version(),
+    }
+    for name in PACKAGES:
+        try:
+            facts[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return facts
+
+
+def _processor() -> str:
+    try:
+        lines = Path('/proc/cpuinfo').read_text(encoding='utf-8').splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(':')[2].strip() for line in lines if line.startswith('model name'))
+    return next(names, platform.processor() or platform.machine())
