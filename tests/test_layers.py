@@ -202,6 +202,7 @@ RUNS_CODE = {
         'envs/workers/worker_pool.py',
         'backend/ray/actors/actor.py',
         'pipeline/parallel/child.py',  # from the stdin that its parent holds
+        'experiment/seed_run.py',
     ),
     'torch.load': (),
     'yaml.load': (),

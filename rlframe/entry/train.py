@@ -33,6 +33,11 @@ def train(args: argparse.Namespace) -> int:
     given = dict(seed=args.seed, max_env_step=args.env_step, max_train_iter=args.train_iter)
     is_parallel = args.mode not in (None, 'serial')
     pair = config_of(args)
+    if args.seeds is not None:
+        assert pair is not None  # the parser requires it
+        from rlframe.entry.seeds import train_all
+
+        return train_all(pair, args)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter('always', ConfigWarning)
         if args.resume is None or args.resume == AUTO:

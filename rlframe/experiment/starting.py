@@ -30,7 +30,7 @@ Settings = dict[str, Any]
 
 ON_POLICY_STEPS, OFF_POLICY_STEPS = 1_000_000, 200_000
 """Budgets in env steps: learning from a replay buffer needs fewer env steps, and more time for each."""
-EVALUATIONS = 50
+EVALUATIONS = 40
 """Evaluations within a budget."""
 LONGEST_EPISODE = 3_000
 """Longest evaluated episode of an env without a time limit, in env steps: a policy may walk in circles there."""
@@ -98,7 +98,7 @@ def starting_config(
     main: Settings = dict(
         exp_name=f'{_plain(spec.name)}_{_plain(name)}',
         max_env_step=budget,
-        env=dict(**section, collector_env_num=8, evaluator_env_num=10, n_evaluator_episode=20),
+        env=dict(**section, collector_env_num=8, evaluator_env_num=10, n_evaluator_episode=10),
         policy=settings,
     )
     if spec.reward_threshold is not None:

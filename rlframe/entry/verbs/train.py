@@ -9,6 +9,7 @@ from rlframe.entry.arguments import add_config, add_overrides, add_trust, count
 HELP = 'train a policy: in an env, or as a config says (the default verb)'
 EXAMPLES = (
     '--env CartPole-v1 --policy ppo',
+    '--env CartPole-v1 --policy dqn --seeds 0-4 --jobs 2',
     '-c cartpole_dqn --seed 1 policy.learn.batch_size=128 env_manager.type=gym_vector',
     '--resume cartpole_dqn_seed0 --train-iter 1e4',
 )
@@ -37,6 +38,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         '-s', '--seed', type=int, help="seed of the experiment (default: the config's, else 0)"
+    )
+    parser.add_argument(
+        '--seeds', metavar='SEEDS', help='one run for each of these seeds, such as 0-4 or 0,3,7, in processes'
+    )
+    parser.add_argument(
+        '--jobs', type=count, metavar='N', help='with --seeds: runs at a time (default: the number of cores)'
     )
     parser.add_argument(
         '-m',
@@ -71,6 +78,7 @@ def check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
         parser.error(f'--env starts without a config, and {other} names one; leave out one of them')
     if args.policy is not None and args.env is None:
         parser.error('--policy goes with --env; a config names its policy itself (policy.type=...)')
+    _check_seeds(parser, args)
     is_worker = args.mode in ('learner', 'collector')
     if is_worker and args.resume is not None:
         parser.error(f'-m {args.mode} has nothing to resume: its coordinator gives it the state of the run')
@@ -79,6 +87,17 @@ def check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
             parser.error(f'{flag} is for -m learner and -m collector')
     if args.exp_name is not None and args.resume not in (None, 'auto'):
         parser.error('--resume DIR continues in its own run folder; leave out --exp-name')
+
+
+def _check_seeds(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    if args.seeds is None:
+        if args.jobs is not None:
+            parser.error('--jobs goes with --seeds')
+        return
+    others = {'--seed': args.seed, '--resume': args.resume, '--mode': args.mode}
+    for flag, value in others.items():
+        if value not in (None, 'serial'):
+            parser.error(f'{flag} and --seeds do not go together')
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,0 +1,255 @@
+"""Trains one config on several seeds at a time, each in a process of its own, and averages their scores."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import queue
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rlframe.config import compile_config, config_pair
+from rlframe.config.rules import check_serial
+from rlframe.errors import ConfigError, WorkerLostError
+from rlframe.experiment.seed_run import MESSAGE
+from rlframe.pipeline import build
+from rlframe.run.child_process import ChildProcess
+from rlframe.utils.serialize import to_bytes
+
+if TYPE_CHECKING:
+    from rlframe.config.sections import ExperimentConfig
+
+MOST_SEEDS = 1000
+"""Largest number of seeds of one call."""
+POLL_SECONDS = 0.2
+"""Seconds between two looks at the processes."""
+SAVE_SECONDS = 60.0
+"""Seconds that interrupted runs have to save themselves."""
+NORMAL_QUANTILE = 1.959964
+"""The 97.5 % quantile of the normal distribution."""
+T_QUANTILES = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
+"""The 97.5 % quantiles of Student's t distribution with 1, 2, ... degrees of freedom."""
+
+
+@dataclasses.dataclass
+class SeedRun:
+    """The run of one seed."""
+
+    seed: int
+    """Its seed."""
+    state: str = 'waiting'
+    """``'waiting'``, ``'running'``, ``'solved'``, ``'not solved'``, ``'done'`` (without a goal), ``'interrupted'`` or
+    ``'failed'``."""
+    folder: Path | None = None
+    """Its run folder; None as long as there is none."""
+    envstep: int = 0
+    """Env steps so far."""
+    train_iter: int = 0
+    """Train iterations so far."""
+    mean_return: float = math.nan
+    """Mean return of the last training episodes; NaN if none ended."""
+    score: float = math.nan
+    """Score of the last evaluation; NaN if there was none."""
+    seconds: float = 0.0
+    """Duration."""
+    error: str = ''
+    """Why it failed."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it trained to its end."""
+        return self.state in ('solved', 'not solved', 'done')
+
+
+class Interval(NamedTuple):
+    """A mean with its 95 % confidence interval."""
+
+    mean: float
+    """The mean."""
+    low: float
+    """Lower end; NaN for fewer than two values."""
+    high: float
+    """Upper end; NaN for fewer than two values."""
+
+
+OnChange = Callable[[Sequence[SeedRun]], object]
+"""Called with all runs several times a second."""
+
+
+def parse_seeds(text: str) -> list[int]:
+    """Reads ``0-4``, ``0,3,7`` or ``0-2,7``.
+
+    Raises:
+        ConfigError: If it is none of these, or names a seed twice.
+    """
+    seeds: list[int] = []
+    for part in text.split(','):
+        first, dash, last = part.strip().partition('-')
+        ends = [first, last] if dash else [first, first]
+        if not all(end.isascii() and end.isdigit() and len(end) <= 10 for end in ends):
+            raise _bad_seeds(text)
+        low, high = map(int, ends)
+        if high < low or high - low >= MOST_SEEDS:
+            raise _bad_seeds(text)
+        seeds += range(low, high + 1)
+    if len(set(seeds)) < len(seeds) or len(seeds) > MOST_SEEDS:
+        raise _bad_seeds(text)
+    return seeds
+
+
+def _bad_seeds(text: str) -> ConfigError:
+    expected = f'different seeds, at most {MOST_SEEDS:,}, such as 0-4 or 0,3,7'
+    return ConfigError('bad value', where='--seeds', got=text, expected=expected)
+
+
+def mean_interval(values: Sequence[float]) -> Interval:
+    """Returns the mean of some values and its 95 % interval by Student's t distribution."""
+    count = len(values)
+    mean = math.fsum(values) / count if count else math.nan
+    if count < 2:
+        return Interval(mean, math.nan, math.nan)
+    variance = math.fsum((value - mean) ** 2 for value in values) / (count - 1)
+    half = _t_quantile(count - 1) * math.sqrt(variance / count)
+    return Interval(mean, mean - half, mean + half)
+
+
+def _t_quantile(freedom: int) -> float:
+    """Returns the 97.5 % quantile of Student's t distribution.
+
+    Source:
+        Abramowitz & Stegun, Handbook of Mathematical Functions (1964), eq. 26.7.5, from 10 degrees of freedom on.
+    """
+    if freedom <= len(T_QUANTILES):
+        return T_QUANTILES[freedom - 1]
+    z = NORMAL_QUANTILE
+    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+
+
+def train_seeds(
+    pair: Any,
+    seeds: Sequence[int],
+    *,
+    jobs: int | None = None,
+    overrides: Sequence[str] | Mapping[str, Any] = (),
+    on_change: OnChange | None = None,
+    should_stop: Callable[[], bool] | None = None,
+    **given: Any,
+) -> list[SeedRun]:
+    """Trains a config on several seeds, each in a process that ends with this one.
+
+    A seed that fails does not stop the others.
+
+    Args:
+        pair: The path of a config file, the name of a shipped config, or the pair of main and create config.
+        seeds: The seeds.
+        jobs: Processes at a time; by default, as many as there are cores for the torch threads of each
+            (``num_threads``).
+        overrides: ``key=value`` texts, or a dict of dotted keys and values.
+        on_change: Called with all runs several times a second.
+        should_stop: Asked several times a second; if it returns True, all runs save themselves and end.
+        given: ``exp_name``, ``max_env_step`` and ``max_train_iter``, if they override the config.
+
+    Returns:
+        The runs, in the order of the seeds.
+
+    Raises:
+        ConfigError: If the config is invalid, or its policy cannot act in its env; then nothing was started.
+    """
+    if jobs is not None and jobs < 1:
+        raise ConfigError('bad value', where='--jobs', got=jobs, expected='an int >= 1')
+    main, create = config_pair(pair)
+    cfgs = [compile_config(main, create, overrides=overrides, seed=seed, **given) for seed in seeds]
+    check_serial(cfgs[0])
+    build.check_policy(cfgs[0], build.make_factory(cfgs[0]).spec)
+    at_a_time = jobs or max(_cores() // cfgs[0].num_threads, 1)
+    return _Team(seeds, cfgs, at_a_time).train(on_change, should_stop)
+
+
+class _Team:
+    """The processes of several seeds."""
+
+    def __init__(self, seeds: Sequence[int], cfgs: Sequence[ExperimentConfig], jobs: int) -> None:
+        self.runs = [SeedRun(seed) for seed in seeds]
+        self._data = [to_bytes(cfg, 'config') for cfg in cfgs]
+        self._jobs = jobs
+        self._children: dict[int, tuple[ChildProcess, float]] = {}
+        self._messages: queue.Queue[tuple[int, dict[str, Any]]] = queue.Queue()
+
+    def train(self, on_change: OnChange | None, should_stop: Callable[[], bool] | None) -> list[SeedRun]:
+        waiting, deadline = list(range(len(self.runs))), math.inf
+        try:
+            while waiting or self._children:
+                if deadline == math.inf and should_stop is not None and should_stop():
+                    waiting, deadline = [], monotonic() + SAVE_SECONDS
+                    for child, _ in self._children.values():
+                        child.terminate()
+                while waiting and len(self._children) < self._jobs:
+                    self._start(waiting.pop(0))
+                self._hear()
+                self._reap(is_stopping=deadline < math.inf)
+                if on_change is not None:
+                    on_change(self.runs)
+                if monotonic() > deadline:
+                    break
+        finally:
+            deadline = min(
+                deadline, monotonic() + SAVE_SECONDS
+            )  # an exception also lets them save themselves
+            for child, _ in self._children.values():
+                child.terminate()
+            for child, _ in self._children.values():
+                child.end(max(deadline - monotonic(), 0.0))
+        return self.runs
+
+    def _start(self, index: int) -> None:
+        run = self.runs[index]
+
+        def take(line: str) -> bool:
+            is_message = line.startswith(MESSAGE)
+            if is_message:
+                self._messages.put((index, json.loads(line.removeprefix(MESSAGE))))
+            return is_message
+
+        try:
+            child = ChildProcess(
+                f'rlframe-seed-{run.seed}', 'rlframe.experiment.seed_run', (), self._data[index], take
+            )
+        except OSError as error:
+            raise WorkerLostError(f'no process could be started for seed {run.seed}: {error}') from error
+        run.state = 'running'
+        self._children[index] = child, monotonic()
+
+    def _hear(self) -> None:
+        """Takes what the processes tell; waits for it for a moment."""
+        is_first = True
+        while True:
+            try:
+                index, facts = self._messages.get(timeout=POLL_SECONDS if is_first else 0)
+            except queue.Empty:
+                return
+            is_first, run = False, self.runs[index]
+            run.state, run.folder = facts['state'], Path(facts['folder'])
+            run.envstep, run.train_iter = facts['envstep'], facts['train_iter']
+            for name in ('mean_return', 'score'):
+                setattr(run, name, math.nan if facts[name] is None else facts[name])
+
+    def _reap(self, is_stopping: bool) -> None:
+        for index, (child, start) in list(self._children.items()):
+            run, how = self.runs[index], child.ended
+            run.seconds = monotonic() - start
+            if how is None:
+                continue
+            child.end(0)  # and its own children
+            self._hear()
+            del self._children[index]
+            if run.state == 'running':
+                run.state = 'interrupted' if is_stopping else 'failed'
+                run.error = '' if is_stopping else how or 'it ended without a result'
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1

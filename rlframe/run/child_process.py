@@ -1,0 +1,137 @@
+"""ChildProcess: a program of this run in a process of its own, which dies with this one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from rlframe.run.lifeline import die_with_parent
+
+BOOT = """
+import sys
+sys.path[:] = {path!r}
+from rlframe.run.child_process import prepare
+prepare({lifeline}, {parent})
+from {module} import main
+main(*{arguments!r})
+"""
+"""The program of a child, which reads its data from stdin."""
+KILL_SECONDS = 5.0
+"""Seconds to wait for a killed process."""
+LAST_LINES = 5
+"""Lines of a child's output that are kept, to explain its end."""
+
+
+class ChildProcess:
+    """A process that runs ``main`` of a module; it is the leader of a process group that ends with it.
+
+    Args:
+        name: Name of its thread here.
+        module: The module.
+        arguments: Arguments of its ``main``: plain values.
+        data: What it reads from stdin.
+        on_line: Called with each line that it prints, except empty ones, in a thread; returns something true if the
+            line is a message to this process, which explains nothing about its end.
+
+    Raises:
+        OSError: If no process could be started.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        module: str,
+        arguments: tuple[object, ...],
+        data: bytes,
+        on_line: Callable[[str], object],
+    ) -> None:
+        self._last: deque[str] = deque(maxlen=LAST_LINES)
+        self._on_line = on_line
+        hanging, self._lifeline = os.pipe()
+        path = [place for place in sys.path if isinstance(place, str)]
+        boot = BOOT.format(
+            path=path, module=module, arguments=arguments, lifeline=hanging, parent=os.getpid()
+        )
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, '-c', boot],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                pass_fds=(hanging,),
+                process_group=0,
+            )
+        except OSError:
+            os.close(self._lifeline)
+            raise
+        finally:
+            os.close(hanging)
+        self.pid = self._process.pid
+        """Its process id, and that of its process group."""
+        self._reader = threading.Thread(target=self._read, name=name, daemon=True)
+        self._reader.start()
+        assert self._process.stdin is not None  # a pipe
+        with contextlib.suppress(BrokenPipeError), self._process.stdin as stdin:
+            stdin.write(data)
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None  # a pipe
+        with self._process.stdout as output:
+            for line in output:
+                if text := line.decode('utf-8', 'replace').rstrip():
+                    is_message = self._on_line(text)
+                    if not is_message:
+                        self._last.append(text)
+
+    @property
+    def ended(self) -> str | None:
+        """None while it runs; then how it ended, empty if without an error."""
+        code = self._process.poll()
+        if code is None:
+            return None
+        if code == 0:
+            return ''
+        self._reader.join(KILL_SECONDS)
+        if code < 0:
+            return f'killed by {signal.Signals(-code).name}'
+        said = next((line for line in reversed(self._last) if line.startswith('rlframe: ')), '')
+        return said.removeprefix('rlframe: ') or f'exit code {code}: {self._last[-1] if self._last else ""}'
+
+    def terminate(self) -> None:
+        """Asks it to end."""
+        if self._process.poll() is None:
+            self._process.terminate()
+
+    def end(self, seconds: float) -> None:
+        """Asks it to end, and kills it and its children after these seconds; may be called twice."""
+        if self._process.poll() is None and seconds > 0:
+            self._process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(seconds)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(KILL_SECONDS)
+        self._reader.join(KILL_SECONDS)
+        if self._lifeline >= 0:
+            os.close(self._lifeline)
+            self._lifeline = -1
+
+
+def prepare(lifeline: int, parent: int) -> None:
+    """Prepares a child before its program is imported: it dies with its parent, which alone decides about Ctrl-C.
+
+    Args:
+        lifeline: File descriptor of a pipe whose other end the parent holds.
+        parent: Process id of the parent.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # an env may print while in the background of a terminal
+    os.set_inheritable(lifeline, False)
+    die_with_parent(lifeline, parent)

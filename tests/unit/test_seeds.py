@@ -1,0 +1,235 @@
+"""Several seeds of one config at a time: which runs start, what is told of them, and what a failure does to the others."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlframe.entry import seeds as entry
+from rlframe.entry.__main__ import main
+from rlframe.errors import ConfigError
+from rlframe.experiment import seeds
+from rlframe.experiment.seed_run import MESSAGE
+from rlframe.experiment.seeds import SeedRun, mean_interval, parse_seeds, train_seeds
+
+
+class FakeChild:
+    """Ends the second time that it is asked; the seed 3 fails, the others score ten times their seed."""
+
+    running = most = 0
+    terminated: list[str] = []
+
+    def __init__(
+        self, name: str, module: str, arguments: Any, data: bytes, on_line: Callable[[str], Any]
+    ) -> None:
+        self.seed, self._asked = int(name.rpartition('-')[2]), 0
+        self._on_line, self._is_open = on_line, True
+        FakeChild.running += 1
+        FakeChild.most = max(FakeChild.most, FakeChild.running)
+        self._tell('running', None)
+
+    def _tell(self, state: str, score: float | None) -> None:
+        facts = {'state': state, 'folder': f'run{self.seed}', 'envstep': 50, 'train_iter': 5}
+        line = MESSAGE + json.dumps({**facts, 'mean_return': None, 'score': score})
+        assert self._on_line(line)
+        assert not self._on_line('noise of an env')
+
+    @property
+    def ended(self) -> str | None:
+        self._asked += 1
+        if self._asked < 2:
+            return None
+        if self.seed == 3:
+            return 'EnvCrashedError: it broke'
+        if self._asked == 2:
+            self._tell('done', 10.0 * self.seed)
+        return ''
+
+    def terminate(self) -> None:
+        self.terminated.append(f'seed {self.seed}')
+        self._asked = 2
+        self._tell('interrupted', None)
+
+    def end(self, seconds: float) -> None:
+        FakeChild.running -= self._is_open
+        self._is_open = False
+
+
+@pytest.fixture
+def children(monkeypatch: pytest.MonkeyPatch) -> type[FakeChild]:
+    monkeypatch.setattr(seeds, 'ChildProcess', FakeChild)
+    monkeypatch.setattr(seeds, 'POLL_SECONDS', 0)
+    FakeChild.running = FakeChild.most = 0
+    FakeChild.terminated = []
+    return FakeChild
+
+
+def test_at_most_as_many_seeds_as_jobs_run_at_a_time_and_a_failure_stops_no_other(
+    children: type[FakeChild],
+) -> None:
+    runs = train_seeds('cartpole_dqn', [2, 3, 4, 5], jobs=2)
+    assert [run.state for run in runs] == ['done', 'failed', 'done', 'done']
+    assert [run.score for run in runs if run.is_complete] == [20, 40, 50]
+    assert runs[1].error == 'EnvCrashedError: it broke'
+    assert children.most == 2 and children.running == 0
+
+
+def test_stopping_ends_running_seeds_and_starts_no_more(children: type[FakeChild]) -> None:
+    answers = iter((False, True))
+    runs = train_seeds('cartpole_dqn', [1, 2, 3], jobs=2, should_stop=lambda: next(answers, True))
+    assert [run.state for run in runs] == ['interrupted', 'interrupted', 'waiting']
+    assert children.terminated == ['seed 1', 'seed 2']
+    assert children.running == 0
+
+
+def test_an_exception_of_the_caller_ends_all_seeds(children: type[FakeChild]) -> None:
+    def fail(runs: Any) -> None:
+        raise ValueError
+
+    with pytest.raises(ValueError):
+        train_seeds('cartpole_dqn', [1, 2], jobs=2, on_change=fail)
+    assert children.running == 0 and len(children.terminated) == 2
+
+
+def test_command_line_prints_every_seed_the_mean_and_the_failures(
+    children: type[FakeChild], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(['train', '-c', 'cartpole_dqn', '--seeds', '1-4', '--jobs', '2']) == 1
+    out, err = capsys.readouterr()
+    assert 'seed 2: done, last evaluation 20.0, 50 env steps. Results: run2' in out
+    assert 'mean of the last evaluations: 23.3 over 3 seeds, 95 % interval -14.6 to 61.3 (Student' in out
+    assert 'rlframe: seed 3 failed: EnvCrashedError: it broke\n' in err
+
+
+def test_table_has_a_row_for_every_seed() -> None:
+    runs = [SeedRun(0, 'running', envstep=2000, seconds=2.0, score=0.5), SeedRun(1)]
+    table = entry.table_of(runs)
+    assert table.row_count == 2
+    assert entry.line_of(runs) == 'seed 0: 2,000 env steps, eval 0.50 | seed 1 waiting'
+
+
+@pytest.mark.parametrize(
+    ('text', 'found'), [('0-4', [0, 1, 2, 3, 4]), ('7', [7]), ('0,3,7', [0, 3, 7]), ('0-1, 9', [0, 1, 9])]
+)
+def test_seeds_are_ranges_and_numbers(text: str, found: list[int]) -> None:
+    assert parse_seeds(text) == found
+
+
+@pytest.mark.parametrize('text', ['', 'a', '4-0', '0,0', '0-2,1', '-1', '1.5', '0-9999999999', '1-', '²'])
+def test_bad_seeds_are_refused_with_examples(text: str) -> None:
+    with pytest.raises(ConfigError, match='such as 0-4 or 0,3,7'):
+        parse_seeds(text)
+
+
+def test_interval_is_that_of_students_t() -> None:
+    assert mean_interval([1.0, 2.0, 3.0]) == pytest.approx((2.0, 2 - 4.303 / 3**0.5, 2 + 4.303 / 3**0.5))
+    _, low, high = mean_interval([0.0] * 11 + [1.0] * 10)  # 20 degrees of freedom: 2.086
+    assert (high - low) / 2 == pytest.approx(2.086 * (110 / 21 / 20 / 21) ** 0.5, rel=1e-3)
+    assert mean_interval([4.0])[0] == 4 and math.isnan(mean_interval([4.0])[1])
+
+
+@pytest.mark.parametrize(
+    ('words', 'says'),
+    [
+        (('--seeds', '0,0'), '--seeds'),
+        (('--seeds', '0-1', '--seed', '1'), '--seed and --seeds'),
+        (('--seeds', '0-1', '-m', 'parallel'), '--mode and --seeds'),
+        (('--seeds', '0-1', '--resume', 'auto'), '--resume and --seeds'),
+        (('--seeds', '0-1', '--jobs', '0'), '--jobs'),
+        (('--jobs', '2'), '--jobs goes with --seeds'),
+        (('--seeds', '0-1', '-c', 'pendulum_sac', 'env.env_id=CartPole-v1'), 'Policies that fit'),
+        (('--seeds', '0-1', 'policy.learn.lr=1'), 'policy.learn.learning_rate'),
+    ],
+)
+def test_bad_input_starts_no_process(
+    words: tuple[str, ...], says: str, capsys: pytest.CaptureFixture[str], children: type[FakeChild]
+) -> None:
+    try:
+        code = main(['train', '-c', 'cartpole_dqn', *words])
+    except SystemExit as error:
+        code = error.code  # type: ignore[assignment]
+    out, err = capsys.readouterr()
+    assert code == 2 and says in err and not out
+    assert children.most == 0
+
+
+SMALL = ('policy.eval.evaluator.eval_freq=100000', 'env.evaluator_env_num=1', 'env.n_evaluator_episode=1')
+ENV = """
+import gymnasium
+
+class Env(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(0, 1, (2,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, bad_seed=-1):
+        self._bad, self._steps = bad_seed, 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.observation_space.low, {}
+
+    def step(self, action):
+        self._steps += 1
+        print('noise', end='')
+        return self.observation_space.low, 1.0, self._steps % 5 == 0, False, {}
+"""
+
+
+def started(folder: Path, *words: str) -> subprocess.Popen[str]:
+    (folder / 'mine.py').write_text(ENV, encoding='utf-8')
+    command = [
+        sys.executable,
+        '-m',
+        'rlframe',
+        'train',
+        '--env',
+        'mine:Env',
+        '--policy',
+        'dqn',
+        *SMALL,
+        *words,
+    ]
+    pipes: dict[str, Any] = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, cwd=folder, **pipes)
+
+
+@pytest.mark.slow
+def test_each_seed_has_a_run_folder_and_equals_the_run_of_that_seed_alone(tmp_path: Path) -> None:
+    out, err = started(tmp_path, '--seeds', '0,1', '--jobs', '2', '--env-step', '200').communicate()
+    assert 'mean of the last evaluations: 5.00 over 2 seeds' in out, err
+    (tmp_path / 'alone').mkdir()
+    started(tmp_path / 'alone', '--seed', '1', '--env-step', '200').communicate()
+    weights = [next(path.glob('env_dqn_seed1/ckpt/latest*')) for path in (tmp_path, tmp_path / 'alone')]
+    files = [sorted(folder.glob('*.safetensors')) for folder in weights]
+    assert files[0] and [f.read_bytes() for f in files[0]] == [f.read_bytes() for f in files[1]]
+
+
+def wait_for(condition: Callable[[], Any]) -> None:
+    while not condition():
+        os.sched_yield()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGKILL])
+def test_seeds_end_with_their_parent_and_are_saved_if_it_can_wait(tmp_path: Path, number: int) -> None:
+    process = started(tmp_path, '--seeds', '0-2', '--jobs', '1')
+    metrics = tmp_path / 'env_dqn_seed0' / 'metrics.jsonl'
+    wait_for(lambda: metrics.exists() and metrics.stat().st_size)
+    lock = json.loads((tmp_path / 'env_dqn_seed0' / '.lock').read_text())
+    process.send_signal(number)
+    out, _ = process.communicate()
+    wait_for(lambda: not Path(f'/proc/{lock["pid"]}').exists())
+    assert not (tmp_path / 'env_dqn_seed1').exists()
+    if number == signal.SIGINT:
+        assert process.returncode == 130
+        assert 'rlframe train --resume env_dqn_seed0' in out
+        assert list(tmp_path.glob('env_dqn_seed0/ckpt/latest*'))
