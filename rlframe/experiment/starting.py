@@ -98,7 +98,7 @@ def starting_config(
     main: Settings = dict(
         exp_name=f'{_plain(spec.name)}_{_plain(name)}',
         max_env_step=budget,
-        env=dict(**section, collector_env_num=8, evaluator_env_num=10, n_evaluator_episode=10),
+        env=dict(**section, collector_env_num=8, evaluator_env_num=10, n_evaluator_episode=20),
         policy=settings,
     )
     if spec.reward_threshold is not None:
