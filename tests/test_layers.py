@@ -13,11 +13,12 @@ from rlframe.moved import MOVED
 
 ROOT = Path(__file__).parents[1] / 'rlframe'
 FILES = sorted(ROOT.rglob('*.py'))
-BASE = ('errors', 'registry', 'utils', 'safety', '_version')
+BASE = ('errors', 'registry', 'scores', 'utils', 'safety', '_version')
 MAY_IMPORT = {
     'errors': (),
     '_version': (),
     'moved': (),
+    'scores': (),
     'base_registry': ('errors',),
     'registry': ('errors', 'base_registry'),
     'utils': ('errors', 'registry'),
@@ -50,8 +51,9 @@ MAY_IMPORT = {
     ),
     'config.parallel': BASE,
     'config': (*BASE, 'run', 'checkpoint', 'config.parallel'),
+    'display': (*BASE, 'run', 'config'),
     'pipeline': (
-        *BASE, 'data', 'run', 'checkpoint', 'config', 'policy', 'policy.acting', 'policy.learning',
+        *BASE, 'data', 'run', 'checkpoint', 'config', 'display', 'policy', 'policy.acting', 'policy.learning',
         'worker', 'worker.commanders', 'worker.players', 'worker.collector',
     ),
     'pipeline.parallel': (
@@ -70,12 +72,11 @@ MAY_IMPORT = {
     'tune': (*BASE, 'data', 'run', 'checkpoint', 'config', 'pipeline', 'export', 'backend.ray.actors'),
     'experiment': (*BASE, 'data', 'run', 'checkpoint', 'config', 'envs', 'pipeline', 'policy.acting', 'export'),
     'tools': (*BASE, 'data', 'run', 'config', 'config.parallel', 'envs', 'envs.checks', 'envs.state', 'pipeline', 'experiment'),
-    'entry.terminal': (*BASE, 'run', 'checkpoint', 'config', 'pipeline', 'pipeline.parallel'),
     'entry': (
         *BASE, 'run', 'checkpoint', 'config', 'worker.collector', 'pipeline', 'pipeline.parallel', 'export', 'tune',
-        'backend.ray.actors', 'experiment', 'tools', 'entry.terminal',
+        'backend.ray.actors', 'experiment', 'tools', 'display',
     ),
-    'entry.verbs': (*BASE, 'run', 'config', 'pipeline', 'tune', 'experiment', 'tools', 'entry', 'entry.terminal'),
+    'entry.verbs': (*BASE, 'run', 'config', 'pipeline', 'tune', 'experiment', 'tools', 'entry', 'display'),
     '': ('_version', 'moved', 'export'),
     '__main__': ('entry',),
 }  # fmt: skip

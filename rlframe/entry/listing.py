@@ -10,6 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from rlframe.display.saying import program
 from rlframe.registry import PARALLEL_COMMANDER_REGISTRY, REGISTRIES
 from rlframe.tools.options import SECTIONS, flat_fields, registry_of, told
 from rlframe.utils.field import REQUIRED
@@ -28,7 +29,7 @@ def show(args: argparse.Namespace) -> int:
         if args.kind in (None, kind) and kind == 'commander':
             table.add_row('  in parallel mode', ', '.join(PARALLEL_COMMANDER_REGISTRY.names()))
     console.print(table)
-    console.print('\nOptions of one: python -m rlframe.entry list KIND NAME')
+    console.print(f'\nOptions of one: {program()} list KIND NAME')
     return 0
 
 

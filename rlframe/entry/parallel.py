@@ -11,10 +11,9 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from rlframe.config.sections import ExperimentConfig
-from rlframe.entry.stop import StopSignal
-from rlframe.entry.terminal.lines import last_lines, resume_line
-from rlframe.entry.terminal.saying import count_of, say
+from rlframe.display.saying import count_of, say
 from rlframe.errors import ConfigError, CoordinatorLostError
+from rlframe.run.stop_signal import StopSignal
 
 if TYPE_CHECKING:
     from rlframe.pipeline.parallel.pipeline import ParallelPipeline
@@ -42,49 +41,32 @@ def run(
         resumption: The state and config of a resumed run.
         again: Existing folder of a run that starts again.
     """
-    from rlframe.entry.terminal.parallel_display import ParallelDisplay
     from rlframe.pipeline.parallel.pipeline import ParallelPipeline
+    from rlframe.pipeline.shown import run_shown
     from rlframe.run.run_folder import named_folder
 
     launches = args.mode != 'coordinator'
     if not launches and cfg.parallel.coordinator.port is None:
         cfg.parallel.coordinator.port = DEFAULT_PORT
-    start = perf_counter()
+    since = perf_counter()
     folder: Path | Callable[[], Path] | None = resumption.folder if resumption else again
     if folder is None and folder_name:
         folder = partial(named_folder, folder_name)
     saved = resumption.saved if resumption else None
     with StopSignal() as stop, ParallelPipeline(cfg, folder, saved, launches) as pipeline:
-        say(_launch_line(pipeline, args))
-        if resumption is not None:
-            say(resume_line(pipeline, resumption))
-        if not pipeline.complete:
-            with ParallelDisplay(pipeline) as display:
-
-                def after_tick(_: ParallelPipeline) -> bool:
-                    display.show()
-                    return stop.received is not None
-
-                pipeline.run(after_tick)
-        say(last_lines(pipeline, perf_counter() - start, stop.received is not None))
+        workers = _workers(pipeline, args)
+        run_shown(pipeline, saved, lambda: stop.received is not None, since=since, more=workers)
         return stop.exit_code
 
 
-def _launch_line(pipeline: ParallelPipeline, args: argparse.Namespace) -> str:
-    """Returns a line that says what is trained, and the commands by which workers join if none starts here."""
-    cfg, coordinator = pipeline.cfg, pipeline.coordinator
-    goal = pipeline.evaluator.goal
-    until = f'until an evaluation averages {goal}' if goal else 'until a budget is spent'
-    kind, commander = cfg.parallel.comm_collector.type, cfg.policy.other.commander['type']
-    parallel = cfg.parallel
+def _workers(pipeline: ParallelPipeline, args: argparse.Namespace) -> str:
+    """Returns a line with the coordinator's address and its workers, and the commands by which others join if none starts."""
+    parallel, address = pipeline.cfg.parallel, pipeline.coordinator.server.address
+    if pipeline.crew is None:
+        return '\n'.join([f'coordinator at {address}; no worker yet', *_commands(pipeline, args)])
     collectors = count_of(parallel.collector_num, 'collector')
     learners = count_of(parallel.learner_num, 'learner')
-    who = 'no worker yet' if pipeline.crew is None else f'{collectors} and {learners} start here'
-    line = (
-        f'{cfg.policy.type} on {pipeline.factory.spec.name}, in parallel ({kind}, {commander}): coordinator at'
-        f' {coordinator.server.address}; {who}; seed {cfg.seed}; {until}'
-    )
-    return line if pipeline.crew is not None else '\n'.join([line, *_commands(pipeline, args)])
+    return f'coordinator at {address}; {collectors} and {learners} start here'
 
 
 def _commands(pipeline: ParallelPipeline, args: argparse.Namespace) -> list[str]:

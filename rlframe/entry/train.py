@@ -15,14 +15,12 @@ from rlframe import config
 from rlframe.config import compile_config
 from rlframe.config.reader import read_config
 from rlframe.config.sections import ExperimentConfig
-from rlframe.entry.stop import StopSignal
-from rlframe.entry.terminal.lines import last_lines, resume_line
-from rlframe.entry.terminal.saying import say, short_path
+from rlframe.display.saying import short_path
 from rlframe.errors import ConfigWarning
+from rlframe.run.stop_signal import StopSignal
 
 if TYPE_CHECKING:
     from rlframe.pipeline.resume import Pair, Resumption, Start
-    from rlframe.pipeline.serial import SerialPipeline
 
 AUTO = 'auto'
 """Value of ``--resume`` for the newest run of the config."""
@@ -130,56 +128,15 @@ def run(
         resumption: The state and config of a resumed run.
         again: Existing folder of a run that starts again.
     """
-    from rlframe.entry.terminal.display import Display
     from rlframe.pipeline.serial import SerialPipeline
+    from rlframe.pipeline.shown import run_shown
     from rlframe.run.run_folder import named_folder
 
-    start = perf_counter()
+    since = perf_counter()
     folder: Path | Callable[[], Path] | None = resumption.folder if resumption else again
     if folder is None and folder_name:
         folder = partial(named_folder, folder_name)
     saved = resumption.saved if resumption else None
     with StopSignal() as stop, SerialPipeline(cfg, folder, resume=saved) as pipeline:
-        say(_launch_line(pipeline))
-        if resumption is not None:
-            say(resume_line(pipeline, resumption))
-        if not pipeline.complete:
-            with Display(pipeline) as display:
-
-                def after_step(_: SerialPipeline) -> bool:
-                    display.show()
-                    return stop.received is not None
-
-                def interrupted() -> bool:  # asked during evaluations
-                    display.show()
-                    return stop.received is not None
-
-                pipeline.run(after_step, interrupted)
-            if stop.received is not None:
-                pipeline.checkpoints.save_latest()
-        say(last_lines(pipeline, perf_counter() - start, stop.received is not None))
+        run_shown(pipeline, saved, lambda: stop.received is not None, since=since)
         return stop.exit_code
-
-
-def _launch_line(pipeline: SerialPipeline) -> str:
-    """Prints the expected resources of the run."""
-    from rlframe.checkpoint import describe_cost
-    from rlframe.pipeline import build
-    from rlframe.pipeline.ending import BUDGETS, NO_BUDGET
-
-    cfg = pipeline.cfg
-    size = build.buffer_nbytes(cfg, pipeline.factory.spec)
-    memory = f'replay buffer {size / 2**20:.1f} MiB' if size else 'no replay buffer'
-    saved = describe_cost(size, cfg.checkpoint)
-    device = pipeline.policy.get_attribute('device')
-    verb = 'averages' if pipeline.evaluator.scores_returns else 'reaches'
-    goal = pipeline.evaluator.goal
-    until = f'until an evaluation {verb} {goal}' if goal else 'until a budget is spent'
-    if pipeline.past_goal:
-        until = f'until a budget is spent (the goal of {goal} was reached)'
-    budgets = [f'{cfg[key]:,} {unit}' for key, (_, unit, _) in BUDGETS.items() if cfg[key] < NO_BUDGET]
-    until += f', at most {" and ".join(budgets)}' if budgets else ''
-    return (
-        f'{cfg.policy.type} on {pipeline.collection.summary(cfg)}; {memory}; {saved}; device {device}, {cfg.num_threads} torch thread(s);'
-        f' seed {cfg.seed}; {until}'
-    )

@@ -14,7 +14,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from rlframe.config import parse_value
-from rlframe.entry.terminal.saying import say, short_path
+from rlframe.display.saying import program, say, short_path
 from rlframe.errors import ConfigError, ConfigWarning
 
 if TYPE_CHECKING:
@@ -165,9 +165,9 @@ def _last_lines(report: Report, interrupted: bool) -> str:
         reached = f': {report.metric} {short_value(best.score)} after {best.env_steps:,} env steps'
     lines.append(f'{state}{reached}. Results: {folder} ({", ".join(written)})')
     if interrupted:
-        lines.append(f'resume: python -m rlframe.entry tune --resume {folder}')
+        lines.append(f'resume: {program()} tune --resume {folder}')
     if CONFIG in written:
-        lines.append(f'train: python -m rlframe.entry -c {folder}/{CONFIG}')
+        lines.append(f'train: {program()} -c {folder}/{CONFIG}')
     if POLICY in written:
         lines.append(f"use it: rlframe.load('{folder}/{POLICY}').act(obs)")
     return '\n'.join(lines)

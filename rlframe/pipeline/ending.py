@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rlframe import config
+from rlframe.run.budgets import BUDGETS, set_budgets, spent_budgets
 
 if TYPE_CHECKING:
     from rlframe.config.sections import ExperimentConfig
@@ -45,21 +46,6 @@ class TrainingRun(Protocol):
         """Whether the goal was reached."""
 
 
-NO_BUDGET = 10**10
-"""Default of both budgets: no limit."""
-
-BUDGETS = {
-    'max_env_step': ('envstep', 'env steps', '--env-step'),
-    'max_train_iter': ('train_iter', 'updates', '--train-iter'),
-}
-"""For each budget key: its counter, the counter's unit, and its command line flag."""
-
-
-def spent_budgets(cfg: Mapping[str, Any], progress: Progress) -> list[str]:
-    """Returns the keys of the budgets that are spent."""
-    return [key for key, (counter, *_) in BUDGETS.items() if getattr(progress, counter) >= cfg[key]]
-
-
 def judge_again(pipeline: TrainingRun, saved: Mapping[str, Any]) -> None:
     """Decides whether a restored run is over under the config that it continues with.
 
@@ -76,7 +62,7 @@ def judge_again(pipeline: TrainingRun, saved: Mapping[str, Any]) -> None:
         pipeline.loop.stopped = pipeline.progress.train_iter > 0 and pipeline.evaluator.reached(best)
         pipeline.loop.past_goal = False
     elif pipeline.solved:
-        budgets = [key for key in BUDGETS if now[key] < NO_BUDGET]
+        budgets = set_budgets(now)
         if pipeline.stopped:
             budgets = [key for key in budgets if now[key] != saved[key] and _has_room(pipeline, key)]
         pipeline.loop.past_goal = bool(budgets)

@@ -16,10 +16,11 @@ from rlframe.data.batch import Batch
 from rlframe.errors import BufferUnderflowError
 from rlframe.pipeline import build
 from rlframe.pipeline.checkpoints import Checkpoints
-from rlframe.pipeline.ending import judge_again, spent_budgets, unused
+from rlframe.pipeline.ending import judge_again, unused
 from rlframe.pipeline.facts import RunFacts
 from rlframe.pipeline.parts import CollectorPart, GlobalRng, HasGoal, Inexactness, LoopState, MonitorPart
 from rlframe.pipeline.run_output import RunOutput, write_counts
+from rlframe.run.budgets import spent_budgets
 from rlframe.run.exit_guard import ended_from_inside, guarded
 from rlframe.run.progress import Progress
 from rlframe.run.stall import StallDetector
@@ -158,6 +159,11 @@ class SerialPipeline(HasGoal):
             inexact=self._inexact,
             settle=self._settle,
         )
+
+    @property
+    def title(self) -> str:
+        """The policy and where its training samples come from, in words."""
+        return f'{self.cfg.policy.type} on {self.collection.summary(self.cfg)}'
 
     @property
     def exact(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rlframe import config
@@ -12,6 +13,7 @@ from rlframe.errors import RunWarning
 from rlframe.pipeline.ending import nothing_left
 from rlframe.pipeline.resume import resume
 from rlframe.pipeline.serial import SerialPipeline
+from rlframe.pipeline.shown import run_shown
 
 if TYPE_CHECKING:
     from rlframe.checkpoint import OpenCheckpoint
@@ -26,8 +28,9 @@ def serial_pipeline(
     max_env_step: int | None = None,
     overrides: Iterable[str] = (),
     resume_from: str | Path | None = None,
+    progress: bool = False,
 ) -> Any:
-    """Trains from a config, without a display.
+    """Trains from a config in one call.
 
     Args:
         input_cfg: Path of a config file, or a pair of main and create config; None: the config of the resumed run.
@@ -37,15 +40,19 @@ def serial_pipeline(
         max_env_step: Budget in env steps.
         overrides: Options such as ``policy.learn.batch_size=128``.
         resume_from: A run folder or checkpoint to resume from.
+        progress: Whether to show what the command line shows.
 
     Returns:
         The trained policy.
     """
+    since = perf_counter()
     budgets: dict[str, Any] = dict(max_train_iter=max_train_iter, max_env_step=max_env_step)
     start = starting_point(input_cfg, resume_from, seed, overrides=list(overrides), **budgets)
     config.warn_of_own_parts(start.cfg, model)
     with SerialPipeline(start.cfg, start.folder, model, start.saved) as pipeline:
-        if pipeline.complete:
+        if progress:
+            run_shown(pipeline, start.saved, since=since)
+        elif pipeline.complete:
             warnings.warn(nothing_left(pipeline), RunWarning, stacklevel=2)
         else:
             pipeline.run()

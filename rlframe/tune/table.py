@@ -14,6 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from rlframe.scores import number_text
 from rlframe.tune.trial import short_value, trial_options
 
 LIVE_SECONDS, PLAIN_SECONDS = 0.5, 10.0
@@ -88,7 +89,7 @@ class TrialTable(Callback):  # type: ignore[misc]  # Ray is untyped
         if scored:
             best = min(scored, key=self._order)
             options = ', '.join(f'{k.rpartition(".")[2]}={short_value(v)}' for k, v in _own(best).items())
-            parts.append(f'best {self._best(best):.1f} ({best.trial_id}: {options})')
+            parts.append(f'best {number_text(self._best(best))} ({best.trial_id}: {options})')
         parts.append(f'{monotonic() - self._begin:.0f} s')
         return ' | '.join(parts)
 
@@ -102,7 +103,7 @@ class TrialTable(Callback):  # type: ignore[misc]  # Ray is untyped
             scores = [last.get(self._metric, math.nan), self._best(trial)]
             options = [short_value(_own(trial).get(key, '')) for key in keys]
             state = WORDS.get(trial.status, trial.status.lower())
-            shown = ['' if math.isnan(score) else f'{score:.1f}' for score in scores]
+            shown = ['' if math.isnan(score) else number_text(score) for score in scores]
             table.add_row(trial.trial_id, state, *options, *counts, *shown)
         if len(trials) > ROWS:
             table.caption = f'and {len(trials) - ROWS} more'

@@ -460,7 +460,7 @@ SHORT = (*LONG, '--env-step', '300')
 def test_without_a_terminal_there_are_plain_lines(cwd: Path) -> None:
     code, out, err = finish(start(*SHORT))
     assert code == 0 and '\x1b' not in out + err and '\r' not in out + err
-    assert out.count('\n') == 3 and re.search(r'^env steps 304 \| .*/s \| updates \d+ \|', err, re.MULTILINE)
+    assert out.count('\n') == 7 and re.search(r'^env steps 304 \| .*/s \| updates \d+ \|', err, re.MULTILINE)
 
 
 class Terminal:

@@ -17,9 +17,9 @@ from tripwire import armed
 import rlframe
 from rlframe import config
 from rlframe.checkpoint import verify_checkpoint
+from rlframe.display.commands import trust_flag
 from rlframe.entry.__main__ import main
 from rlframe.entry.evaluate import score
-from rlframe.entry.terminal.lines import _flag
 from rlframe.errors import RLFrameError
 from rlframe.export import export_policy
 from rlframe.pipeline.resume import resume
@@ -320,9 +320,9 @@ def test_without_a_key_the_printed_commands_say_trust_where_it_is_needed(
     plain = {'main_config': {'env': {'env_id': 'CartPole-v1'}}, 'create_config': {'policy': {'type': 'dqn'}}}
     named = {**plain, 'main_config': {'env': {'env_id': 'payload:X'}}}
     monkeypatch.setenv('RLFRAME_TRUST_KEY', 'k' * 32)
-    assert [_flag(plain), _flag(named)] == ['', '']
+    assert [trust_flag(plain), trust_flag(named)] == ['', '']
     monkeypatch.setenv('RLFRAME_TRUST_KEY', 'too short')
-    assert [_flag(plain), _flag(named)] == ['', ' --trust']
+    assert [trust_flag(plain), trust_flag(named)] == ['', ' --trust']
 
 
 def test_one_changed_byte_makes_a_run_foreign(run: Path) -> None:

@@ -195,6 +195,13 @@ class ParallelPipeline(HasGoal):
                 commander.stop_value = None
 
     @property
+    def title(self) -> str:
+        """The policy, its env and the kind of parallel mode, in words."""
+        cfg = self.cfg
+        kind, commander = cfg.parallel.comm_collector.type, cfg.policy.other.commander['type']
+        return f'{cfg.policy.type} on {self.factory.spec.name} in parallel ({kind}, {commander})'
+
+    @property
     def exact(self) -> bool:
         """Whether the run equals an uninterrupted one with the same seed: never."""
         return False

@@ -13,8 +13,8 @@ import numpy as np
 
 from rlframe.checkpoint.files import replace_file
 from rlframe.pipeline.checkpoints import Checkpoints
-from rlframe.pipeline.ending import spent_budgets
 from rlframe.pipeline.run_output import write_counts
+from rlframe.run.budgets import spent_budgets
 from rlframe.run.metrics import MetricWriter, write_record
 from rlframe.run.progress import Progress
 from rlframe.transport.messages import Collected

@@ -11,6 +11,7 @@ from easydict import EasyDict
 
 from rlframe.errors import ConfigError, ConfigErrors, MessageError
 from rlframe.registry import PARALLEL_COMMANDER_REGISTRY
+from rlframe.scores import number_text
 from rlframe.utils.field import Configurable, Field, ResolvedConfig
 from rlframe.utils.schema import COUNT, FLAG, Schema, check_state, part
 from rlframe.worker.commanders.jobs import RANDOM_PLAYER, Job, Situation, Snapshot
@@ -295,7 +296,7 @@ class BaseParallelCommander(Configurable, ABC):
 
     def describe(self, score: float) -> str:
         """Returns a score of an evaluation as text; empty if there is none."""
-        return f'{score:.1f}' if math.isfinite(score) else ''
+        return number_text(score) if math.isfinite(score) else ''
 
     def metrics(self) -> dict[str, float]:
         """Returns values to be logged, by name."""

@@ -11,6 +11,7 @@ from easydict import EasyDict
 
 from rlframe.errors import ConfigError
 from rlframe.registry import PARALLEL_COMMANDER_REGISTRY
+from rlframe.scores import number_text
 from rlframe.utils.field import Field
 from rlframe.utils.schema import COUNT, Schema, check_state, part
 from rlframe.worker.commanders.jobs import Job, Situation, Snapshot
@@ -117,7 +118,7 @@ class OneVsOneCommander(SoloCommander):
         """Returns a score as text; the best one with the opponent, as those against others do not compare."""
         if not math.isfinite(score):
             return ''
-        return f'{score:.2f}' + (f' against {OPPONENTS[self._best_level]}' if score == self.best else '')
+        return number_text(score) + (f' against {OPPONENTS[self._best_level]}' if score == self.best else '')
 
     def metrics(self) -> dict[str, float]:
         return self.league.metrics()

@@ -12,6 +12,7 @@ from easydict import EasyDict
 
 from rlframe.data.timestep import Array, IntArray
 from rlframe.run.metrics import ScalarWriter
+from rlframe.scores import number_text
 from rlframe.utils.field import Configurable, Field
 from rlframe.utils.resolved_config import ResolvedConfig
 from rlframe.utils.schema import INT, NUMBER, Kind, check_state
@@ -225,7 +226,7 @@ class ISerialEvaluator(Configurable, Resettable):
 
     def describe(self, score: Any) -> str:
         """Returns a score as text; empty if there is none."""
-        return f'{score:.1f}' if np.isfinite(score) else ''
+        return number_text(score) if np.isfinite(score) else ''
 
     @property
     def goal(self) -> str:

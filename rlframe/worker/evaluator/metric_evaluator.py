@@ -16,6 +16,7 @@ from rlframe.data.timestep import EnvSpec
 from rlframe.errors import ConfigError
 from rlframe.registry import SERIAL_EVALUATOR_REGISTRY
 from rlframe.run.metrics import write_record
+from rlframe.scores import number_text
 from rlframe.utils.field import Field
 from rlframe.utils.seed import preserved_rng
 from rlframe.worker.evaluator.base_serial_evaluator import ISerialEvaluator, SaveCheckpoint
@@ -217,7 +218,7 @@ class MetricSerialEvaluator(ISerialEvaluator):
     def describe(self, score: Any) -> str:
         if not isinstance(score, Mapping):
             return ''
-        return ', '.join(f'{name} {value:.4g}' for name, value in score.items())
+        return ', '.join(f'{name} {number_text(value)}' for name, value in score.items())
 
     def summary(self) -> dict[str, float]:
         kinds = {'eval/': self.latest, 'eval/best_': self.best}

@@ -1,23 +1,23 @@
-"""The display of a training run: one live line on a terminal, occasional plain lines elsewhere."""
+"""The progress of a training run in one line, redrawn where that is possible."""
 
 from __future__ import annotations
 
 import dataclasses
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from time import monotonic
 from typing import Any
 
 from rich.console import Console, RenderableType
-from rich.live import Live
 from rich.logging import RichHandler
 from rich.text import Text
 
-from rlframe.pipeline.ending import BUDGETS, NO_BUDGET
+from rlframe.display.line import Part, fitted, left_part, status_part, steps_part, time_part
+from rlframe.display.screens import screen_of
+from rlframe.run.budgets import BUDGETS, set_budgets
+from rlframe.scores import number_text, short_count
 
-LIVE_SECONDS, PLAIN_SECONDS = 0.2, 5.0
-"""Seconds between two updates of the live line, and between two plain lines."""
 MEASURED_SECONDS, LONGEST_SECONDS = 5.0, 100 * 86_400.0
 """Seconds of training before the remaining time is shown, and the longest remaining time that is shown."""
 
@@ -32,9 +32,9 @@ class Display:
     def __init__(self, pipeline: Any) -> None:
         self._pipeline = pipeline
         self._console = Console(stderr=True)
-        is_live = self._console.is_terminal and not self._console.is_dumb_terminal
-        self._live = Live(console=self._console, auto_refresh=False) if is_live else None
-        self._begin = self._last = monotonic()
+        self._screen = screen_of(self._console)
+        self._begin = monotonic()
+        self._next = self._begin + self._screen.first
         self._first = dataclasses.replace(pipeline.progress)
         self._handler: logging.Handler = RichHandler(
             logging.WARNING, console=self._console, show_time=False, show_path=False, markup=False
@@ -42,51 +42,52 @@ class Display:
 
     def __enter__(self) -> Display:
         logging.getLogger('rlframe').addHandler(self._handler)
-        if self._live is not None:
-            self._live.start()
+        self._screen.start()
+        self.show()
         return self
 
     def __exit__(self, *exception: object) -> None:
         self.show(final=True)
-        if self._live is not None:
-            self._live.stop()
+        self._screen.stop()
         logging.getLogger('rlframe').removeHandler(self._handler)
 
     def show(self, final: bool = False) -> None:
         """Shows the present state if it is time to."""
         now = monotonic()
-        if not final and now - self._last < (PLAIN_SECONDS if self._live is None else LIVE_SECONDS):
+        if now < self._next and not final:
             return
-        self._last = now
-        line = self._line(max(now - self._begin, 1e-9))
-        if self._live is None:
-            self._console.print(line, highlight=False, soft_wrap=True)
-        else:
-            self._live.update(self._picture(line), refresh=True)
+        self._next = now + self._screen.period
+        seconds = max(now - self._begin, 1e-9)
+        self._screen.show(lambda width: self._picture(fitted(self._parts(seconds), width), width))
 
-    def _picture(self, line: str) -> RenderableType:
-        """Returns what a live display shows."""
-        return Text(line, no_wrap=True, overflow='ellipsis')
+    def _picture(self, line: Text, width: int | None) -> RenderableType:
+        """Returns what is shown of the run in so many columns; None: in one line."""
+        return line
 
-    def _line(self, seconds: float) -> str:
+    def _parts(self, seconds: float) -> Iterator[Part]:
+        """Yields the facts of the line after so many seconds."""
         pipeline = self._pipeline
         progress = pipeline.progress
         speed = (progress.envstep - self._first.envstep) / seconds
-        parts = [f'env steps {progress.envstep:,}', f'{speed:,.0f}/s', f'updates {progress.train_iter:,}']
+        yield steps_part(progress.envstep)
+        yield Part('speed', (f'{speed:,.0f}/s', ''), 'dim')
+        yield Part(
+            'updates', (f'updates {progress.train_iter:,}', f'updates {short_count(progress.train_iter)}', '')
+        )
         mean_return = self._mean_return()
         if not math.isnan(mean_return):
-            parts.append(f'return {mean_return:.1f}')
-        if score := pipeline.evaluator.describe(pipeline.evaluator.latest):
-            parts.append(f'eval {score}')
-        parts += [status for status in self._statuses() if status]
+            yield Part('return', (f'return {number_text(mean_return)}', ''), 'cyan')
+        latest = pipeline.evaluator.latest
+        if score := pipeline.evaluator.describe(latest):
+            style = 'bold green' if pipeline.evaluator.reached(latest) else 'bold'
+            yield Part('eval', (f'eval {score}', f'eval {score.partition(",")[0]}', ''), style)
+        yield from (status_part(status) for status in self._statuses() if status)
         loss = self._loss()
         if loss is not None:
-            parts.append(f'loss {loss:.3g}')
-        parts.append(_duration(seconds))
-        if not pipeline.finished and (budgets := self._budgets()):
-            left = self._seconds_left(seconds, budgets)
-            parts.append(f'at most {"--:--" if left is None else _duration(left)} left')
-        return ' | '.join(parts)
+            yield Part('loss', (f'loss {number_text(loss)}', ''), 'dim')
+        yield time_part(seconds)
+        if not pipeline.finished and (budgets := set_budgets(pipeline.cfg)):
+            yield left_part(self._seconds_left(seconds, budgets))
 
     def _mean_return(self) -> float:
         """Returns the mean return of the last episodes of the collectors; NaN if none ended."""
@@ -101,10 +102,6 @@ class Display:
         loss: float | None = self._pipeline.learner.monitor.means().get('total_loss')
         return loss
 
-    def _budgets(self) -> list[str]:
-        """Returns the keys of the run's budgets."""
-        return [key for key in BUDGETS if self._pipeline.cfg[key] < NO_BUDGET]
-
     def _seconds_left(self, seconds: float, budgets: Sequence[str]) -> float | None:
         """Estimates the seconds until a budget is spent, from the speed since the display started; None if unknown."""
         if seconds < MEASURED_SECONDS:
@@ -117,9 +114,3 @@ class Display:
                 estimates.append((self._pipeline.cfg[key] - count) * seconds / done)
         left = min(estimates, default=math.inf)
         return left if left < LONGEST_SECONDS else None
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f'{hours}:{minutes:02}:{rest:02}' if hours else f'{minutes}:{rest:02}'

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from rlframe.entry.terminal import display, parallel_display
-from rlframe.entry.terminal.parallel_display import ParallelDisplay
-from rlframe.pipeline.ending import NO_BUDGET
+from rlframe.display import live, workers
+from rlframe.display.line import fitted
+from rlframe.display.workers import ParallelDisplay
+from rlframe.run.budgets import NO_BUDGET
 from rlframe.run.progress import Progress
 
 
@@ -43,7 +44,9 @@ def run_of(table: dict[str, dict[str, Any]]) -> Any:
         progress=Progress(envstep=12_345, train_iter=678),
         cfg={'max_env_step': NO_BUDGET, 'max_train_iter': NO_BUDGET},
         finished=False,
-        evaluator=SimpleNamespace(describe=lambda score: f'{score:.1f}', latest=42.0),
+        evaluator=SimpleNamespace(
+            describe=lambda score: f'{score:g}', latest=42.0, reached=lambda score: False
+        ),
         coordinator=SimpleNamespace(
             name='main',
             weights=SimpleNamespace(version=lambda name: 678),
@@ -67,7 +70,7 @@ TABLE = {
 
 def test_every_worker_has_a_row_and_the_learner_is_first(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr(parallel_display, 'monotonic', lambda: now[0])
+    monkeypatch.setattr(workers, 'monotonic', lambda: now[0])
     view = ParallelDisplay(run_of(TABLE))
     view.rows()
     now[0] += 4.0
@@ -83,20 +86,20 @@ def test_every_worker_has_a_row_and_the_learner_is_first(monkeypatch: pytest.Mon
 def test_the_table_fits_the_terminal(width: int) -> None:
     view = ParallelDisplay(run_of(TABLE))
     console = Console(file=io.StringIO(), width=width, force_terminal=False)
-    console.print(view._picture(view._line(12.0)))
+    console.print(view._picture(fitted(view._parts(12.0), width), width))
     text = console.file.getvalue()  # type: ignore[attr-defined]  # a StringIO
     assert max(map(len, text.splitlines())) <= width and 'collector-2' in text and 'weights' in text
-    assert 'loss 0.25' in text, 'the line is not cut'
+    assert ('loss 0.25' in text) == (width == 200) and '0:12' in text
 
 
 def test_the_line_tells_what_everyone_wants_to_know(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(display, 'monotonic', lambda: 1000.0)
+    monkeypatch.setattr(live, 'monotonic', lambda: 1000.0)
     view = ParallelDisplay(run_of(TABLE))
-    line = view._line(10.0)
+    line = fitted(view._parts(10.0), None).plain
     for part in (
         'env steps 12,345',
         'return 21.5',
-        'eval 42.0',
+        'eval 42',
         '2 collectors',
         '1 lost',
         '1 restarted',
@@ -104,4 +107,6 @@ def test_the_line_tells_what_everyone_wants_to_know(monkeypatch: pytest.MonkeyPa
     ):
         assert part in line
     assert 'waiting' not in line
-    assert 'waiting for workers' in ParallelDisplay(run_of({'a': worker('collector')}))._line(1.0)
+    assert 'waiting for workers' in ' '.join(
+        part.texts[0] for part in ParallelDisplay(run_of({'a': worker('collector')}))._parts(1.0)
+    )

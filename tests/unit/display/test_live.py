@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from rlframe.entry.terminal import display
-from rlframe.entry.terminal.display import Display
-from rlframe.pipeline.ending import NO_BUDGET
+from rlframe.display import live
+from rlframe.display.live import Display
+from rlframe.run.budgets import NO_BUDGET
 from rlframe.run.progress import Progress
 
 
@@ -20,7 +20,10 @@ def pipeline(progress: Progress, max_env_step: int = NO_BUDGET, max_train_iter: 
         finished=False,
         collector=SimpleNamespace(mean_return=lambda: float('nan'), status=lambda: ''),
         evaluator=SimpleNamespace(
-            describe=lambda score: '', latest=None, status=lambda: 'evaluating: 3 of 9 episodes'
+            describe=lambda score: '',
+            latest=None,
+            reached=lambda score: False,
+            status=lambda: 'evaluating: 3 of 9 episodes',
         ),
         learner=SimpleNamespace(monitor=SimpleNamespace(means=dict)),
     )
@@ -29,7 +32,7 @@ def pipeline(progress: Progress, max_env_step: int = NO_BUDGET, max_train_iter: 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [1000.0]
-    monkeypatch.setattr(display, 'monotonic', lambda: now[0])
+    monkeypatch.setattr(live, 'monotonic', lambda: now[0])
     return now
 
 

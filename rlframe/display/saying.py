@@ -23,3 +23,13 @@ def short_path(path: Path) -> str:
         return str(path.relative_to(Path.cwd()))
     except ValueError:
         return str(path)
+
+
+def program() -> str:
+    """Returns the command that starts rlframe's command line, in the form in which it was started."""
+    started = Path(sys.argv[0])
+    if started.stem == 'rlframe' and started.suffix in ('', '.exe'):
+        return 'rlframe'
+    return (
+        'python -m rlframe' if started.parts[-2:] == ('rlframe', '__main__.py') else 'python -m rlframe.entry'
+    )

@@ -9,8 +9,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from rlframe.entry.terminal.display import Display
-from rlframe.entry.terminal.saying import count_of
+from rlframe.display.live import Display
+from rlframe.display.saying import count_of
+from rlframe.scores import number_text
 
 SPEED_SECONDS = 2.0
 """Seconds over which the speed of a worker is measured, at least."""
@@ -45,13 +46,15 @@ class ParallelDisplay(Display):
         super().__init__(pipeline)
         self._speeds = Speeds()
 
-    def _picture(self, line: str) -> RenderableType:
+    def _picture(self, line: Text, width: int | None) -> RenderableType:
+        if width is None:
+            return line
         table = Table(box=None, pad_edge=False, header_style='bold')
         for name in COLUMNS:
             table.add_column(name, justify='left' if name in COLUMNS[:2] else 'right', no_wrap=True)
         for row in self.rows():
             table.add_row(*row)
-        return Group(table, Text(line))
+        return Group(table, line)
 
     def rows(self) -> list[list[str]]:
         """Returns the table's row of every present worker, the learner first."""
@@ -67,7 +70,7 @@ class ParallelDisplay(Display):
                     f'{facts["train_iter"]:,}',
                     f'{newest:,}',
                     '',
-                    '' if loss is None else f'{loss:.3g}',
+                    '' if loss is None else number_text(loss),
                 ]
             else:
                 behind = max(newest - facts['version'], 0)

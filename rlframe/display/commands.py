@@ -1,0 +1,65 @@
+"""The commands that are useful after a run, as they work where they are printed."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rlframe import config
+from rlframe.display.saying import program, short_path
+from rlframe.run.budgets import BUDGETS, set_budgets
+from rlframe.safety.trust_key import has_key
+
+STDLIB = str(Path(os.__file__).parent)
+"""First entry of ``sys.path`` that every process has; entries before it belong to this process or shell."""
+NEXT = {'evaluate': 'eval', 'export': 'export'}
+"""Words for what to do with a scored run, and the verbs of the command line."""
+
+
+def shell_commands(pipeline: Any, interrupted: bool) -> Iterator[str]:
+    """Yields lines with the commands for a run that has ended, the most useful first.
+
+    Args:
+        pipeline: The run, serial or parallel.
+        interrupted: Whether it was stopped before its end.
+    """
+    folder = shlex.quote(short_path(pipeline.folder))
+    data = config.config_data(*config.split_config(pipeline.cfg))
+    start = f'{import_path(data)}{program()}'
+    if interrupted:
+        yield f'resume: {start} --resume {folder}{trust_flag(data)}'
+    if pipeline.evaluator.describe(pipeline.evaluator.best):
+        flag = trust_flag(config.as_played(data))
+        for words, verb in NEXT.items():
+            yield f'{words}: {start} {verb} {folder}{flag}'
+    if not interrupted and not pipeline.solved and (budgets := set_budgets(pipeline.cfg)):
+        key = budgets[0]
+        yield (
+            f'train further: {start} --resume {folder} {BUDGETS[key][2]} {2 * pipeline.cfg[key]}'
+            f'{trust_flag(data)}'
+        )
+
+
+def trust_flag(data: Mapping[str, Any]) -> str:
+    """Returns the flag that later commands need if this user has no key, so the run is not recognised as their own."""
+    return ' --trust' if not has_key() and config.reaching_values(data) else ''
+
+
+def import_path(data: Mapping[str, Any]) -> str:
+    """Returns the ``PYTHONPATH`` setting that a command in the working directory needs to find the config's modules."""
+    names = {name.partition('.')[0] for name in config.modules_of(data)}
+    files = [getattr(sys.modules.get(name), '__file__', None) for name in sorted(names)]
+    before = sys.path[: sys.path.index(STDLIB)] if STDLIB in sys.path else sys.path
+    searched = [Path(entry).absolute() for entry in before]  # all that is not there in every process
+    folders: list[Path] = []
+    for file in files:
+        folder = Path(file or '.').absolute().parent
+        folder = folder.parent if file and Path(file).name == '__init__.py' else folder
+        if file and folder in searched and folder not in (Path.cwd(), *folders):
+            folders.append(folder)
+    path = os.pathsep.join(shlex.quote(short_path(folder)) for folder in folders)
+    return f'PYTHONPATH={path}{os.pathsep}$PYTHONPATH ' if path else ''

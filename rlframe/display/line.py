@@ -1,0 +1,84 @@
+"""One line of facts that fits a width: the least important facts become shorter or disappear first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from rich.text import Text
+
+from rlframe.scores import short_count
+
+SEPARATOR = ' | '
+SHRINK = (
+    'status', 'loss', 'left', 'updates', 'status', 'updates', 'speed', 'steps', 'steps', 'status',
+    'return', 'eval', 'return', 'eval', 'steps',
+)  # fmt: skip
+"""Names of the parts in the order in which they are shortened, each time by one text."""
+
+
+class Part(NamedTuple):
+    """A fact of the line."""
+
+    name: str
+    """Its name in ``SHRINK``; a part whose name is not there is never shortened."""
+    texts: tuple[str, ...]
+    """The fact in words, the longest text first; an empty one leaves it out."""
+    style: str = ''
+    """Its colour, as rich names it."""
+
+
+def fitted(parts: Iterable[Part], width: int | None) -> Text:
+    """Returns the parts in one line.
+
+    Args:
+        parts: The facts, in the order in which they are shown.
+        width: Columns of the line; None: as many as it takes.
+    """
+    chosen = list(parts)
+    for name in SHRINK:
+        if width is None or _length(chosen) <= width:
+            break
+        chosen = [
+            part._replace(texts=part.texts[1:]) if part.name == name and len(part.texts) > 1 else part
+            for part in chosen
+        ]
+    shown = [(part.texts[0], part.style) for part in chosen if part.texts[0]]
+    line = Text(no_wrap=True, overflow='ellipsis')
+    for number, (text, style) in enumerate(shown):
+        line.append(SEPARATOR if number else '', 'dim')
+        line.append(text, style)
+    return line
+
+
+def _length(parts: Sequence[Part]) -> int:
+    texts = [part.texts[0] for part in parts if part.texts[0]]
+    return sum(map(len, texts)) + len(SEPARATOR) * (len(texts) - 1)
+
+
+def steps_part(count: int) -> Part:
+    """Returns the part with the number of env steps."""
+    return Part('steps', (f'env steps {count:,}', f'{count:,} steps', f'{short_count(count)} steps', ''))
+
+
+def status_part(text: str) -> Part:
+    """Returns a part with what a worker says of itself; its first words are the most important ones."""
+    return Part('status', (text, text.partition(',')[0], text.partition(':')[0], ''), 'yellow')
+
+
+def time_part(seconds: float) -> Part:
+    """Returns the part with the duration so far."""
+    return Part('time', (duration(seconds),))
+
+
+def left_part(seconds: float | None) -> Part:
+    """Returns the part with the time that is left at most; None: unknown."""
+    text = '--:--' if seconds is None else duration(seconds)
+    return Part('left', (f'at most {text} left', f'{text} left'))
+
+
+def duration(seconds: float) -> str:
+    """Returns a duration as ``minutes:seconds`` or ``hours:minutes:seconds``."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f'{hours}:{minutes:02}:{rest:02}' if hours else f'{minutes}:{rest:02}'

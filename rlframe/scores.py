@@ -1,0 +1,86 @@
+"""Scores as people read them: numbers with as many digits as matter, and 95 % confidence intervals of means."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+Z = 1.959963984540054
+"""97.5 % quantile of the normal distribution."""
+FEW = {1: 12.70620474, 2: 4.30265273, 3: 3.18244631, 4: 2.77644511}
+"""97.5 % quantiles of Student's t distribution for few degrees of freedom."""
+
+
+def number_text(value: float) -> str:
+    """Returns a number with three significant digits, four from 100 on, and whole ones from 1000 on.
+
+    So that 0.968, -0.11, 475, 498.4 and 12,346 are written like this.
+    """
+    value = float(value)
+    size = abs(value)
+    if not math.isfinite(value) or size < 99.95:
+        return f'{value + 0.0:.3g}'  # minus zero becomes zero
+    return f'{value:,.0f}' if size >= 999.95 else f'{value:.1f}'.removesuffix('.0')
+
+
+def short_count(count: int) -> str:
+    """Returns a count in at most six characters, such as ``950``, ``12.3k`` or ``1.23M``."""
+    for size, unit in ((10**9, 'G'), (10**6, 'M'), (10**3, 'k')):
+        if count >= size * 0.9995:
+            return f'{count / size:#.3g}'.removesuffix('.') + unit
+    return str(count)
+
+
+class Interval(NamedTuple):
+    """Ends of a 95 % interval."""
+
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f'{number_text(self.low)} to {number_text(self.high)}'
+
+
+def mean_interval(mean: float, std: float, count: int) -> Interval | None:
+    """Returns the 95 % interval of a mean by Student's t distribution; None if there are fewer than two values.
+
+    Args:
+        mean: Mean of the values.
+        std: Standard deviation of the values themselves, as ``numpy.std`` returns it by default.
+        count: Number of values.
+    """
+    if count < 2 or not math.isfinite(mean + std):
+        return None
+    half = t_quantile(count - 1) * std / math.sqrt(count - 1)
+    return Interval(mean - half, mean + half)
+
+
+def interval_of(values: Sequence[float]) -> Interval | None:
+    """Returns the 95 % interval of the mean of values; None if there are fewer than two."""
+    count = len(values)
+    if count < 2:
+        return None
+    mean = math.fsum(values) / count
+    return mean_interval(mean, math.sqrt(math.fsum((value - mean) ** 2 for value in values) / count), count)
+
+
+def t_quantile(freedom: int) -> float:
+    """Returns the 97.5 % quantile of Student's t distribution.
+
+    Args:
+        freedom: Degrees of freedom, >= 1.
+
+    Source:
+        Abramowitz & Stegun, Handbook of Mathematical Functions (1964), 26.7.5; its expansion is too coarse for few degrees.
+    """
+    if freedom in FEW:
+        return FEW[freedom]
+    n = float(freedom)
+    return (
+        Z
+        + (Z**3 + Z) / (4 * n)
+        + (5 * Z**5 + 16 * Z**3 + 3 * Z) / (96 * n**2)
+        + (3 * Z**7 + 19 * Z**5 + 17 * Z**3 - 15 * Z) / (384 * n**3)
+        + (79 * Z**9 + 776 * Z**7 + 1482 * Z**5 - 1920 * Z**3 - 945 * Z) / (92160 * n**4)
+    )

@@ -1,0 +1,87 @@
+"""Training from Python shows what the command line shows; where it is shown decides how."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from fakes import config_pair
+from rich.console import Console
+
+from rlframe.display.commands import NEXT
+from rlframe.display.saying import program
+from rlframe.display.screens import LiveScreen, PlainScreen, screen_of
+from rlframe.entry.verb_table import VERBS
+from rlframe.pipeline import serial_pipeline
+from rlframe.run.evaluations import evaluation_of
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ('file', 'variables', 'kind', 'colours'),
+    [
+        (Terminal(), {}, LiveScreen, True),
+        (Terminal(), {'NO_COLOR': '1'}, LiveScreen, False),
+        (Terminal(), {'TERM': 'dumb'}, PlainScreen, False),
+        (io.StringIO(), {}, PlainScreen, False),
+        (io.StringIO(), {'FORCE_COLOR': '1'}, PlainScreen, True),
+    ],
+)
+def test_line_is_redrawn_on_terminals_and_coloured_where_colours_are_wanted(
+    file: io.StringIO, variables: dict[str, str], kind: type[PlainScreen], colours: bool
+) -> None:
+    console = Console(file=file, _environ={'TERM': 'xterm-256color', **variables})
+    assert type(screen_of(console)) is kind
+    console.print('a', style='cyan')
+    assert ('\x1b[36m' in file.getvalue()) == colours
+
+
+@pytest.mark.filterwarnings('ignore:CountingEnv. two calls of reset')
+def test_serial_pipeline_shows_start_progress_score_and_commands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    serial_pipeline(config_pair(max_train_iter=5, evaluator=dict(eval_freq=2)), progress=True)
+    out, err = capsys.readouterr()
+    (folder,) = tmp_path.iterdir()
+    first, second, *_, last, counts, evaluate, export, further = out.splitlines()
+    assert 'envs of' in first and 'until an evaluation averages 1e+09' in first and folder.name in second
+    assert last.startswith('not solved: best evaluation') and '95 % interval' in last
+    assert counts.endswith(f'Results: {folder.name}')
+    assert evaluate == f'evaluate: python -m rlframe.entry eval {folder.name}'
+    assert export.startswith('export: ') and further.endswith('--train-iter 10')
+    assert 'env steps' in err.splitlines()[-1]
+    assert 'torch thread' in (folder / 'log.txt').read_text()
+
+
+def test_commands_are_verbs_and_begin_as_rlframe_was_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert set(NEXT.values()) <= set(VERBS)
+    for started, shown in {
+        '/usr/bin/rlframe': 'rlframe',
+        '/a/rlframe/__main__.py': 'python -m rlframe',
+        '/a/rlframe/entry/__main__.py': 'python -m rlframe.entry',
+        'notebook.py': 'python -m rlframe.entry',
+    }.items():
+        monkeypatch.setattr('sys.argv', [started])
+        assert program() == shown
+
+
+def test_interval_is_of_the_evaluation_with_the_best_score_and_bad_lines_are_skipped(tmp_path: Path) -> None:
+    lines = [
+        '{"envstep": 5, "eval/mean_reward": 2.0, "eval/std_reward": 1.0, "eval/episodes": 5.0}',
+        '{"envstep": 9, "eval/mean_reward": 3.0, "eval/std_reward": 0.0, "eval/episodes": 1.0}',
+        '{"envstep": 10, "eval/mean_reward": null, "eval/std_reward": 0.0, "eval/episodes": 1.0}',
+        '{"envstep": 12, "eval/mean_reward": 2.0, "eval/std_',
+    ]
+    (tmp_path / 'metrics.jsonl').write_text('\n'.join(lines))
+    found = evaluation_of(tmp_path, 2.0)
+    assert found is not None and found.envstep == 5 and found.interval is not None
+    assert found.interval == pytest.approx((2 - 2.7764 / 2, 2 + 2.7764 / 2), abs=1e-3)
+    lone = evaluation_of(tmp_path, 3.0)
+    assert lone is not None and lone.interval is None
+    assert evaluation_of(tmp_path, 4.0) is None and evaluation_of(tmp_path / 'nowhere', 1.0) is None

@@ -1,0 +1,52 @@
+"""Numbers have as many digits as matter; intervals are compared with published quantiles of Student's t distribution."""
+
+from __future__ import annotations
+
+import pytest
+
+from rlframe.scores import interval_of, mean_interval, number_text, short_count, t_quantile
+
+
+@pytest.mark.parametrize(
+    ('freedom', 'quantile'), [(1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (9, 2.262), (99, 1.984)]
+)
+def test_quantiles_are_those_of_the_tables(freedom: int, quantile: float) -> None:
+    assert t_quantile(freedom) == pytest.approx(quantile, rel=2e-3)
+
+
+def test_interval_of_values_equals_that_of_their_mean_and_deviation() -> None:
+    found = interval_of([1.0, 2.0, 3.0, 4.0])
+    assert found is not None and found == pytest.approx((0.4457, 4.5543), abs=5e-3)
+    assert mean_interval(2.5, 1.25**0.5, 4) == pytest.approx(found)
+    assert str(found) == '0.446 to 4.55'
+
+
+def test_one_value_has_no_interval() -> None:
+    assert interval_of([3.0]) is None and mean_interval(3.0, 0.0, 1) is None
+
+
+@pytest.mark.parametrize(
+    ('value', 'text'),
+    [
+        (0.97, '0.97'),
+        (1.0, '1'),
+        (-0.11, '-0.11'),
+        (475.0, '475'),
+        (498.37, '498.4'),
+        (21.53, '21.5'),
+        (99.97, '100'),
+        (12345.6, '12,346'),
+        (-0.0, '0'),
+        (1e-5, '1e-05'),
+        (float('nan'), 'nan'),
+    ],
+)
+def test_numbers_have_as_many_digits_as_matter(value: float, text: str) -> None:
+    assert number_text(value) == text
+
+
+@pytest.mark.parametrize(
+    ('count', 'text'), [(0, '0'), (999, '999'), (12345, '12.3k'), (999_950, '1.00M'), (123_456, '123k')]
+)
+def test_counts_become_short(count: int, text: str) -> None:
+    assert short_count(count) == text
