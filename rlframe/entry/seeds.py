@@ -15,11 +15,11 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from rlframe.entry.stop import StopSignal
-from rlframe.entry.terminal.saying import count_of, say, short_path
+from rlframe.display.saying import count_of, say, short_path
 from rlframe.entry.verb_table import VERBS
 from rlframe.errors import ConfigWarning
 from rlframe.experiment.seeds import SeedRun, mean_interval, parse_seeds, train_seeds
+from rlframe.run.stop_signal import StopSignal
 
 if TYPE_CHECKING:
     from rlframe.pipeline.resume import Pair
