@@ -53,6 +53,8 @@ EXTRAS = {
         'scikit-learn',
         'flask',
         'waitress',
+        'wandb',
+        'mlflow-skinny',
     ],
     'bench': ['stable-baselines3', 'tianshou', 'cpprb; python_version < "3.13"'],
 }

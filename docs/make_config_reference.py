@@ -40,6 +40,8 @@ the end.
 Options that can reach beyond the run, to code, files, the network or other programs, are marked. In a foreign run they
 keep their defaults unless you set them or add `--trust`; see [security.md](security.md).
 """
+LISTS = {'logger': 'loggers'}
+"""Kinds of components that an option lists, and the key of that option."""
 PARALLEL_HEAD = """## The section of parallel mode: `parallel`
 
 Only configs of [parallel mode](parallel.md) have it: those whose `create_config` names `comm_collector` and `comm_learner`.
@@ -65,6 +67,11 @@ def reference() -> str:
     parts += [''.join(_title(name, cls) for name, cls in backends.items())]
     for role in ROLES:
         parts += [_table_of_all({name: _backend_rows(cls, role) for name, cls in backends.items()})]
+    for kind, key in LISTS.items():
+        parts.append(f'## {kind}: `{key}`\n\nAn item is a name, or `dict(type=NAME, OPTION=...)`.\n')
+        listed = dict(_builtin(REGISTRIES[kind]))
+        parts += [''.join(_title(name, cls) for name, cls in listed.items())]
+        parts += [_table_of_all({name: flat_fields(cls.config_fields()) for name, cls in listed.items()})]
     parts.append(
         '## model: `policy.model`\n\nThe options of the built-in networks are declared by the policies above.\n'
     )

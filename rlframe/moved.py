@@ -55,6 +55,7 @@ MOVED = {
     'remote': 'backend.ray.remote',
     'resume': 'pipeline.resume',
     'run_output': 'pipeline.run_output',
+    'utils.attributes': 'envs.state.attributes',
     'utils.checkpoint': 'checkpoint',
     'utils.checkpoint.compare': 'checkpoint.compare',
     'utils.checkpoint.files': 'checkpoint.files',
@@ -114,8 +115,8 @@ MOVED = {
     'worker.collector.ray_weights': 'backend.ray.actors.weights',
     'worker.collector.resettable': 'worker.collector.collector_interface',
     'worker.collector.serial_evaluator': 'worker.evaluator.serial_evaluator',
-    'worker.replay_buffer.priority_info': 'worker.replay_buffer.block',
     'worker.coordinator.base_serial_commander': 'worker.commanders.base_serial_commander',
+    'worker.replay_buffer.priority_info': 'worker.replay_buffer.block',
 }
 """Maps old names to new ones, both without ``rlframe.``."""
 

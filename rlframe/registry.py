@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from rlframe.backend import Backend
     from rlframe.envs import EnvFactory, IEnvManager
+    from rlframe.logger import Logger
     from rlframe.pipeline.parallel.launcher import Launcher
     from rlframe.policy import Policy
     from rlframe.transport.base import Transport
@@ -189,6 +190,20 @@ LAUNCHER_REGISTRY: Registry[Launcher] = Registry(
 )
 """Launchers, which start the workers of a parallel run, by the transport that the workers use."""
 
+LOGGER_REGISTRY: Registry[Logger] = Registry(
+    'logger',
+    _in(
+        'logger',
+        jsonl='json_lines',
+        tensorboard='tensorboard',
+        csv='csv_table',
+        wandb='wandb',
+        mlflow='mlflow',
+    ),
+    interface='rlframe.logger.logger:Logger',
+)
+"""Loggers, which write the metrics of a run to files or send them to a server."""
+
 REGISTRIES: dict[str, Registry[Any]] = {
     'env': ENV_REGISTRY,
     'env_manager': ENV_MANAGER_REGISTRY,
@@ -204,6 +219,8 @@ REGISTRIES: dict[str, Registry[Any]] = {
     'parallel_collector': PARALLEL_COLLECTOR_REGISTRY,
     'comm_collector': COMM_COLLECTOR_REGISTRY,
     'comm_learner': COMM_LEARNER_REGISTRY,
+    'logger': LOGGER_REGISTRY,
 }
-"""Registries under the names that a config's ``create_config`` uses; a backend is chosen by the option ``backend``.
+"""Registries under the names that a config's ``create_config`` uses; a backend is chosen by the option ``backend``,
+loggers by ``loggers``.
 In parallel mode, the commander is one of ``PARALLEL_COMMANDER_REGISTRY``."""

@@ -137,7 +137,7 @@ def without_parallel(data: Data) -> dict[str, Any]:
 
 
 def as_played(data: Data) -> dict[str, Any]:
-    """Returns the part of a config needed to play episodes: without recorded data, actors, hooks, commander and parallel mode."""
+    """Returns the part of a config needed to play episodes: without recorded data, actors, hooks, commander, loggers and parallel mode."""
     played = copy.deepcopy(without_parallel(data))
     main, create = played['main_config'], played['create_config']
     for (mode, part), by_type in UNPLAYED.items():
@@ -151,6 +151,7 @@ def as_played(data: Data) -> dict[str, Any]:
     for role, path in ROLES.items():
         _play_here(role, section_at(create, (role,)), section_at(main, path))
     create.pop('commander', None)
+    main.pop('loggers', None)
     if isinstance(policy := main.get('policy'), dict):
         policy.pop('init_from', None)
         if isinstance(other := policy.get('other'), dict):

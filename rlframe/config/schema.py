@@ -22,6 +22,7 @@ from rlframe.config.tree import (
     set_path,
 )
 from rlframe.errors import ConfigError, InterfaceError, RegistryError
+from rlframe.logger.options import LOGGERS
 from rlframe.registry import (
     COMMANDER_REGISTRY,
     MODEL_REGISTRY,
@@ -96,6 +97,7 @@ TOP: Options = {
     'tag_style': Field(
         'sb3', doc='whose names the logged scalars carry', choices=('sb3', 'di'), may_change=True
     ),
+    'loggers': LOGGERS,
     'import_names': _import_names(),
     'stall_timeout': STALL_TIMEOUT,
     'checkpoint': CHECKPOINT_FIELDS,

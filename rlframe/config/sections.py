@@ -161,6 +161,7 @@ class ExperimentConfig(ResolvedConfig):
     max_train_iter: int
     num_threads: int
     tag_style: Literal['sb3', 'di']
+    loggers: list[Any]
     import_names: list[str]
     stall_timeout: float | None
     checkpoint: ResolvedConfig

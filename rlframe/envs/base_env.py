@@ -10,8 +10,8 @@ from easydict import EasyDict
 
 from rlframe.data.timestep import EnvSpec
 from rlframe.envs.faults import not_made
+from rlframe.envs.state.attributes import attributes_of
 from rlframe.errors import EnvError, RLFrameError
-from rlframe.utils.attributes import attributes_of
 from rlframe.utils.field import Configurable, Field
 from rlframe.utils.resolved_config import ResolvedConfig
 

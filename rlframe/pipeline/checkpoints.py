@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from rlframe import checkpoint
+from rlframe.logger.metric_writer import MetricWriter
 from rlframe.pipeline import build
 from rlframe.pipeline.facts import RunFacts
 from rlframe.pipeline.parts import ROUND, Inexactness, Stateful
 from rlframe.run.crash_report import write_crash_report
 from rlframe.run.machine import machine
-from rlframe.run.metrics import MetricWriter
 from rlframe.run.progress import SCHEMA as PROGRESS_SCHEMA
 from rlframe.safety.secrets import Secrets
 from rlframe.utils import schema

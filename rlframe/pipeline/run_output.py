@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 from rlframe import checkpoint, config
 from rlframe.checkpoint import OpenCheckpoint
 from rlframe.config.sections import ExperimentConfig
+from rlframe.logger.metric_writer import MetricWriter
+from rlframe.logger.options import check_loggers
 from rlframe.pipeline.resume import begin_again
 from rlframe.run import run_folder
-from rlframe.run.metrics import MetricWriter, copy_records, write_record
+from rlframe.run.metrics import copy_records, write_record
 from rlframe.run.progress import Progress
 from rlframe.safety.secrets import Secrets
 
@@ -33,6 +35,7 @@ class RunOutput:
     Raises:
         ExperimentLockedError: If another process is writing to the folder.
         ExperimentDirError: If nothing can be written.
+        ConfigError: If a logger cannot work here.
         CheckpointError: If the checkpoint does not exist, or the run was changed after it had been opened.
     """
 
@@ -51,6 +54,7 @@ class RunOutput:
         self._cfg, self._given = cfg, folder
         self._secrets = secrets or Secrets()
         self._closers: list[Callable[[], None]] = []
+        check_loggers(cfg.loggers)
         if isinstance(folder, Path):
             self._closers = [run_folder.lock(folder)]
         else:
@@ -70,18 +74,25 @@ class RunOutput:
             raise
         return saved
 
-    def open(self, sizes: Mapping[str, int] | None) -> None:
+    def open(self, position: Mapping[str, Any] | None) -> None:
         """Creates the folder if it does not exist, cleans it up, and opens the logs.
 
         Args:
-            sizes: Sizes of the metric files at which a resumed run continues.
+            position: Position in the metrics at which a resumed run continues.
         """
         self.folder = self._take()
         checkpoint.clean_leftovers(self.folder / 'ckpt')
         if self.saved is not None and not self._goes_on:
             copy_records(self.saved.path.parent.parent, self.folder)
         handler = run_folder.log_to_file(self.folder, self._secrets)
-        self.writer = MetricWriter(self.folder, self._cfg.tag_style, sizes, self._secrets)
+        self.writer = MetricWriter(
+            self.folder,
+            self._cfg.tag_style,
+            position,
+            self._secrets,
+            self._cfg.loggers,
+            config.config_data(*config.split_config(self._cfg)),
+        )
         self._closers += [
             lambda: logging.getLogger('rlframe').removeHandler(handler),
             handler.close,

@@ -10,7 +10,7 @@ import copy
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from easydict import EasyDict
 
@@ -60,6 +60,8 @@ class Field:
     reaches: str = ''
     ignored: str = ''
     harmless: Callable[[Any], bool] | None = None
+    reads_text: ClassVar[bool] = False
+    """Whether ``problem`` explains what is wrong with a text in place of another value."""
 
     def __post_init__(self) -> None:
         assert self.reaches in ('', *REACHES), self.reaches
@@ -267,7 +269,7 @@ def _check_value(value: Any, option: Field, where: str) -> tuple[Any, list[Confi
 def _remedy_for_text(text: str, option: Field) -> str:
     if (number := _number_in(text)) is not None and not option.problem(number):
         return 'It is text, not a number: remove the quotes; YAML wants a dot and a sign, as in 1.0e-4.'
-    if not {list, tuple, dict} & set(option.types):
+    if option.reads_text or not {list, tuple, dict} & set(option.types):
         return ''
     if text[:1] in ('[', '(', '{') or text.startswith('dict('):
         return 'It is not a Python literal: put strings inside it in quotes, and all of it in quotes for the shell.'

@@ -14,10 +14,10 @@ from runs import ROOT
 from rlframe import config
 from rlframe.checkpoint import load_checkpoint, open_checkpoint
 from rlframe.errors import CheckpointMismatchError, CheckpointStateError
+from rlframe.logger.metric_writer import MetricWriter
 from rlframe.pipeline.checkpoints import Checkpoints
 from rlframe.pipeline.facts import RunFacts
 from rlframe.pipeline.parts import CollectorPart, Inexactness, LoopState, Stateful
-from rlframe.run.metrics import MetricWriter
 from rlframe.run.progress import Progress
 from rlframe.safety.secrets import Secrets
 

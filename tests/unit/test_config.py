@@ -133,8 +133,9 @@ class StrictModel(Configurable):
 @pytest.fixture(autouse=True, scope='module')
 def toys() -> Iterator[None]:
     saved = {kind: (dict(r._builtin), dict(r._classes), r.interface) for kind, r in REGISTRIES.items()}
-    for registry in REGISTRIES.values():
-        registry._builtin, registry._classes, registry.interface = {}, {}, ''
+    for kind, registry in REGISTRIES.items():
+        if kind not in ('logger', 'eval_metric'):  # which options have by default
+            registry._builtin, registry._classes, registry.interface = {}, {}, ''
     classes = dict(
         env=dict(gym=ToyEnv),
         env_manager=dict(base=ToyManager, subprocess=ToyManager),

@@ -16,6 +16,7 @@ import rlframe.policy
 import rlframe.registry
 import rlframe.worker
 from rlframe.errors import ConfigError, RegistryError
+from rlframe.logger import Logger
 from rlframe.pipeline.parallel.launcher import Launcher
 from rlframe.registry import REGISTRIES, Registry, import_modules, nearest
 from rlframe.transport.base import Transport
@@ -236,6 +237,7 @@ def test_every_builtin_class_is_of_the_type_that_its_registry_promises() -> None
     scope |= {name: getattr(rlframe.worker, name) for name in rlframe.worker.__all__} | {
         'Transport': Transport,
         'Launcher': Launcher,
+        'Logger': Logger,
     }
     promised = {
         id(getattr(rlframe.registry, name)): eval(text.partition('[')[2].rstrip(']'), scope)

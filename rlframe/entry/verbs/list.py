@@ -21,6 +21,7 @@ COMPONENTS = (
     'parallel_collector',
     'comm_collector',
     'comm_learner',
+    'logger',
 )
 
 

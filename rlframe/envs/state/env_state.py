@@ -15,12 +15,12 @@ import numpy as np
 
 from rlframe.checkpoint.tree import BAD_TREE
 from rlframe.envs.state import kinds, old
+from rlframe.envs.state.attributes import attributes_of
 from rlframe.envs.state.classes import Classes, MismatchError, type_name
 from rlframe.envs.state.old import layers_of
 from rlframe.envs.state.read import Reader
 from rlframe.envs.state.write import RefusedError, Survey, Writer
 from rlframe.errors import CheckpointStateError
-from rlframe.utils.attributes import attributes_of
 
 if TYPE_CHECKING:
     import gymnasium

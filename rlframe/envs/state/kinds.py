@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rlframe.envs.state.attributes import attributes_of
 from rlframe.envs.state.classes import HEAP, module_of, type_name
 from rlframe.envs.state.values import cached, encode_value
-from rlframe.utils.attributes import attributes_of
 
 if TYPE_CHECKING:
     from rlframe.envs.state.write import Writer

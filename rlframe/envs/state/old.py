@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from rlframe.envs.state.attributes import attributes_of
 from rlframe.envs.state.kinds import BIT_GENERATORS
-from rlframe.utils.attributes import attributes_of
 from rlframe.utils.bit_state import checked_bits
 
 SHOWN = ('render_mode', 'env', 'spec', '_cached_spec')

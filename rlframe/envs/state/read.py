@@ -10,6 +10,7 @@ import numpy as np
 
 from rlframe.envs.state import kinds
 from rlframe.envs.state.arrays import digest
+from rlframe.envs.state.attributes import attributes_of
 from rlframe.envs.state.classes import Classes, MismatchError, is_set, layout_of, slots_of, type_name
 from rlframe.envs.state.fill import FILL, FILL_LATER
 from rlframe.envs.state.make import MAKE, MISSING, NEW, SAME
@@ -17,7 +18,6 @@ from rlframe.envs.state.values import decode_value
 from rlframe.envs.state.write import Born
 from rlframe.safety import strict_json
 from rlframe.safety.limits import check_limit
-from rlframe.utils.attributes import attributes_of
 
 HAVE_ATTRIBUTES = NEW.keys() | {'tuple', 'frozenset', 'value'}
 """Kinds of nodes whose objects have attributes that are part of the state."""

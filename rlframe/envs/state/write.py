@@ -12,11 +12,11 @@ import numpy as np
 
 from rlframe.envs.state import kinds
 from rlframe.envs.state.arrays import Memory, digest
+from rlframe.envs.state.attributes import attributes_of
 from rlframe.envs.state.classes import Classes, can_be_made, is_set, layout_of, slots_of, type_name
 from rlframe.envs.state.content import CONTENT
 from rlframe.envs.state.values import BIG, PLAIN, encode_value, is_single
 from rlframe.safety.strict_json import JsonText
-from rlframe.utils.attributes import attributes_of
 
 INF = float('inf')
 LARGE = 256

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlframe.checkpoint.files import replace_file
+from rlframe.logger.metric_writer import MetricWriter
 from rlframe.pipeline.checkpoints import Checkpoints
 from rlframe.pipeline.run_output import write_counts
 from rlframe.run.budgets import spent_budgets
-from rlframe.run.metrics import MetricWriter, write_record
+from rlframe.run.metrics import write_record
 from rlframe.run.progress import Progress
 from rlframe.transport.messages import Collected
 from rlframe.worker.collector.episode_log import EpisodeLog

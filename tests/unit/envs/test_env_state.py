@@ -22,10 +22,10 @@ from hypothesis import strategies as st
 from rlframe.checkpoint import load_checkpoint, save_checkpoint
 from rlframe.checkpoint.tree import Encoder, decode, to_json
 from rlframe.envs.gym_env import GymEnvFactory
+from rlframe.envs.state.attributes import attributes_of
 from rlframe.envs.state.classes import MismatchError
 from rlframe.envs.state.env_state import EnvState, Refusal
 from rlframe.errors import CheckpointCorruptError, RLFrameError
-from rlframe.utils.attributes import attributes_of
 
 GOLDEN = Path(__file__).parents[2] / 'golden'
 QUICK = ['CartPole-v1', 'FrozenLake-v1', 'MiniGrid-DoorKey-5x5-v0']

@@ -1,0 +1,129 @@
+"""MlflowLogger: sends records to MLflow."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from time import monotonic
+from typing import Any
+
+from rlframe.errors import ConfigError
+from rlframe.logger.logger import LoggedRun, Record
+from rlframe.logger.remote_logger import RemoteLogger
+from rlframe.registry import LOGGER_REGISTRY
+from rlframe.utils.field import Field
+from rlframe.utils.lazy import LazyModule
+from rlframe.utils.resolved_config import ResolvedConfig
+
+mlflow = LazyModule('mlflow')
+entities = LazyModule('mlflow.entities')
+exceptions = LazyModule('mlflow.exceptions')
+
+BATCH, SECONDS = 500, 5.0
+"""Numbers, or seconds since the last batch, after which numbers are sent; a batch may have 1,000."""
+PARAMS = 100
+"""Parameters in one request, MLflow's limit."""
+LONGEST = 500
+"""Characters of a parameter's value; MLflow's oldest limit."""
+_FORBIDDEN = re.compile(r'[^\w\-. :/]')
+
+
+class MlflowConfig(ResolvedConfig):
+    """Options of ``MlflowLogger``."""
+
+    tracking_uri: str | None
+    experiment: str
+    name: str | None
+
+
+@LOGGER_REGISTRY.register('mlflow')
+class MlflowLogger(RemoteLogger):
+    """Sends records and the options of the config to MLflow, in batches; needs ``rlframe[mlflow]``."""
+
+    package = 'mlflow'
+    _cfg: MlflowConfig
+    config = dict(
+        tracking_uri=Field(
+            None, type=str, doc='folder, database or server; None: as MLFLOW_TRACKING_URI says, or MLflow'
+        ),
+        experiment=Field('rlframe', doc='experiment of the run, created if it does not exist'),
+        name=Field(None, type=str, doc='name of the run; None: that of the run folder'),
+    )
+
+    @classmethod
+    def check(cls, cfg: Mapping[str, Any]) -> None:
+        super().check(cfg)
+        try:
+            _client(cfg.get('tracking_uri'))
+        except exceptions.MlflowException as error:
+            raise ConfigError(
+                'MLflow cannot use this tracking_uri',
+                where='loggers',
+                got=cfg.get('tracking_uri'),
+                expected=' '.join(str(error).split()),
+            ) from error
+
+    def __init__(self, cfg: Mapping[str, Any] | None, run: LoggedRun) -> None:
+        super().__init__(cfg, run)
+        self._client: Any = _client(self._cfg.tracking_uri)
+        self._waiting: list[Any] = []
+        self._sent_at = monotonic()
+        self._id = self._saved_id()
+        if self._id:
+            self._client.update_run(self._id, status='RUNNING')
+            return
+        name = self._cfg.name or run.folder.resolve().name
+        self._id = self._client.create_run(self._experiment(), run_name=name).info.run_id
+        self._save_id(self._id)
+        params = [entities.Param(_allowed(key), text[:LONGEST]) for key, text in _leaves(run.config)]
+        for batch in _batches(params, PARAMS):
+            self._client.log_batch(self._id, params=batch)
+
+    def _experiment(self) -> str:
+        """Returns the id of the experiment."""
+        found = self._client.get_experiment_by_name(self._cfg.experiment)
+        return str(found.experiment_id if found else self._client.create_experiment(self._cfg.experiment))
+
+    def _send(self, record: Record) -> None:
+        now = int(record.time * 1000)
+        self._waiting += [
+            entities.Metric(_allowed(tag), value, now, record.envstep) for tag, value in record.values.items()
+        ]
+        if len(self._waiting) >= BATCH or monotonic() - self._sent_at > SECONDS:
+            self.flush()
+
+    def flush(self) -> None:
+        self._sent_at = monotonic()
+        waiting, self._waiting = self._waiting, []
+        for batch in _batches(waiting, BATCH):
+            self._client.log_batch(self._id, metrics=batch)
+
+    def close(self) -> None:
+        if self._id:
+            self.flush()
+            ended, self._id = self._id, ''
+            self._client.set_terminated(ended)
+
+
+def _client(uri: str | None) -> Any:
+    return mlflow.MlflowClient(tracking_uri=uri)
+
+
+def _allowed(tag: str) -> str:
+    """Returns a tag with ``_`` in place of characters that MLflow forbids."""
+    return _FORBIDDEN.sub('_', tag)[:250]
+
+
+def _batches(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
+    return (items[start : start + size] for start in range(0, len(items), size))
+
+
+def _leaves(tree: Any, key: str = '') -> Iterator[tuple[str, str]]:
+    """Yields the dotted key and the text of each option, those of ``main_config`` without that word."""
+    if isinstance(tree, Mapping) and tree:
+        for name, below in tree.items():
+            yield from _leaves(
+                below, '' if name == 'main_config' and not key else f'{key}.{name}'.lstrip('.')
+            )
+    else:
+        yield key, str(tree)
