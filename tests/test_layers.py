@@ -72,7 +72,10 @@ MAY_IMPORT = {
     'export': (*BASE, 'data', 'run', 'checkpoint', 'config', 'model', 'policy', 'policy.learning', 'pipeline'),
     'tune': (*BASE, 'data', 'run', 'checkpoint', 'config', 'pipeline', 'export', 'backend.ray.actors'),
     'experiment': (*BASE, 'data', 'run', 'checkpoint', 'config', 'envs', 'pipeline', 'policy.acting', 'export'),
-    'tools': (*BASE, 'data', 'run', 'config', 'config.parallel', 'envs', 'envs.checks', 'envs.state', 'pipeline', 'experiment'),
+    'tools': (
+        *BASE, 'data', 'run', 'checkpoint', 'config', 'config.parallel', 'envs', 'envs.checks', 'envs.state', 'policy.acting',
+        'worker.collector', 'pipeline', 'experiment', 'display',
+    ),
     'entry': (
         *BASE, 'run', 'checkpoint', 'config', 'worker.collector', 'pipeline', 'pipeline.parallel', 'export', 'tune',
         'backend.ray.actors', 'experiment', 'tools', 'display',

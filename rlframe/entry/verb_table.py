@@ -14,6 +14,7 @@ GROUPS: dict[str, dict[str, str]] = {
         'export': 'write a trained policy for use elsewhere, without its config and env',
     },
     'look things up': {
+        'check-env': 'say what is wrong with an env and where, how fast it is, and which policies fit',
         'check-config': 'report all mistakes of a config at once, or what it would train',
         'list': 'show the registered components, or the options of one',
         'explain': 'say what an option is: its values, defaults, unit, and what a config sets it to',

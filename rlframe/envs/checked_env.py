@@ -31,16 +31,23 @@ class CheckedEnv(Wrapper):
         env: The env.
         index: Its index in the vector env.
         remarks: Receives remarks.
+        unchecked: First env steps that are checked in full.
     """
 
-    def __init__(self, env: Env, index: int, remarks: contract.Remarks) -> None:
+    def __init__(
+        self,
+        env: Env,
+        index: int,
+        remarks: contract.Remarks,
+        unchecked: int = contract.CHECKED_STEPS,
+    ) -> None:
         super().__init__(env)
         self._index, self._remarks = index, remarks
         self._declared = spec_of(env)
         self._last = zero_obs(self._declared.observation_space)
         self._shape, self._dtype = self._last.shape, self._last.dtype
         self._episode = self._number = 0
-        self._unchecked = contract.CHECKED_STEPS
+        self._unchecked = unchecked
         self._habits = Habits(self._declared.name, index, remarks)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:

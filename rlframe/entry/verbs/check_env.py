@@ -1,0 +1,64 @@
+"""``rlframe check-env``: checks an env, and says what is wrong with it and where."""
+
+from __future__ import annotations
+
+import argparse
+
+from rlframe.entry.arguments import add_json, add_overrides
+
+HELP = 'say what is wrong with an env and where, how fast it is, and which policies fit'
+EXAMPLES = (
+    'CartPole-v1',
+    'my_env:MyEnv',
+    "my_env:MyEnv --wrappers FlattenObservation 'env.kwargs.size=8'",
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the verb."""
+    parser.add_argument('env', metavar='ID', help='Gymnasium id, MODULE:ID or MODULE:CLASS')
+    parser.add_argument(
+        '--wrappers',
+        nargs='+',
+        default=[],
+        metavar='WRAPPER',
+        help='wrappers, innermost first: a name of gymnasium.wrappers, or MODULE:CLASS',
+    )
+    parser.add_argument(
+        '--steps', type=int, default=300, metavar='N', help='random env steps to check (default: 300)'
+    )
+    parser.add_argument('-s', '--seed', type=int, default=0, help='seed of the episodes (default: 0)')
+    parser.add_argument(
+        '--timeout',
+        type=float,
+        default=30.0,
+        metavar='SECONDS',
+        help='longest time of one call of the env (default: 30)',
+    )
+    add_json(parser)
+    add_overrides(parser, 'section env')
+
+
+def check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    """Refuses numbers that mean nothing."""
+    if args.steps < 1 or args.timeout <= 0 or not 0 <= args.seed < 2**32:
+        parser.error('--steps and --timeout must be above 0, --seed in [0, 4294967296)')
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the verb and returns the exit code: 1 if the env has errors."""
+    import json
+    import shutil
+    import sys
+
+    from rlframe.experiment.starting import env_options
+    from rlframe.tools.check_env import check_env
+    from rlframe.tools.checked_env import text_of
+
+    section = {'env_id': args.env, **env_options(args.overrides)}
+    if args.wrappers:
+        section['wrappers'] = [*args.wrappers, *section.get('wrappers', ())]
+    report = check_env(section, args.steps, args.seed, args.timeout)
+    width = min(shutil.get_terminal_size().columns, 100)
+    sys.stdout.write((json.dumps(report) if args.json else text_of(report, width)) + '\n')
+    return 0 if report['good'] else 1

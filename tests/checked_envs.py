@@ -1,0 +1,129 @@
+"""Envs with one fault each, for ``rlframe check-env``."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+RELEASE = threading.Event()
+"""Lets envs that hang return, so that no thread outlives its test."""
+
+
+class GoodEnv(gymnasium.Env[Any, Any]):
+    """A random walk, whose episodes end at random."""
+
+    metadata: dict[str, Any] = {}  # as Gymnasium declares it
+    observation_space = gymnasium.spaces.Box(-100.0, 100.0, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self) -> None:
+        self.at = 0.0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.at = float(self.draw())
+        return self.obs(), {}
+
+    def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        self.at += 2.0 * float(action) - 1.0
+        return self.obs(), self.at, bool(self.draw() < 0.1), False, {}
+
+    def draw(self) -> float:
+        return float(self.np_random.random())
+
+    def obs(self) -> Any:
+        return np.array([self.at], np.float32)
+
+
+class Hanging(GoodEnv):
+    """Never comes back from its second reset."""
+
+    resets = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        self.resets += 1
+        if self.resets > 1:
+            RELEASE.wait()
+        return super().reset(seed=seed)
+
+
+class Printing(GoodEnv):
+    """Prints in every reset."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        print('a new episode begins')
+        return super().reset(seed=seed)
+
+
+class Raising(GoodEnv):
+    """Fails in its step."""
+
+    def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        return {}['position']  # type: ignore[no-any-return]
+
+
+class NeverMade(GoodEnv):
+    """Fails in its constructor."""
+
+    def __init__(self) -> None:
+        raise OSError('no simulator')
+
+
+class Unseeded(GoodEnv):
+    """Draws from a generator that no seed controls."""
+
+    own = np.random.default_rng()
+
+    def draw(self) -> float:
+        return float(self.own.random())
+
+
+class Sharing(GoodEnv):
+    """Shares its generator with all other envs: repeatable alone, but not among others."""
+
+    shared: Any = None
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        if seed is not None:
+            Sharing.shared = np.random.default_rng(seed)
+        self.at = float(self.draw())
+        return self.obs(), {}
+
+    def draw(self) -> float:
+        return float(Sharing.shared.random())
+
+
+class Handle(GoodEnv):
+    """Holds something that cannot be saved."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        self.plan = (number for number in range(9))
+        return super().reset(seed=seed)
+
+
+class Endless(GoodEnv):
+    """Ends no episode and gives no reward."""
+
+    def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        self.at += float(self.draw()) / 1000
+        return self.obs(), 0.0, False, False, {}
+
+
+class Texts(GoodEnv):
+    """Acts by texts, which no policy gives."""
+
+    action_space = gymnasium.spaces.Text(4)  # type: ignore[assignment]
+
+
+class WithText(GoodEnv):
+    """Has a part that no network reads in its observations."""
+
+    observation_space = gymnasium.spaces.Dict(
+        {'at': GoodEnv.observation_space, 'name': gymnasium.spaces.Text(8)}
+    )  # type: ignore[assignment]
+
+    def obs(self) -> Any:
+        return {'at': super().obs(), 'name': 'walk'}

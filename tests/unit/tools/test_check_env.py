@@ -1,0 +1,168 @@
+"""``rlframe check-env``: each fault of an env is found, with the line to change; envs without faults pass."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlframe.entry.__main__ import main
+from rlframe.errors import EnvError
+from rlframe.tools import env_compare
+from rlframe.tools.check_env import check_env
+from rlframe.tools.checked_env import text_of
+from tests import checked_envs
+from tests.broken_envs import BrokenEnv
+from tests.checked_envs import RELEASE
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Measures speed for a moment only, and lets envs that hang go on afterwards."""
+    monkeypatch.setattr(env_compare, 'SPEED_SECONDS', 0.005)
+    RELEASE.clear()
+    yield
+    RELEASE.set()
+
+
+def checked(env: Any, steps: int = 40, **options: Any) -> dict[str, Any]:
+    return check_env({'env_id': env, **options}, steps, call_seconds=20.0)
+
+
+def errors(report: dict[str, Any]) -> list[dict[str, Any]]:
+    return [finding for finding in report['findings'] if finding['severity'] == 'error']
+
+
+def line_of(method: Any, text: str) -> str:
+    lines, start = inspect.getsourcelines(method)
+    (number,) = [number for number, line in enumerate(lines, start) if text in line]
+    return f'{inspect.getsourcefile(method)}:{number}'
+
+
+def test_an_env_without_faults_passes_every_check() -> None:
+    report = checked('CartPole-v1', steps=60)
+    assert report['good'] and not errors(report) and report['findings'] == []
+    assert set(report['checks'].values()) == {'passed'} and len(report['checks']) == 8
+    facts = report['facts']
+    assert facts['max_episode_steps'] == 500 and facts['reward_threshold'] == 475
+    assert facts['saving'] == 'exact' and 'next_step, same_step, disabled' in facts['autoreset']
+    assert facts['random']['episodes'] > 0 and facts['speed']['steps_per_second'] > 0
+    assert 0 < facts['speed']['conversion_share'] < 1
+    assert (
+        'ddpg' not in facts['policies'] and report['next'] == 'rlframe train --env CartPole-v1 --policy ppo'
+    )
+
+
+@pytest.mark.parametrize(
+    'env', [pytest.param('Taxi-v4', marks=pytest.mark.slow), 'Blackjack-v1', 'Pendulum-v1']
+)
+def test_masks_tuples_and_boxes_are_checked_too(env: str) -> None:
+    assert checked(env)['good']
+
+
+@pytest.mark.parametrize(
+    ('fault', 'seen', 'fix'),
+    [
+        ('obs of 5', 'of shape (5,), declared is (4,)', 'declared shape'),
+        ('obs of texts', 'of dtype <U1', 'declared type'),
+        ('obs nan', 'nan', 'Guard the division'),
+        ('reset: obs inf', 'inf', 'Guard the division'),
+        ('reward nan', 'reward', 'Guard the division'),
+        ('reward array', 'gave the reward', 'float(reward)'),
+        ('flag int', 'terminated=1 (int), expected a bool', 'bool(...)'),
+    ],
+)  # fmt: skip
+def test_a_broken_answer_is_named_with_its_method(fault: str, seen: str, fix: str) -> None:
+    report = checked(BrokenEnv, kwargs={'fault': fault})
+    (error,) = errors(report)
+    assert seen in error['seen'] and fix in error['fix'] and not report['good']
+    method, text = (
+        (BrokenEnv.reset, 'return (({') if fault.startswith('reset') else (BrokenEnv.step, 'return (')
+    )
+    assert error['where'] == line_of(method, text)
+    assert report['checks']['steps'] == 'failed' and report['checks']['speed'] == 'skipped: steps failed'
+
+
+def test_a_wrong_type_that_is_converted_is_a_warning() -> None:
+    report = checked(BrokenEnv, kwargs={'fault': 'out of bounds'})
+    assert report['good'] and any(
+        'bounds of its observation' in finding['seen'] for finding in report['findings']
+    )
+
+
+def test_an_env_that_raises_is_named_with_the_line() -> None:
+    (error,) = errors(checked(checked_envs.Raising))
+    assert "step() raised KeyError: 'position'" in error['seen']
+    assert error['where'] == line_of(checked_envs.Raising.step, "{}['position']")
+    (error,) = errors(checked(checked_envs.NeverMade))
+    assert error['where'] == line_of(checked_envs.NeverMade.__init__, 'raise OSError')
+
+
+def test_an_env_that_hangs_is_abandoned_and_named_with_the_line() -> None:
+    report = check_env({'env_id': checked_envs.Hanging}, 40, call_seconds=1.0)
+    (error,) = errors(report)
+    assert error['seen'].startswith('reset()') and 'did not return within 1 s' in error['seen']
+    assert error['where'] == line_of(checked_envs.Hanging.reset, 'RELEASE.wait')
+
+
+def test_an_env_that_prints_is_named_and_stdout_stays_clean(capsys: pytest.CaptureFixture[str]) -> None:
+    report = checked(checked_envs.Printing)
+    assert capsys.readouterr().out == '' and report['good']
+    (finding,) = [finding for finding in report['findings'] if finding['check'] == 'output']
+    assert "'a new episode begins'" in finding['seen']
+    assert finding['where'] == line_of(checked_envs.Printing.reset, 'print(')
+
+
+def test_randomness_that_no_seed_controls_is_an_error() -> None:
+    (error,) = errors(checked(checked_envs.Unseeded))
+    assert error['check'] == 'determinism' and 'self.np_random' in error['fix']
+
+
+def test_envs_that_share_a_generator_differ_between_autoreset_modes() -> None:
+    report = checked(checked_envs.Sharing)
+    assert report['checks']['determinism'] == 'passed' and report['checks']['autoreset'] == 'failed'
+    assert any('autoreset mode' in error['seen'] for error in errors(report))
+
+
+def test_what_cannot_be_saved_has_no_time_limit_or_gives_no_reward_is_told() -> None:
+    report = checked(checked_envs.Handle)
+    assert report['facts']['saving'] == 'not possible' and report['good']
+    assert any('Handle.plan' in finding['seen'] for finding in report['findings'])
+    seen = ' '.join(finding['seen'] for finding in checked(checked_envs.Endless)['findings'])
+    assert 'no time limit' in seen and 'every reward' in seen
+
+
+def test_spaces_that_fit_no_policy_are_an_error_and_unreadable_parts_are_left_out() -> None:
+    (error,) = errors(checked(checked_envs.Texts))
+    assert error['check'] == 'spaces'
+    report = checked(checked_envs.WithText)
+    assert report['good'] and 'FilterObservation' in report['findings'][0]['fix']
+
+
+def test_the_verb_ends_with_1_for_errors_and_2_for_unknown_envs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(['check-env', 'tests.checked_envs:Raising', '--steps', '5']) == 1
+    text = capsys.readouterr().out
+    where = line_of(checked_envs.Raising.step, "{}['position']")
+    assert text.startswith('tests.checked_envs:Raising: 1 error\n') and where.rpartition('/')[2] in text
+    assert (
+        main(['check-env', 'CartPole-v1', '--steps', '5', '--json', '--wrappers', 'FlattenObservation']) == 0
+    )
+    assert json.loads(capsys.readouterr().out)['good']
+    assert main(['check-env', 'CartPol-v1']) == 2
+    out, err = capsys.readouterr()
+    assert out == '' and 'CartPole-v1' in err and len(err.splitlines()) == 1
+
+
+def test_a_vector_env_is_refused() -> None:
+    with pytest.raises(EnvError, match='vector env'):
+        checked('gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv')
+
+
+def test_the_text_fits_80_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = text_of(checked(checked_envs.Sharing), 80)
+    assert max(len(line) for line in text.splitlines() if not line.startswith('  at ')) <= 80
