@@ -18,6 +18,7 @@ FEATURES = {
     'envpool': ['envpool'],
     'http': ['flask', 'waitress'],
     'video': ['moviepy'],
+    'plot': ['matplotlib'],
     'tune': ['ray[tune] >= 2.52', 'optuna', 'scikit-learn', 'matplotlib'],
     'onnx': ['onnx', 'onnxscript'],
     'wandb': ['wandb'],

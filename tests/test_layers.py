@@ -71,6 +71,7 @@ MAY_IMPORT = {
     ),
     'export': (*BASE, 'data', 'run', 'checkpoint', 'config', 'model', 'policy', 'policy.learning', 'pipeline'),
     'tune': (*BASE, 'data', 'run', 'checkpoint', 'config', 'pipeline', 'export', 'backend.ray.actors'),
+    'analysis': (*BASE, 'run', 'checkpoint', 'config'),
     'experiment': (*BASE, 'data', 'run', 'checkpoint', 'config', 'envs', 'pipeline', 'policy.acting', 'export'),
     'tools': (
         *BASE, 'data', 'run', 'checkpoint', 'config', 'config.parallel', 'envs', 'envs.checks', 'envs.state', 'policy.acting',
@@ -80,7 +81,7 @@ MAY_IMPORT = {
         *BASE, 'run', 'checkpoint', 'config', 'worker.collector', 'pipeline', 'pipeline.parallel', 'export', 'tune',
         'backend.ray.actors', 'experiment', 'tools', 'display',
     ),
-    'entry.verbs': (*BASE, 'run', 'config', 'pipeline', 'tune', 'experiment', 'tools', 'entry', 'display'),
+    'entry.verbs': (*BASE, 'analysis', 'run', 'config', 'pipeline', 'tune', 'experiment', 'tools', 'entry', 'display'),
     '': ('_version', 'moved', 'export'),
     '__main__': ('entry',),
 }  # fmt: skip

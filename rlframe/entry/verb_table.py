@@ -13,6 +13,10 @@ GROUPS: dict[str, dict[str, str]] = {
         'eval': 'score a checkpoint on episodes that training never saw',
         'export': 'write a trained policy for use elsewhere, without its config and env',
     },
+    'look at results': {
+        'plot': 'draw the curves of one or many runs',
+        'compare': 'compare runs: options that differ, scores with intervals, steps to the goal, time',
+    },
     'look things up': {
         'check-env': 'say what is wrong with an env and where, how fast it is, and which policies fit',
         'check-config': 'report all mistakes of a config at once, or what it would train',

@@ -1,0 +1,179 @@
+"""Draws curves of groups of runs with matplotlib."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlframe.analysis.groups import Group
+from rlframe.errors import ConfigError, ExperimentDirError, MissingDependencyError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLORS = ('#0072b2', '#d55e00', '#009e73', '#cc79a7', '#e69f00', '#56b4e9', '#000000', '#8c6d1f')
+"""Colours that colour-blind people can tell apart. Source: Okabe & Ito, Color Universal Design (2008)."""
+STYLES = ('-', '--', ':')
+"""Line styles, for more groups than colours."""
+SUFFIXES = ('.png', '.svg')
+NAMES = {
+    'eval/mean_reward': 'evaluation return',
+    'rollout/ep_rew_mean': 'training return',
+}
+"""Words for metrics on axes."""
+LETTERS_PER_INCH = 14
+"""Of the font of the legend."""
+MOST_LINES = 10
+"""Runs of a group that are also drawn one by one."""
+
+
+def can_draw() -> bool:
+    """Whether matplotlib is installed."""
+    return importlib.util.find_spec('matplotlib') is not None
+
+
+def check_drawing() -> None:
+    """Checks that matplotlib is installed.
+
+    Raises:
+        MissingDependencyError: With the way to install it.
+    """
+    if not can_draw():
+        raise MissingDependencyError(
+            'pictures need matplotlib', where='plot', remedy='pip install "rlframe[plot]"'
+        )
+
+
+def check_picture_name(out: str | None, option: str = '--out') -> None:
+    """Checks the name of a picture.
+
+    Raises:
+        ConfigError: If it is neither a PNG nor an SVG file, or its folder does not exist.
+    """
+    if out is None:
+        return
+    if Path(out).suffix not in SUFFIXES or Path(out).is_dir():
+        raise ConfigError('bad value', where=option, got=out, expected='a file that ends in .png or .svg')
+    if not Path(out).absolute().parent.is_dir():
+        raise ConfigError(f'the folder {Path(out).parent} does not exist', where=option)
+
+
+def curves_figure(groups: Sequence[Group], tags: Sequence[str], title: str = '', smooth: int = 1) -> Figure:
+    """Draws a panel for each metric and a curve for each group.
+
+    Args:
+        groups: The runs.
+        tags: The metrics.
+        title: Title of the figure.
+        smooth: Number of values of which each shown value is the mean.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    columns = min(3, len(tags))
+    lines = math.ceil(len(tags) / columns)
+    figure = Figure(
+        figsize=(2.2 + 5 * columns if columns == 1 else 4.6 * columns, 0.9 + 3.4 * lines),
+        layout='constrained',
+    )
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(lines, columns, squeeze=False).flat
+    for axes in panels[len(tags) :]:
+        axes.set_visible(False)
+    for axes, tag in zip(panels, tags, strict=False):
+        _panel(axes, groups, tag, smooth)
+    if title:
+        figure.suptitle(title, fontsize=12)
+    _legend(figure, panels[0], groups)
+    return figure
+
+
+def _legend(figure: Figure, axes: Axes, groups: Sequence[Group]) -> None:
+    """Places the legend below the panels, where it hides nothing."""
+    handles, labels = axes.get_legend_handles_labels()
+    several = any(len(group.runs) > 1 for group in groups)
+    if len(groups) > 1 or several:
+        room = int(figure.get_figwidth() * LETTERS_PER_INCH) // (max(map(len, labels)) + 8)
+        columns = max(1, min(len(handles), room))
+        legend = figure.legend(
+            handles, labels, loc='outside lower center', ncols=columns, frameon=False, fontsize=9
+        )
+        if several:
+            legend.set_title('mean over seeds with 95 % bootstrap interval')
+            legend.get_title().set_fontsize(8)
+
+
+def _panel(axes: Axes, groups: Sequence[Group], tag: str, smooth: int) -> None:
+    looks = itertools.cycle(itertools.product(STYLES, COLORS))
+    ends = []
+    for group, (style, color) in zip(groups, looks, strict=False):
+        look: dict[str, Any] = {'color': color, 'linestyle': style}
+        curves, band = group.curves(tag, smooth), group.band(tag, smooth)
+        ends += [curve.values for curve in curves]
+        count = f' ({len(group.runs)} seeds)' if len(group.runs) > 1 else ''
+        if band is None or len(curves) <= MOST_LINES:
+            alpha, width = (1.0, 1.6) if band is None else (0.35, 0.8)
+            for i, curve in enumerate(curves):
+                label = group.label if band is None and i == 0 else None
+                marker = 'o' if len(curve.steps) == 1 else None
+                axes.plot(
+                    *curve, alpha=alpha, linewidth=width, label=label, marker=marker, markersize=4, **look
+                )
+        if band is not None:
+            axes.fill_between(band.steps, band.low, band.high, color=color, alpha=0.18, linewidth=0)
+            axes.plot(band.steps, band.mean, linewidth=2, label=group.label + count, **look)
+        if not curves:
+            axes.plot([], [], label=group.label + count, **look)
+    _decorate(axes, groups, tag, ends)
+
+
+def _decorate(axes: Axes, groups: Sequence[Group], tag: str, values: Sequence[np.ndarray[Any, Any]]) -> None:
+    goals = {group.runs[0].goal for group in groups}
+    goal = goals.pop() if len(goals) == 1 else math.nan
+    if tag in NAMES and math.isfinite(goal):
+        axes.axhline(goal, color='gray', linestyle=(0, (5, 4)), linewidth=1, zorder=1)
+        axes.annotate(
+            f'goal\n{goal:g}', (1, goal), xycoords=('axes fraction', 'data'), xytext=(3, 0), fontsize=8,
+            textcoords='offset points', ha='left', va='center', color='gray',
+        )  # fmt: skip
+    axes.set_xlabel('env steps')
+    axes.set_ylabel(NAMES.get(tag, tag))
+    axes.xaxis.set_major_formatter(_steps_text)
+    axes.locator_params(axis='x', nbins=6)
+    axes.margins(x=0.02)
+    axes.grid(alpha=0.25, linewidth=0.6)
+    axes.spines[['top', 'right']].set_visible(False)
+    if not any(len(each) for each in values):
+        axes.text(0.5, 0.5, 'no values', transform=axes.transAxes, ha='center', color='gray')
+
+
+def _steps_text(steps: float, position: object = None) -> str:
+    """Returns a number of env steps for an axis: ``12k``, ``1.5M``."""
+    for size, letter in ((1e9, 'G'), (1e6, 'M'), (1e3, 'k')):
+        if abs(steps) >= size:
+            return f'{steps / size:g}{letter}'
+    return f'{steps:g}'
+
+
+def save_figure(figure: Figure, paths: Sequence[Path]) -> None:
+    """Writes a figure to PNG and SVG files.
+
+    Raises:
+        ExperimentDirError: If one cannot be written.
+    """
+    import matplotlib as mpl
+
+    for path in paths:
+        about = {'Software': None} if path.suffix == '.png' else {'Date': None}
+        try:
+            with mpl.rc_context({'svg.fonttype': 'none'}):
+                figure.savefig(path, dpi=120, metadata=about)
+        except OSError as error:
+            raise ExperimentDirError(f'cannot be written: {error.strerror}', where=str(path)) from error

@@ -1,0 +1,224 @@
+"""RunFiles: a run folder as data, and the search for run folders."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import socket
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rlframe.analysis.metric_file import MetricFile
+from rlframe.config.tree import user_tree
+from rlframe.errors import ExperimentDirError
+from rlframe.registry import nearest
+from rlframe.run.metrics import METRICS
+from rlframe.run.run_folder import last_holder
+from rlframe.safety import strict_json
+from rlframe.safety.limits import remedy_of
+
+CONFIG = 'config.json'
+SCORE, RETURN = 'eval/mean_reward', 'rollout/ep_rew_mean'
+UNREACHABLE = 1e9
+"""Stop values as large as this only say that the run is not to stop."""
+DEPTH = 3
+"""Levels of folders in which runs are searched."""
+MOST_RUNS = 1_000
+"""Runs of one command."""
+
+
+class RunFiles:
+    """A run folder.
+
+    Args:
+        folder: The folder; see ``is_run``.
+
+    Raises:
+        ExperimentDirError: If its config or its metrics cannot be read.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        """The folder."""
+        self.main, self.create = _read_config(folder / CONFIG)
+        """Both parts of its config, as plain data."""
+        self.options = flat(user_tree(self.main, self.create)[0])
+        """Values by dotted keys, as the command line names them."""
+        self.metrics = MetricFile(folder / METRICS)
+        """Its metrics."""
+        self.metrics.update()
+
+    @property
+    def name(self) -> str:
+        """Name of the folder."""
+        return self.folder.resolve().name
+
+    @property
+    def env(self) -> str:
+        """Name of the env."""
+        return str(self.options.get('env.env_id') or self.options.get('env.type') or 'an unknown env')
+
+    @property
+    def policy(self) -> str:
+        """Type of the policy."""
+        return str(self.options.get('policy.type', 'an unknown policy'))
+
+    @property
+    def seed(self) -> Any:
+        """Seed of the run."""
+        return self.options.get('seed')
+
+    @property
+    def goal(self) -> float:
+        """Score at which it stops; NaN if it has none that can be reached."""
+        value = self.options.get('env.stop_value')
+        if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < UNREACHABLE:
+            return float(value)
+        return math.nan
+
+    @property
+    def score_tag(self) -> str:
+        """The metric that tells how good the policy is."""
+        tags = self.metrics.tags
+        scores = [tag for tag in tags if tag.startswith('eval/mean')]
+        return next((tag for tag in (SCORE, *scores, RETURN) if tag in tags), SCORE)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds that it took; of a run that recorded none, between its first and its last record."""
+        elapsed = self.metrics.last('time/elapsed')
+        return self.metrics.last_time - self.metrics.first_time if math.isnan(elapsed) else elapsed
+
+    def time_split(self) -> dict[str, float]:
+        """Returns the seconds of collection, learning and evaluation; empty if the run did not record them."""
+        found = {kind: self.metrics.last(f'time/{kind}') for kind in ('collect', 'learn', 'evaluate')}
+        return found if all(map(math.isfinite, found.values())) else {}
+
+    def steps_to_goal(self) -> float:
+        """Returns the env steps at the first evaluation that reached the goal, NaN if none did."""
+        steps, scores = self.metrics.curve(SCORE)
+        reached = steps[scores >= self.goal]
+        return float(reached[0]) if len(reached) else math.nan
+
+    def state(self) -> str:
+        """Returns ``running``, ``ended``, or ``stopped`` for a run whose process died."""
+        return state_of(self.folder)
+
+
+def state_of(folder: Path) -> str:
+    """Returns whether a run is ``running``, has ``ended``, or was ``stopped`` because its process died."""
+    holder = last_holder(folder)
+    if not holder:
+        return 'ended'
+    try:
+        said = json.loads(holder)
+        if said['host'] != socket.gethostname():
+            return 'running'
+        os.kill(int(said['pid']), 0)
+    except (ValueError, LookupError, TypeError, OverflowError):
+        return 'running'
+    except OSError as error:
+        return 'running' if error.errno == errno.EPERM else 'stopped'
+    return 'running'
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a folder is that of a run."""
+    return (folder / CONFIG).is_file()
+
+
+def find_runs(paths: Sequence[str | Path]) -> list[Path]:
+    """Returns the run folders that paths name; a folder that contains runs stands for all of them.
+
+    Raises:
+        ExperimentDirError: If a path is no run and contains none; the nearest ones are named.
+    """
+    found: dict[Path, Path] = {}
+    for path in map(Path, paths):
+        runs = [path] if is_run(path) else list(_below(path, DEPTH))
+        if not runs:
+            raise not_a_run(path)
+        found |= {run.resolve(): run for run in runs}
+    if len(found) > MOST_RUNS:
+        raise ExperimentDirError(f'{len(found):,} runs, at most {MOST_RUNS:,} at a time', where=str(paths[0]))
+    return list(found.values())
+
+
+def not_a_run(path: Path) -> ExperimentDirError:
+    """Returns the error for a path that is no run, with the nearest run folder next to it."""
+    what = 'this is no run folder, as it has no config.json' if path.is_dir() else 'no such run folder'
+    beside = path.absolute().parent
+    names = sorted(each.name for each in _entries(beside) if is_run(each))
+    hint = nearest(path.name, names).strip()
+    if not hint and names:
+        shown = ', '.join(names[:5]) + (', ...' if len(names) > 5 else '')
+        hint = f'Runs next to it: {shown}.'
+    return ExperimentDirError(what, where=str(path), remedy=hint)
+
+
+def read_runs(paths: Sequence[str | Path]) -> list[RunFiles]:
+    """Reads the runs that paths name; raises like ``find_runs`` and ``RunFiles``."""
+    return [RunFiles(folder) for folder in find_runs(paths)]
+
+
+def check_one_env(runs: Iterable[RunFiles]) -> str:
+    """Returns the env of runs.
+
+    Raises:
+        ExperimentDirError: If they have different envs.
+    """
+    first, *others = runs
+    for other in others:
+        if other.env != first.env:
+            raise ExperimentDirError(
+                f'runs of different envs cannot be compared: {first.folder} is one of {first.env}, this is one of'
+                f' {other.env}',
+                where=str(other.folder),
+            )
+    return first.env
+
+
+def flat(tree: Mapping[str, Any], prefix: str = '') -> dict[str, Any]:
+    """Returns the values of a tree by dotted keys; an empty section is a value."""
+    found: dict[str, Any] = {}
+    for name, value in tree.items():
+        if isinstance(value, Mapping) and value:
+            found |= flat(value, f'{prefix}{name}.')
+        else:
+            found[f'{prefix}{name}'] = value
+    return found
+
+
+def _below(folder: Path, depth: int) -> Iterable[Path]:
+    for entry in _entries(folder):
+        if is_run(entry):
+            yield entry
+        elif depth > 1 and not entry.is_symlink():
+            yield from _below(entry, depth - 1)
+
+
+def _entries(folder: Path) -> list[Path]:
+    """Returns the visible folders in a folder."""
+    try:
+        return sorted(entry for entry in folder.iterdir() if entry.is_dir() and entry.name[0] != '.')
+    except OSError:
+        return []
+
+
+def _read_config(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    try:
+        strict_json.check_size(path.stat().st_size, 'CONFIG')
+        data = strict_json.loads(path.read_bytes(), 'CONFIG', takes_constants=True)
+        strict_json.from_tagged(data)
+        main, create = data['main_config'], data['create_config']
+        if not isinstance(main, dict) or not isinstance(create, dict):
+            raise TypeError('main_config and create_config are no dicts')
+    except OSError as error:
+        raise ExperimentDirError(f'cannot be read: {error.strerror}', where=str(path)) from error
+    except (ValueError, LookupError, TypeError) as error:
+        what = f'this is not the config of a run: {type(error).__name__}: {error}'
+        raise ExperimentDirError(what, where=str(path), remedy=remedy_of(error)) from error
+    return main, create

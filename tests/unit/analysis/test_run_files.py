@@ -1,0 +1,128 @@
+"""Reading of run folders: metrics that are cut, broken or huge, and folders that are no runs."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from written_runs import write_run
+
+from rlframe.analysis.metric_file import LONGEST_LINE, MetricFile
+from rlframe.analysis.run_files import RunFiles, check_one_env, find_runs, read_runs
+from rlframe.errors import ExperimentDirError
+
+
+def test_a_run_is_read_as_it_was_written(tmp_path: Path) -> None:
+    run = RunFiles(write_run(tmp_path / 'run', [1.0, None, 35.0], seed=4))
+    assert (run.env, run.policy, run.seed, run.goal) == ('CartPole-v1', 'dqn', 4, 30.0)
+    steps, scores = run.metrics.curve('eval/mean_reward')
+    assert steps.tolist() == [0.0, 200.0] and scores.tolist() == [1.0, 35.0], 'null is a missing value'
+    assert run.steps_to_goal() == 200 and run.metrics.train_iter == 20 and run.seconds == 2.0
+    assert run.state() == 'ended' and run.metrics.note == ''
+
+
+def test_of_two_values_at_one_env_step_the_last_counts(tmp_path: Path) -> None:
+    path = tmp_path / 'metrics.jsonl'
+    path.write_text(
+        '{"envstep": 5, "a": 1}\n{"envstep": 5, "a": 2}\n{"envstep": 3, "a": 0}\n', encoding='utf-8'
+    )
+    metrics = MetricFile(path)
+    assert metrics.update() and not metrics.update()
+    np.testing.assert_array_equal(metrics.curve('a'), [[3, 5], [0, 2]])
+
+
+def test_a_last_line_cut_in_the_middle_is_skipped_with_a_note_until_it_is_complete(tmp_path: Path) -> None:
+    path = write_run(tmp_path / 'run') / 'metrics.jsonl'
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-20])
+    metrics = MetricFile(path)
+    metrics.update()
+    assert len(metrics.curve('eval/mean_reward').steps) == 2 and 'the last line is cut' in metrics.note
+    path.write_bytes(whole)
+    assert metrics.update() and metrics.note == ''
+    assert len(metrics.curve('eval/mean_reward').steps) == 3
+    path.write_bytes(whole[: whole.index(b'\n') + 1])  # a resumed run cuts it
+    assert metrics.update() and len(metrics.curve('eval/mean_reward').steps) == 1
+
+
+@pytest.mark.parametrize(
+    'line',
+    ['{"envstep": 1,', '[1]', '{"a": 1}', '{"envstep": null}', 'x' * (LONGEST_LINE + 5), '[' * 100_000],
+)
+def test_a_broken_line_in_the_middle_is_an_error_with_its_number(tmp_path: Path, line: str) -> None:
+    path = tmp_path / 'metrics.jsonl'
+    path.write_text(f'{{"envstep": 0}}\n{line}\n{{"envstep": 2}}\n', encoding='utf-8')
+    with pytest.raises(ExperimentDirError, match=r'metrics\.jsonl:2: this line '):
+        MetricFile(path).update()
+
+
+def test_values_that_are_no_finite_numbers_are_no_metrics(tmp_path: Path) -> None:
+    path = tmp_path / 'metrics.jsonl'
+    record = '{"envstep": 0, "a": NaN, "b": Infinity, "c": true, "d": "x", "e": [1], "f": 1%s, "g": 2}\n' % (
+        '0' * 400
+    )
+    path.write_text(record, encoding='utf-8')
+    metrics = MetricFile(path)
+    metrics.update()
+    assert metrics.tags == ['g']
+
+
+def test_a_file_beyond_the_limit_is_refused_before_it_is_read(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv('RLFRAME_MAX_METRICS_BYTES', '50')
+    with pytest.raises(ExperimentDirError, match='RLFRAME_MAX_METRICS_BYTES='):
+        RunFiles(write_run(tmp_path / 'run'))
+
+
+def test_a_folder_of_runs_stands_for_all_of_them(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / 'all' / name) for name in ('a', 'b')]
+    assert find_runs([tmp_path / 'all', tmp_path / 'all' / 'b']) == runs
+
+
+def test_what_is_no_run_is_refused_with_the_nearest_run(tmp_path: Path) -> None:
+    write_run(tmp_path / 'cartpole_dqn_seed0')
+    (tmp_path / 'empty').mkdir()
+    with pytest.raises(ExperimentDirError, match=r"no such run folder\. Did you mean 'cartpole_dqn_seed0'\?"):
+        find_runs([tmp_path / 'cartpole_dqn_seed'])
+    with pytest.raises(ExperimentDirError, match=r'no config\.json. Runs next to it: cartpole_dqn_seed0\.'):
+        find_runs([tmp_path / 'empty'])
+
+
+@pytest.mark.parametrize(
+    'text', ['', '{', '[]', '{"main_config": {}}', '{"main_config": [], "create_config": {}}']
+)
+def test_a_config_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
+    folder = write_run(tmp_path / 'run')
+    (folder / 'config.json').write_text(text, encoding='utf-8')
+    with pytest.raises(ExperimentDirError, match='this is not the config of a run'):
+        RunFiles(folder)
+
+
+def test_runs_of_different_envs_are_refused(tmp_path: Path) -> None:
+    write_run(tmp_path / 'a')
+    write_run(tmp_path / 'b', env='Acrobot-v1')
+    with pytest.raises(ExperimentDirError, match=r'a is one of CartPole-v1, this is one of Acrobot-v1'):
+        check_one_env(read_runs([tmp_path]))
+
+
+def test_nothing_that_a_config_names_is_imported(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / 'run', env='a_module_that_is_not_there:Env')
+    config = json.loads((folder / 'config.json').read_text(encoding='utf-8'))
+    config['create_config']['import_names'] = ['a_module_that_is_not_there']
+    (folder / 'config.json').write_text(json.dumps(config), encoding='utf-8')
+    assert RunFiles(folder).env == 'a_module_that_is_not_there:Env'
+
+
+def test_the_lock_tells_whether_a_run_goes_on(tmp_path: Path) -> None:
+    run = RunFiles(write_run(tmp_path / 'run'))
+    lock = run.folder / '.lock'
+    for pid, state in ((os.getpid(), 'running'), (2**22 + 1, 'stopped')):
+        lock.write_text(json.dumps({'pid': pid, 'host': socket.gethostname()}), encoding='utf-8')
+        assert run.state() == state
+    lock.write_text('{', encoding='utf-8')
+    assert run.state() == 'running' and math.isnan(run.metrics.last('nothing'))
