@@ -38,6 +38,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Any, config: MkDocsConfig, files: Files) -> str:
     """Points the links to files outside ``docs`` to their pages."""
     here = page.file.src_uri
+    if here == 'index.md':
+        page.meta['hide'] = ['navigation']  # the tabs above show it
 
     def relink(found: re.Match[str]) -> str:
         target = _outside(here, found[1])

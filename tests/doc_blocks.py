@@ -13,6 +13,7 @@ import runpy
 import shlex
 import sys
 import textwrap
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +24,7 @@ import registrations
 
 from rlframe.entry.__main__ import main
 from rlframe.entry.verb_table import VERBS
+from rlframe.errors import ConfigWarning
 from rlframe.pipeline import training
 
 ROOT = Path(__file__).parents[1]
@@ -82,7 +84,11 @@ def run_blocks(blocks: list[Block]) -> None:
         elif block.mark == 'not run':
             continue
         elif block.language == 'python':
-            exec(compile(block.text, '<page>', 'exec'), names)
+            with warnings.catch_warnings():
+                warnings.simplefilter(
+                    'ignore', ConfigWarning
+                )  # of small budgets, and of networks that are objects
+                exec(compile(block.text, '<page>', 'exec'), names)
         else:
             for command in block.text.replace('\\\n', ' ').splitlines():
                 run_command(command)

@@ -6,7 +6,6 @@ import importlib.util
 import json
 import re
 import runpy
-import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from doc_blocks import blocks_of, page_folder, run_blocks
 
 from rlframe.entry.__main__ import main
 from rlframe.pipeline import training as pipeline
@@ -76,10 +76,9 @@ def test_readme_has_the_two_commands_and_ci_runs_the_second() -> None:
 
 
 def test_examples_are_shown_as_they_are() -> None:
-    files = {file.stem: file.read_text(encoding='utf-8') for file in EXAMPLES.glob('*.py')}
-    on_own_page = files.pop('parallel_in_one_process')
-    assert on_own_page in (ROOT / 'docs' / 'parallel.md').read_text(encoding='utf-8')
-    assert set(blocks('python')) == set(files.values())
+    shown = {block.text for page in PAGES for block in blocks_of(page)}
+    hidden = [file.name for file in EXAMPLES.glob('*.py') if file.read_text(encoding='utf-8') not in shown]
+    assert not hidden, 'the block of a page and the file in docs/examples differ'
 
 
 PAGES = sorted([*ROOT.glob('*.md'), *ROOT.glob('docs/**/*.md')])
@@ -101,25 +100,18 @@ def test_links_point_to_files_and_headings(page: Path) -> None:
         assert not anchor or anchor in anchors(target), f'{link}#{anchor}'
 
 
-def test_commands_of_the_readme_work(cwd: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    train('configs/cartpole_dqn.py')
-    commands = [line for block in blocks('bash')[2:] for line in block.splitlines()]
-    assert len(commands) >= 9
-    for command in commands:
-        words = shlex.split(command)
-        assert words[:3] == ['python', '-m', 'rlframe.entry'], command
-        words = [word.replace('docs/examples', str(EXAMPLES)) for word in words[3:]]
-        if words[0] == '-c':
-            words += QUICK
-        elif words[:1] == ['eval'] and '--episodes' not in words:
-            words += ['--episodes', '2']
-        capsys.readouterr()
-        assert main(words) == 0, command
-        assert capsys.readouterr().out
+def test_commands_of_the_readme_work(cwd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with page_folder(cwd, monkeypatch):
+        train('configs/cartpole_dqn.py')
+        shown = blocks_of(ROOT / 'README.md')
+        assert [block.text for block in shown[:2]] == [RUN + '\n', TEST + '\n']
+        run_blocks(shown[2:])
     assert list((cwd / 'films').glob('*.mp4'))
-    assert {'my_run', 'cartpole_dqn_seed1', 'cartpole_extended_seed0'} <= {
-        path.name for path in cwd.iterdir()
-    }
+    assert (cwd / 'cartpole_dqn_seed1' / 'ckpt' / 'latest').is_dir()
+
+
+def test_readme_is_one_page() -> None:
+    assert len(README.splitlines()) <= 120
 
 
 NEEDED = {
@@ -260,6 +252,14 @@ def test_reference_has_one_row_for_an_option_of_several_policies() -> None:
         f'| `policy.learn.actor_update_freq` | {owners} | `1`, `2` (`td3`) | int in [1, inf) |'
     )
     assert sum(row.startswith('| `policy.cuda` | all |') for row in rows) == 1
+
+
+def test_page_of_algorithms_is_up_to_date_and_has_every_policy() -> None:
+    script = docs_script('make_algorithms')
+    written = (ROOT / 'docs' / 'algorithms.md').read_text(encoding='utf-8')
+    assert script.page() == written, 'run: python docs/make_algorithms.py'
+    policies = REGISTRIES['policy']
+    assert set(script.OPTIONS) == {name for name in policies.names() if policies.is_builtin(name)}
 
 
 def test_results_and_first_lines_of_configs_are_what_was_measured() -> None:

@@ -42,9 +42,9 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_blocks_of_a_page_run(
     page: str, run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trained_here = any('train -c cartpole_dqn' in block.text for block in PAGES[page])
+    trained_here = any('train -c cartpole_dqn\n' in block.text for block in PAGES[page])
     if not trained_here:
-        shutil.copytree(run_folder, tmp_path / run_folder.name)
+        shutil.copytree(run_folder, tmp_path / run_folder.name, symlinks=True)
     with page_folder(tmp_path, monkeypatch):
         run_blocks(PAGES[page])
 
@@ -74,6 +74,6 @@ def test_a_block_that_fails_fails_its_page(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_new_pages_are_short() -> None:
-    long_ones = {'parallel.md', 'config.md', 'logging.md'}
+    long_ones = {'parallel.md', 'config.md', 'from_ding.md', 'algorithms.md'}
     for page in ROOT.glob('docs/**/*.md'):
-        assert page.name in long_ones or len(page.read_text(encoding='utf-8').splitlines()) <= 255, page
+        assert page.name in long_ones or len(page.read_text(encoding='utf-8').splitlines()) <= 250, page

@@ -4,7 +4,7 @@ import gymnasium
 
 import rlframe
 
-# a run folder after `python -m rlframe.entry export cartpole_dqn_seed0`
+# a run folder after `rlframe export cartpole_dqn_seed0`
 policy = rlframe.load('cartpole_dqn_seed0')
 env = gymnasium.make('CartPole-v1')
 
