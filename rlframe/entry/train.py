@@ -68,7 +68,8 @@ def config_of(args: argparse.Namespace) -> Pair | None:
         return read_config(args.config) if args.config else None
     from rlframe.experiment.starting import env_options, starting_config
 
-    return starting_config(args.env, args.policy, env_options(args.overrides))
+    policy = args.policy or config.parse_overrides(args.overrides).get('policy.type')
+    return starting_config(args.env, policy, env_options(args.overrides))
 
 
 def _resume(

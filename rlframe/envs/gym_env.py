@@ -145,11 +145,11 @@ class GymEnvFactory(EnvFactory):
 def make_by_id(env_id: str, kwargs: Mapping[str, Any]) -> gym.Env[Any, Any]:
     """Creates the env of ``id``, ``module:id`` or ``module:Class``."""
     module, _, name = env_id.rpartition(':')
-    found = _import(module) if module else None
+    found, is_installed = _import(module) if module else None, False
     if name not in gym.registry:
         if found is not None and hasattr(found, name):
             return _call(getattr(found, name), kwargs)
-        _import_namespace(name)
+        is_installed = _import_namespace(name)
     try:
         spec = copy.copy(gym.spec(name))
         spec.order_enforce = (
@@ -159,11 +159,12 @@ def make_by_id(env_id: str, kwargs: Mapping[str, Any]) -> gym.Env[Any, Any]:
     except gym.error.DependencyNotInstalled as error:
         raise _missing(env_id, str(error)) from error
     except (gym.error.Error, TypeError, ImportError) as error:
-        if isinstance(error, gym.error.UnregisteredEnv) and _extra_of(name):
+        if isinstance(error, gym.error.UnregisteredEnv) and _extra_of(name) and not is_installed:
             raise _missing(env_id, 'its package is not installed') from error
         near = nearest(name, gym.registry) if name not in gym.registry else ''
+        why = str(error).partition(' Did you mean')[0].rstrip('.')  # Gymnasium names no version
         raise EnvError(
-            f'cannot make {env_id!r}: {str(error).rstrip(".")}.{near}',
+            f'cannot make {env_id!r}: {why}.{near}',
             where='env.env_id',
             remedy='' if near or module or name in gym.registry else _module_advice(name),
         ) from error
@@ -222,17 +223,24 @@ def _module_advice(name: str) -> str:
     return f"{which}: name its module before the id, env.env_id='{module}:{name}', or in import_names."
 
 
-def _import_namespace(name: str) -> None:
-    namespace = name.partition('/')[0] if '/' in name else ''
-    module = NAMESPACES.get(namespace) or ('minigrid' if name.startswith(MINIGRID) else '')
+def _import_namespace(name: str) -> bool:
+    """Imports the package that registers an id, in whatever case it is written; returns whether rlframe knows it."""
+    namespace = name.partition('/')[0].lower() if '/' in name else ''
+    modules = {known.lower(): module for known, module in NAMESPACES.items()}
+    module = modules.get(namespace) or ('minigrid' if _is_minigrid(name) else '')
     if module:
         try:
             found = importlib.import_module(module)
         except ModuleNotFoundError as error:
             raise _missing(name, f'no module named {error.name!r}') from error
-        is_known = any(known.startswith(f'{namespace}/') for known in gym.registry)
+        is_known = any(known.lower().startswith(f'{namespace}/') for known in gym.registry)
         if not is_known and hasattr(found, 'register_envs'):
             found.register_envs()  # minatar does not register its envs by itself
+    return bool(module)
+
+
+def _is_minigrid(name: str) -> bool:
+    return name.lower().startswith(tuple(start.lower() for start in MINIGRID))
 
 
 def _extra_of(text: str) -> str:

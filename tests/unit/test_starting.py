@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import pytest
 import space_envs
 from gymnasium import Env, spaces
 
 from rlframe import config
 from rlframe.entry.__main__ import main
-from rlframe.errors import ConfigError, IncompatibleError
+from rlframe.errors import ConfigError, IncompatibleError, MissingDependencyError
 from rlframe.experiment.starting import env_options, starting_config
 from rlframe.pipeline import build
 from rlframe.policy.acting.compatibility import misfit
@@ -128,6 +130,9 @@ def test_run_of_an_env_is_scored_and_resumed_without_its_command_line(
     [
         (('--env', 'Carpole-v1'), "Did you mean 'CartPole-v1'?"),
         (('--env', 'CartPole-v1', '--policy', 'pppo'), "Did you mean 'ppo'?"),
+        (('--env', 'CartPole-v1', 'policy.type=dqnn'), "Did you mean 'dqn'?"),
+        (('--env', 'MiniGrid-Doorkey-5x5-v0'), "Did you mean 'MiniGrid-DoorKey-5x5-v0'?"),
+        (('--env', 'minatar/Freeway-v1'), "Did you mean 'MinAtar/Freeway-v1'?"),
         (('--env', 'nowhere:Env'), "no module named 'nowhere'"),
         (('--env', 'CartPole-v1', 'policy.learn.lr=1'), 'policy.learn.learning_rate'),
         (('--env', 'CartPole-v1', 'env.kwargs=3'), 'env.kwargs'),
@@ -155,3 +160,16 @@ def test_bad_input_is_refused_before_anything_is_created(
     assert code == 2 and says in err
     assert len([line for line in err.splitlines() if line.startswith('rlframe')]) == 1
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ('package', 'env', 'extra'),
+    [('minigrid', 'MiniGrid-Empty-5x5-v0', 'minigrid'), ('minatar.gym', 'MinAtar/Freeway-v1', 'minatar')],
+)
+def test_env_whose_package_is_missing_says_what_to_install(
+    package: str, env: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.delitem(gymnasium.registry, env, raising=False)
+    with pytest.raises(MissingDependencyError, match=rf'pip install "rlframe\[{extra}\]"'):
+        starting_config(env)
