@@ -10,7 +10,7 @@ import queue
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from rlframe.config import compile_config, config_pair
 from rlframe.config.rules import check_serial
@@ -29,10 +29,6 @@ POLL_SECONDS = 0.2
 """Seconds between two looks at the processes."""
 SAVE_SECONDS = 60.0
 """Seconds that interrupted runs have to save themselves."""
-NORMAL_QUANTILE = 1.959964
-"""The 97.5 % quantile of the normal distribution."""
-T_QUANTILES = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
-"""The 97.5 % quantiles of Student's t distribution with 1, 2, ... degrees of freedom."""
 
 
 @dataclasses.dataclass
@@ -65,17 +61,6 @@ class SeedRun:
         return self.state in ('solved', 'not solved', 'done')
 
 
-class Interval(NamedTuple):
-    """A mean with its 95 % confidence interval."""
-
-    mean: float
-    """The mean."""
-    low: float
-    """Lower end; NaN for fewer than two values."""
-    high: float
-    """Upper end; NaN for fewer than two values."""
-
-
 OnChange = Callable[[Sequence[SeedRun]], object]
 """Called with all runs several times a second."""
 
@@ -104,29 +89,6 @@ def parse_seeds(text: str) -> list[int]:
 def _bad_seeds(text: str) -> ConfigError:
     expected = f'different seeds, at most {MOST_SEEDS:,}, such as 0-4 or 0,3,7'
     return ConfigError('bad value', where='--seeds', got=text, expected=expected)
-
-
-def mean_interval(values: Sequence[float]) -> Interval:
-    """Returns the mean of some values and its 95 % interval by Student's t distribution."""
-    count = len(values)
-    mean = math.fsum(values) / count if count else math.nan
-    if count < 2:
-        return Interval(mean, math.nan, math.nan)
-    variance = math.fsum((value - mean) ** 2 for value in values) / (count - 1)
-    half = _t_quantile(count - 1) * math.sqrt(variance / count)
-    return Interval(mean, mean - half, mean + half)
-
-
-def _t_quantile(freedom: int) -> float:
-    """Returns the 97.5 % quantile of Student's t distribution.
-
-    Source:
-        Abramowitz & Stegun, Handbook of Mathematical Functions (1964), eq. 26.7.5, from 10 degrees of freedom on.
-    """
-    if freedom <= len(T_QUANTILES):
-        return T_QUANTILES[freedom - 1]
-    z = NORMAL_QUANTILE
-    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
 
 
 def train_seeds(

@@ -49,10 +49,10 @@ class Facts(NamedTuple):
     """Its spaces."""
     has_numbers: bool
     """Whether a part of its observations are real numbers."""
-    has_image: bool
-    """Whether a part of its observations is an image."""
+    is_tabular: bool
+    """Whether its observations are classes only."""
     has_grid: bool
-    """Whether that image is a small grid of symbols."""
+    """Whether all images among its observations are small grids of symbols."""
 
     @property
     def buffer_size(self) -> int:
@@ -216,7 +216,7 @@ def _facts(spec: EnvSpec) -> Facts:
     return Facts(
         spec,
         has_numbers=any(np.issubdtype(box.dtype, np.floating) for box in boxes),
-        has_image=bool(images),
+        is_tabular=not boxes,
         has_grid=bool(grids) and len(grids) == len(images),
     )
 
@@ -250,6 +250,9 @@ def _encoder(facts: Facts, sizes: list[int]) -> Settings:
 
 def _ppo(facts: Facts) -> Settings:
     is_continuous = type(facts.spec.action_space).__name__ == 'Box'
+    bonus = (
+        0.05 if facts.is_tabular else 0.01
+    )  # one-hot classes: what is learned of one says nothing of the next
     return dict(
         normalize_obs=facts.has_numbers,
         model=_encoder(facts, [64, 64]),
@@ -258,7 +261,7 @@ def _ppo(facts: Facts) -> Settings:
             batch_size=64,
             learning_rate=3e-4,
             value_norm=True,  # for rewards of any size
-            entropy_weight=0.0 if is_continuous else 0.01,
+            entropy_weight=0.0 if is_continuous else bonus,
         ),
         collect=dict(n_sample=2048, discount_factor=0.99, gae_lambda=0.95),
     )

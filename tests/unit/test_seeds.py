@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import io
 import json
-import math
 import os
 import signal
 import subprocess
@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
-from rlframe.entry import seeds as entry
+from rlframe.display.seeds import picture
 from rlframe.entry.__main__ import main
 from rlframe.errors import ConfigError
 from rlframe.experiment import seeds
 from rlframe.experiment.seed_run import MESSAGE
-from rlframe.experiment.seeds import SeedRun, mean_interval, parse_seeds, train_seeds
+from rlframe.experiment.seeds import SeedRun, parse_seeds, train_seeds
 
 
 class FakeChild:
@@ -105,16 +106,22 @@ def test_command_line_prints_every_seed_the_mean_and_the_failures(
 ) -> None:
     assert main(['train', '-c', 'cartpole_dqn', '--seeds', '1-4', '--jobs', '2']) == 1
     out, err = capsys.readouterr()
-    assert 'seed 2: done, last evaluation 20.0, 50 env steps. Results: run2' in out
+    assert 'seed 2: done, last evaluation 20, 50 env steps. Results: run2' in out
     assert 'mean of the last evaluations: 23.3 over 3 seeds, 95 % interval -14.6 to 61.3 (Student' in out
     assert 'rlframe: seed 3 failed: EnvCrashedError: it broke\n' in err
 
 
-def test_table_has_a_row_for_every_seed() -> None:
+def test_runs_are_a_table_on_a_terminal_and_a_line_elsewhere() -> None:
     runs = [SeedRun(0, 'running', envstep=2000, seconds=2.0, score=0.5), SeedRun(1)]
-    table = entry.table_of(runs)
-    assert table.row_count == 2
-    assert entry.line_of(runs) == 'seed 0: 2,000 env steps, eval 0.50 | seed 1 waiting'
+    console = Console(width=80, file=io.StringIO())
+    console.print(picture(runs, 80), picture(runs, None))
+    *table, line = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert [row.split() for row in table] == [
+        ['seed', 'state', 'env', 'steps', 'steps/s', 'return', 'eval', 'time'],
+        ['0', 'running', '2,000', '1,000', '0.5', '0:02'],
+        ['1', 'waiting'],
+    ]
+    assert line == 'seed 0: 2,000 env steps, eval 0.5 | seed 1: waiting'
 
 
 @pytest.mark.parametrize(
@@ -128,13 +135,6 @@ def test_seeds_are_ranges_and_numbers(text: str, found: list[int]) -> None:
 def test_bad_seeds_are_refused_with_examples(text: str) -> None:
     with pytest.raises(ConfigError, match='such as 0-4 or 0,3,7'):
         parse_seeds(text)
-
-
-def test_interval_is_that_of_students_t() -> None:
-    assert mean_interval([1.0, 2.0, 3.0]) == pytest.approx((2.0, 2 - 4.303 / 3**0.5, 2 + 4.303 / 3**0.5))
-    _, low, high = mean_interval([0.0] * 11 + [1.0] * 10)  # 20 degrees of freedom: 2.086
-    assert (high - low) / 2 == pytest.approx(2.086 * (110 / 21 / 20 / 21) ** 0.5, rel=1e-3)
-    assert mean_interval([4.0])[0] == 4 and math.isnan(mean_interval([4.0])[1])
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,114 @@
+"""Several seeds of one config: a table of the runs while they train, and the lines at the end."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterator, Sequence
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from rlframe.display.line import duration
+from rlframe.display.saying import count_of, program, short_path
+from rlframe.display.screens import screen_of
+from rlframe.scores import interval_of, number_text
+
+if TYPE_CHECKING:
+    from rlframe.experiment.seeds import SeedRun
+
+COLUMNS = ('seed', 'state', 'env steps', 'steps/s', 'return', 'eval', 'time')
+
+
+class SeedDisplay:
+    """Shows how far the runs are while it is entered as a context."""
+
+    def __init__(self) -> None:
+        self._screen = screen_of(Console(stderr=True))
+        self._next = 0.0
+        self._is_over = False
+
+    def __enter__(self) -> SeedDisplay:
+        self._screen.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._screen.stop()
+
+    def show(self, runs: Sequence[SeedRun]) -> None:
+        """Shows the present state if it is time to."""
+        now, is_over = monotonic(), all(run.state not in ('waiting', 'running') for run in runs)
+        if self._is_over or (now < self._next and not is_over):
+            return
+        self._next, self._is_over = now + self._screen.period, is_over
+        self._screen.show(lambda width: picture(runs, width))
+
+
+def picture(runs: Sequence[SeedRun], width: int | None) -> RenderableType:
+    """Returns a table with a row for each run, or one line where nothing can be redrawn (``width`` is None)."""
+    if width is None:
+        return Text(' | '.join(map(_in_words, runs)))
+    table = Table(box=None, pad_edge=False, header_style='bold')
+    for name in COLUMNS:
+        table.add_column(name, justify='left' if name == 'state' else 'right', no_wrap=True)
+    for run in runs:
+        speed = f'{run.envstep / run.seconds:,.0f}' if run.seconds and run.envstep else ''
+        spent = duration(run.seconds) if run.seconds else ''
+        steps = f'{run.envstep:,}' if run.envstep else ''
+        table.add_row(
+            str(run.seed), run.state, steps, speed, _number(run.mean_return), _number(run.score), spent
+        )
+    return table
+
+
+def _in_words(run: SeedRun) -> str:
+    if run.state != 'running':
+        return f'seed {run.seed}: {run.state}'
+    score = f', eval {number_text(run.score)}' if math.isfinite(run.score) else ''
+    return f'seed {run.seed}: {run.envstep:,} env steps{score}'
+
+
+def last_lines(runs: Sequence[SeedRun], seconds: float, plots: bool) -> Iterator[str]:
+    """Yields lines with how the runs ended, their mean score and how to go on.
+
+    Args:
+        runs: The runs.
+        seconds: Duration of all.
+        plots: Whether to name the commands that compare runs.
+    """
+    yield from map(_end_of, runs)
+    complete = [run for run in runs if run.is_complete]
+    scores = [run.score for run in complete if math.isfinite(run.score)]
+    if scores:
+        mean, interval = math.fsum(scores) / len(scores), interval_of(scores)
+        text = f", 95 % interval {interval} (Student's t)" if interval else ''
+        yield (
+            f'mean of the last evaluations: {number_text(mean)} over {count_of(len(scores), "seed")}{text},'
+            f' {duration(seconds)}'
+        )
+    for run in runs:
+        if run.state == 'interrupted' and run.folder is not None:
+            yield f'resume: {_command("train --resume", [run])}'
+    if plots and len(complete) > 1:
+        yield f'plot: {_command("plot", complete)}'
+        yield f'compare: {_command("compare", complete)}'
+
+
+def _end_of(run: SeedRun) -> str:
+    if run.state == 'waiting':
+        return f'seed {run.seed}: not started'
+    score = f', last evaluation {number_text(run.score)}' if math.isfinite(run.score) else ''
+    where = '' if run.folder is None else f'. Results: {short_path(run.folder)}'
+    return f'seed {run.seed}: {run.state}{score}, {run.envstep:,} env steps{where}'
+
+
+def _command(verb: str, runs: Sequence[SeedRun]) -> str:
+    folders = ' '.join(shlex.quote(short_path(run.folder)) for run in runs if run.folder is not None)
+    return f'{program()} {verb} {folders}'
+
+
+def _number(value: float) -> str:
+    return number_text(value) if math.isfinite(value) else ''
