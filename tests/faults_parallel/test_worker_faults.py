@@ -33,8 +33,8 @@ def test_collector_whose_env_hangs_is_replaced(site: Site) -> None:
         *(
             '-m',
             'parallel',
-            'parallel.coordinator.stall_deadline=3',
-            'parallel.coordinator.worker_deadline=1',
+            'parallel.coordinator.stall_deadline=6',
+            'parallel.coordinator.worker_deadline=4',
         ),
         *('parallel.close_timeout=5', 'env.kwargs.hang=hung', 'parallel.collector_num=1'),
     )
@@ -43,7 +43,7 @@ def test_collector_whose_env_hangs_is_replaced(site: Site) -> None:
     run.until(lambda: site.worker('collector') not in (0, stuck))
     run.ends(0)
     log = (site.run / 'log.txt').read_text()
-    assert f'collector collector (pid {stuck} on' in log and 'is lost: no step of an env for 3 s' in log
+    assert f'collector collector (pid {stuck} on' in log and 'is lost: no step of an env for 6 s' in log
     assert_counted(site, (stuck,))
     assert_nothing_left(site, run.address)
 
@@ -110,7 +110,7 @@ def test_collectors_wait_for_room_in_a_full_folder(site: Site) -> None:
 
 def test_run_ends_if_the_folder_stays_full(site: Site) -> None:
     run = site.start(
-        *('-m', 'parallel', ROOM, 'parallel.comm_collector.timeout=2', 'parallel.comm_learner.timeout=2'),
+        *('-m', 'parallel', ROOM, 'parallel.comm_collector.timeout=6', 'parallel.comm_learner.timeout=6'),
         *('parallel.max_restarts=0', 'parallel.close_timeout=5', 'parallel.coordinator.state_interval=0.5'),
     )
     run.until(lambda: site.rows('confirmed') >= 200)

@@ -217,13 +217,19 @@ def random_kills():
     rng = random.Random(1)
     number = 0
     for _ in range(10):
+        saved, says = os.pipe()
         def work():
             for i in range(number + 1, number + 10**6):
                 save_run(folder, [i, i], keep_last=2)  # the second save replaces the first
+                os.write(says, b'.')
         pid = child(work)
-        time.sleep(rng.uniform(0.02, 0.12))
+        for _ in range(rng.choice((0, 1, 2))):
+            os.read(saved, 1)
+        time.sleep(rng.uniform(0, 0.05))
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
+        os.close(saved)
+        os.close(says)
         number = check(3)
     print(number)
 
@@ -252,7 +258,7 @@ def every_place():
 """
 
 
-@pytest.mark.parametrize(('mode', 'least'), [('random', 5), ('every', 30)])
+@pytest.mark.parametrize(('mode', 'least'), [('random', 10), ('every', 30)])
 def test_a_process_killed_while_it_saves_leaves_a_checkpoint_that_loads(
     mode: str, least: int, tmp_path: Path
 ) -> None:
