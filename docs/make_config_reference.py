@@ -40,7 +40,7 @@ the end.
 Options that can reach beyond the run, to code, files, the network or other programs, are marked. In a foreign run they
 keep their defaults unless you set them or add `--trust`; see [security.md](security.md).
 """
-LISTS = {'logger': 'loggers'}
+LISTS = {'logger': 'loggers', 'eval_metric': 'policy.eval.evaluator.metrics'}
 """Kinds of components that an option lists, and the key of that option."""
 PARALLEL_HEAD = """## The section of parallel mode: `parallel`
 

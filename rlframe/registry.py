@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         BaseParallelCollector,
         BaseParallelCommander,
         BaseSerialCommander,
+        EvalMetric,
         IBuffer,
         ISerialCollector,
         ISerialEvaluator,
@@ -190,6 +191,14 @@ LAUNCHER_REGISTRY: Registry[Launcher] = Registry(
 )
 """Launchers, which start the workers of a parallel run, by the transport that the workers use."""
 
+EVAL_METRIC_REGISTRY: Registry[EvalMetric] = Registry(
+    'eval metric',
+    dict.fromkeys(
+        ('returns', 'length', 'success_rate', 'median', 'iqm'), 'rlframe.worker.evaluator.eval_metric'
+    ),
+    interface='rlframe.worker.evaluator.eval_metric:EvalMetric',
+)
+"""Metrics of the episodes of an evaluation."""
 LOGGER_REGISTRY: Registry[Logger] = Registry(
     'logger',
     _in(
@@ -220,7 +229,8 @@ REGISTRIES: dict[str, Registry[Any]] = {
     'comm_collector': COMM_COLLECTOR_REGISTRY,
     'comm_learner': COMM_LEARNER_REGISTRY,
     'logger': LOGGER_REGISTRY,
+    'eval_metric': EVAL_METRIC_REGISTRY,
 }
 """Registries under the names that a config's ``create_config`` uses; a backend is chosen by the option ``backend``,
-loggers by ``loggers``.
+loggers by ``loggers``, metrics of evaluations by ``metrics``.
 In parallel mode, the commander is one of ``PARALLEL_COMMANDER_REGISTRY``."""

@@ -51,7 +51,8 @@ _ACTORS: dict[str, Schema] = {
 _IN_PROCESS: Schema = {'log': DICT, 'last_print_iter': INT, 'discarded': COUNT}
 """The part of the state of a collector in this process that one with actors keeps itself."""
 EPISODES = ('window', 'recent')
-"""Keys of the state of an ``EpisodeLog`` that concern finished episodes."""
+INFOS = ('info_names', 'info_sums')
+"""Keys of the state of an ``EpisodeLog`` that concern finished episodes; the latter are there only if an info had numbers."""
 
 
 def checked_actors(state: State, count: int | None = None) -> list[Any]:
@@ -105,7 +106,8 @@ def in_process(state: State) -> State:
     own = actors[0]['collector']
     check_state(own, {'log': DICT}, 'actors.0.collector')
     check_state(state, {'log': dict.fromkeys(EPISODES, array('f'))})
-    log = {**own['log'], **{name: state['log'][name] for name in EPISODES}}
+    infos = {name: state['log'][name] for name in INFOS if name in state['log']}
+    log = {**own['log'], **{name: state['log'][name] for name in EPISODES}, **infos}
     counts = {name: state[name] for name in ('last_print_iter', 'discarded')}
     return {**own, 'log': log, **counts}
 
@@ -124,7 +126,8 @@ def in_actor(state: State, acting: Any) -> State:
         check_state(state, {'recorder': {'window': array('f')}})
     log = state['log']
     nothing = {'return': np.zeros(0), 'length': np.zeros(0, np.int64)}
-    actor = {**state, 'log': {**log, **{name: np.zeros((0, 3)) for name in EPISODES}}}
+    running = {name: value for name, value in log.items() if name not in INFOS}
+    actor = {**state, 'log': {**running, **{name: np.zeros((0, 3)) for name in EPISODES}}}
     return {
         'actors': [
             {'collector': actor, 'acting': acting, 'rng': global_rng_state(), 'at_random': False},

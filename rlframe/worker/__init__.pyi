@@ -20,6 +20,8 @@ from rlframe.worker.commanders import create_parallel_commander as create_parall
 from rlframe.worker.coordinator.coordinator import Coordinator as Coordinator
 from rlframe.worker.evaluator.base_serial_evaluator import ISerialEvaluator as ISerialEvaluator
 from rlframe.worker.evaluator.base_serial_evaluator import VectorEvalMonitor as VectorEvalMonitor
+from rlframe.worker.evaluator.eval_metric import EvalMetric as EvalMetric
+from rlframe.worker.evaluator.eval_metric import PlayedEpisodes as PlayedEpisodes
 from rlframe.worker.evaluator.metric import IMetric as IMetric
 from rlframe.worker.evaluator.metric_evaluator import MetricSerialEvaluator as MetricSerialEvaluator
 from rlframe.worker.evaluator.serial_evaluator import InteractionSerialEvaluator as InteractionSerialEvaluator

@@ -97,6 +97,8 @@ def test_every_name_is_here_or_on_the_list_of_those_to_come() -> None:
         'RayCollector',  # TorchRL's, not DI-engine's
         'BaseParallelCommander',
         'create_commander',
+        'EvalMetric',
+        'PlayedEpisodes',
     }
 
 

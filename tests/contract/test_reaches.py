@@ -54,6 +54,7 @@ REVIEWED = {
     'model.conv_layers': SHAPE,
     'model.encoder_hidden_size_list': SHAPE,
     'record': 'a list of bools',
+    'info_metrics': 'names of numbers to log',
     'stop_value': 'a number that a score is compared to; of the evaluator "metric" a dict of them',
     'priority_IS_weight': 'a bool',
     'num_collectors': 'a number; the actors are those of backend, which reaches processes',

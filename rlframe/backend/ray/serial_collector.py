@@ -241,7 +241,7 @@ class RaySerialCollector(Metered, ISerialCollector):
         self.discarded += counts.discarded - (last.counts.discarded if last and before == incarnation else 0)
         self._headers[rank] = incarnation, header
         self._meter.count(counts.envstep, counts.episode_count)
-        self._log.add(counts.episodes)
+        self._log.add(counts.episodes, counts.infos)
         if isinstance(data, tuple):
             self._players.add_told(data[1])
         self._take_acting(rank, header.acting)

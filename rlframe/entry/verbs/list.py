@@ -22,6 +22,7 @@ COMPONENTS = (
     'comm_collector',
     'comm_learner',
     'logger',
+    'eval_metric',
 )
 
 

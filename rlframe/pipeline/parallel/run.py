@@ -20,9 +20,10 @@ from rlframe.run.metrics import write_record
 from rlframe.run.progress import Progress
 from rlframe.transport.messages import Collected
 from rlframe.worker.collector.episode_log import EpisodeLog
+from rlframe.worker.collector.info_metrics import checked_sums
 from rlframe.worker.coordinator.coordinated_run import CoordinatedRun
 from rlframe.worker.coordinator.weights_store import Version
-from rlframe.worker.evaluator.evaluated_episodes import evaluation_metrics
+from rlframe.worker.evaluator.eval_metric import METRICS, evaluation_metrics
 from rlframe.worker.parallel.extras import ACTING
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ class ParallelRun(CoordinatedRun):
                 for row in zip(*columns, strict=True)
             ]
         )
-        self.episodes.add(entries.reshape(-1, 3))
+        self.episodes.add(entries.reshape(-1, 3), checked_sums(facts.get('infos')))
         self._behind.append(max(progress.train_iter - message.train_iter, 0))
         if progress.train_iter - self._printed_at >= self._print_freq and self.episodes.has_recent():
             self._printed_at = progress.train_iter
@@ -132,7 +133,13 @@ class ParallelRun(CoordinatedRun):
         train_iter = progress.train_iter if weights is None else weights.train_iter
         info = facts.get('episode_info', {})
         info = {**info, 'eval_episode_return': info.get('eval_episode_return') or [score]}
-        values = evaluation_metrics(info, float(facts.get('duration', math.nan)))
+        options = self._cfg.policy.eval.evaluator
+        values = evaluation_metrics(
+            info,
+            float(facts.get('duration', math.nan)),
+            options.get('metrics', METRICS.default),
+            options.get('info_metrics', 'all'),
+        )
         values |= {'eval/mean_reward': score, **commander.metrics()}
         write_record(self._writer, values, progress.envstep, train_iter=train_iter)
         write_counts(self._writer, progress, self._buffer, commander.settings(coordinator.situation()))

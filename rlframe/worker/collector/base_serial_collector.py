@@ -16,6 +16,7 @@ from rlframe.utils.seed import COLLECT, env_seed
 from rlframe.worker.collector.collection_meter import CollectionMeter, Metered
 from rlframe.worker.collector.collector_interface import ISerialCollector as ISerialCollector
 from rlframe.worker.collector.episode_log import EpisodeLog, too_long
+from rlframe.worker.collector.info_metrics import INFO_METRICS
 from rlframe.worker.collector.rollout import Rollout, Step
 
 STATE = {
@@ -33,6 +34,7 @@ class SerialCollectorConfig(ResolvedConfig):
 
     max_episode_len: int
     collect_print_freq: int | None
+    info_metrics: str | list[Any] | None
     mark_episodes: bool
 
 
@@ -61,6 +63,7 @@ class SerialCollector(Metered, ISerialCollector):
             doc='between two records of metrics; None: none are written',
             may_change=True,
         ),
+        info_metrics=INFO_METRICS,
         mark_episodes=Field(
             False,
             doc="add the columns env_id and episode_step, by which a replay buffer 'sequence' finds the steps of an episode",
@@ -98,7 +101,7 @@ class SerialCollector(Metered, ISerialCollector):
         if self._env is None or self._policy is None:
             return
         self._rollout = Rollout(self._env, self._policy)
-        self._log = EpisodeLog(self._env.env_num)
+        self._log = EpisodeLog(self._env.env_num, self._cfg.info_metrics)
         self._recorder = self._make_recorder(self._env.env_num)
 
     def _make_recorder(self, env_num: int, policy: Any = None) -> TrajectoryRecorder:

@@ -104,6 +104,10 @@ class Metered:
         """Returns and clears return, length and success of the episodes that are not in a record yet, [n, 3]."""
         return self._log.take_recent()
 
+    def take_infos(self) -> dict[str, list[float]]:
+        """Returns and clears sum and count of the numbers in the infos of these episodes, by name."""
+        return self._log.take_infos()
+
     def _more_metrics(self) -> dict[str, float]:
         """Returns further metrics for a record."""
         return {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -45,6 +45,8 @@ class Counts(NamedTuple):
     carried: int
     """Env steps carried over to the next request."""
     seconds: float
+    infos: Mapping[str, Any] | None = None
+    """Sum and count of the numbers in the infos of the ended episodes, by name."""
 
 
 def collect_counted(parts: Parts, target: int | None, train_iter: int, **options: Any) -> tuple[Any, Counts]:
@@ -66,6 +68,7 @@ def collect_counted(parts: Parts, target: int | None, train_iter: int, **options
         collector.discarded,
         getattr(collector, 'carried', 0),
         perf_counter() - start,
+        collector.take_infos() if hasattr(collector, 'take_infos') else {},
     )
 
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from rlframe.data.timestep import NO_INFO, FloatArray, IntArray
 from rlframe.errors import EpisodeTooLongError
-from rlframe.utils.schema import array, check_state
+from rlframe.utils.schema import TEXT, array, check_state, list_of
+from rlframe.worker.collector.info_metrics import ALL, InfoSums
 from rlframe.worker.collector.rollout import Step
 
 WINDOW = 100
@@ -37,14 +38,16 @@ class EpisodeLog:
 
     Args:
         env_num: Number of envs, N.
+        info_metrics: Numbers of infos to count: value of the option of that name.
     """
 
-    def __init__(self, env_num: int) -> None:
+    def __init__(self, env_num: int, info_metrics: Any = ALL) -> None:
         self._return = np.zeros(env_num)
         self._length = np.zeros(env_num, np.int64)
         # return, length and success of episodes, [n, 3]: the last ones up to the last summary, and all since
         self._window: FloatArray = np.zeros((0, 3))
         self._recent: list[FloatArray] = []
+        self._infos = InfoSums(info_metrics)  # since the last summary
         self._whole: IntArray | None = None  # last ids that were seen to name all envs in order
 
     def _is_whole(self, env_id: IntArray) -> bool:
@@ -80,6 +83,8 @@ class EpisodeLog:
                 if info.get('eval_episode_return') is not None:
                     entry[0] = np.asarray(info['eval_episode_return']).item()
                 entry[2] = np.asarray(info.get('is_success', np.nan)).item()
+                if not self._infos.is_off:
+                    self._infos.count(info)
         self.forget(ended)
         self._recent.append(entries)
         return Episodes(ended, entries[:, 0], entries[:, 1], infos or (NO_INFO,) * len(ended))
@@ -92,16 +97,22 @@ class EpisodeLog:
     def forget_recent(self) -> None:
         """Forgets the episodes that ended since the last summary."""
         self._recent = []
+        self._infos.take()
 
     def take_recent(self) -> FloatArray:
         """Returns and clears return, length and success of the episodes ended since the last summary, [n, 3]."""
         recent, self._recent = self._recent, []
         return np.concatenate(recent) if recent else np.zeros((0, 3))
 
-    def add(self, entries: FloatArray) -> None:
-        """Counts episodes of another log, as ``take_recent`` returned them."""
+    def take_infos(self) -> dict[str, list[float]]:
+        """Returns and clears sum and count of the numbers in the infos of these episodes, by name."""
+        return self._infos.take()
+
+    def add(self, entries: FloatArray, infos: Mapping[str, Any] | None = None) -> None:
+        """Counts episodes of another log, as ``take_recent`` and ``take_infos`` returned them."""
         if len(entries):
             self._recent.append(entries)
+            self._infos.add(infos or {})
 
     def has_recent(self) -> bool:
         """Whether an episode ended since the last summary."""
@@ -132,7 +143,7 @@ class EpisodeLog:
         }
         if not np.isnan(window[:, 2]).all():
             values['rollout/success_rate'] = np.nanmean(window[:, 2])
-        return {tag: float(value) for tag, value in values.items()}
+        return {tag: float(value) for tag, value in values.items()} | self._infos.means()
 
     def state_dict(self) -> dict[str, Any]:
         """Returns a copy of all counts."""
@@ -142,6 +153,7 @@ class EpisodeLog:
             'length': self._length.copy(),
             'window': self._window.copy(),
             'recent': recent,
+            **self._infos.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -149,9 +161,12 @@ class EpisodeLog:
         envs = len(self._return)
         counts = {'return': array('f', self._return.shape), 'length': array('iu', (envs,))}
         check_state(state, {**counts, 'window': array('f', (None, 3)), 'recent': array('f', (None, 3))})
+        names = list_of(TEXT, len(state.get('info_sums', ())))
+        check_state(state, {'info_sums?': array('f', (None, 2)), 'info_names?': names})
         self._return, self._length = state['return'].copy(), state['length'].copy()
         self._window = state['window'].copy()
         self._recent = [state['recent'].copy()] if len(state['recent']) else []
+        self._infos.load_state_dict(state)
 
 
 def too_long(lengths: IntArray, limit: int, section: str) -> EpisodeTooLongError:

@@ -1,5 +1,7 @@
 from rlframe.worker.evaluator.base_serial_evaluator import ISerialEvaluator as ISerialEvaluator
 from rlframe.worker.evaluator.base_serial_evaluator import VectorEvalMonitor as VectorEvalMonitor
+from rlframe.worker.evaluator.eval_metric import EvalMetric as EvalMetric
+from rlframe.worker.evaluator.eval_metric import PlayedEpisodes as PlayedEpisodes
 from rlframe.worker.evaluator.metric import AccuracyMetric as AccuracyMetric
 from rlframe.worker.evaluator.metric import IMetric as IMetric
 from rlframe.worker.evaluator.metric import SquaredErrorMetric as SquaredErrorMetric

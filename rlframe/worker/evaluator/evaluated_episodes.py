@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +11,9 @@ import numpy as np
 from rlframe.data.timestep import IntArray
 from rlframe.worker.collector.episode_limit import EpisodeLimit
 from rlframe.worker.collector.episode_log import Episodes
+from rlframe.worker.collector.info_metrics import numbers_of
 from rlframe.worker.evaluator.base_serial_evaluator import VectorEvalMonitor
+from rlframe.worker.evaluator.eval_metric import INFO
 
 
 class EvaluatedEpisodes:
@@ -30,6 +33,7 @@ class EvaluatedEpisodes:
         self._n_episode, self._limit, self._can_begin_anew = n_episode, limit, can_begin_anew
         self._lengths: list[list[int]] = [[] for _ in range(env_num)]
         self._is_cut: list[list[bool]] = [[] for _ in range(env_num)]
+        self._numbers: list[list[dict[str, float]]] = [[] for _ in range(env_num)]  # of infos
         self._left: IntArray = np.zeros(0, np.int64)  # envs whose running episode does not count
 
     @property
@@ -48,6 +52,7 @@ class EvaluatedEpisodes:
                 self.monitor.update_info(int(env_id), _told(info))
                 self._lengths[env_id].append(int(length))
                 self._is_cut[env_id].append(bool(env_id in cut))
+                self._numbers[env_id].append(numbers_of(info))
         if len(cut) and (self._limit.is_spent or not self._can_begin_anew):
             self._left = np.union1d(self._left, cut)
         self.counted = np.setdiff1d(self.monitor.unfinished(), self._left)
@@ -58,12 +63,18 @@ class EvaluatedEpisodes:
         self.counted = self.monitor.unfinished()
 
     def result(self) -> dict[str, Any]:
-        """Returns the values of every episode, in env order."""
+        """Returns the values of every episode, in env order.
+
+        Numbers of infos are under ``info/NAME``, NaN for an episode without that number.
+        """
+        numbers = [each for own in self._numbers for each in own]
+        names = dict.fromkeys(name for each in numbers for name in each)
         return {
             'eval_episode_return': self.monitor.get_episode_return(),
             'eval_episode_len': [length for own in self._lengths for length in own],
             'eval_episode_cut': [is_cut for own in self._is_cut for is_cut in own],
             **(self.monitor.get_episode_info() or {}),
+            **{INFO + name: [each.get(name, math.nan) for each in numbers] for name in names},
         }
 
     def progress(self) -> str:
@@ -86,30 +97,6 @@ class EvaluatedEpisodes:
             ' (evaluator.max_episode_len) and count with their return so far. If the env never ends an episode,'
             " env.wrappers=[dict(type='TimeLimit', max_episode_steps=1000)] ends it"
         )
-
-
-def evaluation_metrics(info: Mapping[str, Any], seconds: float) -> dict[str, float]:
-    """Returns the metrics of an evaluation, by their tags.
-
-    Args:
-        info: The values of every episode, as ``EvaluatedEpisodes.result`` returns them; only the returns are necessary.
-        seconds: Duration.
-    """
-    returns = np.array(info['eval_episode_return'])
-    values = {
-        'eval/mean_reward': returns.mean(),
-        'eval/std_reward': returns.std(),
-        'eval/min_reward': returns.min(),
-        'eval/max_reward': returns.max(),
-    }
-    if lengths := info.get('eval_episode_len'):
-        values['eval/mean_ep_length'] = np.mean(lengths)
-    values |= {'eval/episodes': len(returns), 'time/eval_seconds': seconds}
-    if (successes := info.get('is_success')) and None not in successes:
-        values['eval/success_rate'] = np.mean(successes)
-    if cut := sum(info.get('eval_episode_cut', ())):
-        values['eval/cut_episodes'] = cut
-    return {tag: float(value) for tag, value in values.items()}
 
 
 def _told(info: Mapping[str, Any]) -> dict[str, Any]:

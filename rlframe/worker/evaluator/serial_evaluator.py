@@ -18,9 +18,11 @@ from rlframe.utils.resolved_config import ResolvedConfig
 from rlframe.utils.seed import env_seed, preserved_rng
 from rlframe.worker.collector.episode_limit import EpisodeLimit
 from rlframe.worker.collector.episode_log import EpisodeLog
+from rlframe.worker.collector.info_metrics import INFO_METRICS
 from rlframe.worker.collector.rollout import Rollout, Step
 from rlframe.worker.evaluator.base_serial_evaluator import EvaluatorConfig, ISerialEvaluator, SaveCheckpoint
-from rlframe.worker.evaluator.evaluated_episodes import EvaluatedEpisodes, evaluation_metrics
+from rlframe.worker.evaluator.eval_metric import METRICS, evaluation_metrics
+from rlframe.worker.evaluator.evaluated_episodes import EvaluatedEpisodes
 
 
 class RenderConfig(ResolvedConfig):
@@ -39,6 +41,8 @@ class InteractionConfig(EvaluatorConfig):
     max_episode_len: int | None
     max_env_step: int | None
     max_abnormal: int
+    metrics: list[Any]
+    info_metrics: str | list[Any] | None
 
 
 @SERIAL_EVALUATOR_REGISTRY.register('interaction')
@@ -97,6 +101,8 @@ class InteractionSerialEvaluator(ISerialEvaluator):
             doc="discarded because of info['abnormal'] in one evaluation; more is an error",
             may_change=True,
         ),
+        metrics=METRICS,
+        info_metrics=INFO_METRICS,
     )
 
     _running: EvaluatedEpisodes | None = None
@@ -128,8 +134,8 @@ class InteractionSerialEvaluator(ISerialEvaluator):
 
         Returns:
             Whether the mean reached ``stop_value`` (never before training began), and the values of every episode:
-            ``eval_episode_return``, ``eval_episode_len``, ``eval_episode_cut`` (whether a limit ended it) and the envs'
-            ``info['episode_info']``.
+            ``eval_episode_return``, ``eval_episode_len``, ``eval_episode_cut`` (whether a limit ended it), the envs'
+            ``info['episode_info']``, and the numbers in their last ``info`` under ``info/NAME``.
 
         Raises:
             ValueError: If the number of episodes is not known.
@@ -161,7 +167,7 @@ class InteractionSerialEvaluator(ISerialEvaluator):
         self._begun = np.zeros(env.env_num, np.int64)  # episodes started in each env, [N]
         limit = EpisodeLimit(env.spec, env.env_num, self._cfg.max_episode_len, self._cfg.max_env_step)
         self._running = played = EvaluatedEpisodes(env.env_num, episodes, limit, env.can_begin_anew)
-        rollout, log = Rollout(env, self._policy, self._seeds, limit), EpisodeLog(env.env_num)
+        rollout, log = Rollout(env, self._policy, self._seeds, limit), EpisodeLog(env.env_num, None)
         self._begin_all(log, limit)
         abnormal = 0
         while not played.is_over:
@@ -221,7 +227,8 @@ class InteractionSerialEvaluator(ISerialEvaluator):
         return True
 
     def _report(self, info: Mapping[str, Any], seconds: float, train_iter: int, envstep: int) -> None:
-        values = {**evaluation_metrics(info, seconds), **self._more_metrics(info)}
+        measured = evaluation_metrics(info, seconds, self._cfg.metrics, self._cfg.info_metrics)
+        values = {**measured, **self._more_metrics(info)}
         cut = sum(info['eval_episode_cut'])
         write_record(self._tb_logger, values, envstep, train_iter=train_iter)
         self._logger.info(

@@ -369,6 +369,7 @@ def _facts_of(counts: Counts) -> dict[str, Any]:
         'returns': counts.episodes[:, 0].tolist(),
         'lengths': counts.episodes[:, 1].tolist(),
         'successes': [None if np.isnan(value) else value for value in counts.episodes[:, 2].tolist()],
+        'infos': {name: list(sums) for name, sums in (counts.infos or {}).items()},
         'episode_count': counts.episode_count,
         'carried': counts.carried,
         'seconds': counts.seconds,

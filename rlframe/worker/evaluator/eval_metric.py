@@ -1,0 +1,154 @@
+"""Metrics of evaluation episodes: registered components that the option ``metrics`` of an evaluator lists."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlframe.data.timestep import BoolArray, FloatArray
+from rlframe.registry import EVAL_METRIC_REGISTRY
+from rlframe.utils.component_list import ComponentList
+from rlframe.utils.field import Configurable
+from rlframe.worker.collector.info_metrics import ALL, wanted_names
+
+INFO = 'info/'
+"""Start of the names under which an evaluator returns the numbers in the infos of its episodes."""
+
+
+class PlayedEpisodes(NamedTuple):
+    """The finished episodes of one evaluation."""
+
+    returns: FloatArray
+    """[n]."""
+    lengths: FloatArray
+    """Env steps, [n]; empty if the evaluator does not know them."""
+    is_cut: BoolArray
+    """Whether a limit of the evaluator ended the episode, [n]."""
+    infos: Sequence[Mapping[str, float]]
+    """The finite numbers in each episode's last info, n mappings."""
+
+
+class EvalMetric(ABC, Configurable):
+    """Computes numbers from the episodes of an evaluation.
+
+    Args:
+        cfg: Options of the metric.
+    """
+
+    def __init__(self, cfg: Mapping[str, Any] | None = None) -> None:
+        self._cfg: Any = self.resolve_config(cfg)
+
+    @abstractmethod
+    def measure(self, episodes: PlayedEpisodes) -> Mapping[str, float]:
+        """Returns numbers by name, which are logged as ``eval/NAME``; none if they cannot be computed."""
+
+
+@EVAL_METRIC_REGISTRY.register('returns')
+class ReturnMetric(EvalMetric):
+    """Mean, standard deviation, minimum and maximum of the returns; every evaluation has these."""
+
+    def measure(self, episodes: PlayedEpisodes) -> Mapping[str, float]:
+        returns = episodes.returns
+        return {
+            'mean_reward': returns.mean(),
+            'std_reward': returns.std(),
+            'min_reward': returns.min(),
+            'max_reward': returns.max(),
+        }
+
+
+@EVAL_METRIC_REGISTRY.register('length')
+class LengthMetric(EvalMetric):
+    """Mean number of env steps of an episode."""
+
+    def measure(self, episodes: PlayedEpisodes) -> Mapping[str, float]:
+        return {'mean_ep_length': episodes.lengths.mean()} if len(episodes.lengths) else {}
+
+
+@EVAL_METRIC_REGISTRY.register('success_rate')
+class SuccessMetric(EvalMetric):
+    """Share of episodes whose last ``info['is_success']`` is true, if all of them say so."""
+
+    def measure(self, episodes: PlayedEpisodes) -> Mapping[str, float]:
+        if not episodes.infos or not all('is_success' in info for info in episodes.infos):
+            return {}
+        return {'success_rate': float(np.mean([info['is_success'] for info in episodes.infos]))}
+
+
+@EVAL_METRIC_REGISTRY.register('median')
+class MedianMetric(EvalMetric):
+    """Median return."""
+
+    def measure(self, episodes: PlayedEpisodes) -> Mapping[str, float]:
+        return {'median_reward': float(np.median(episodes.returns))}
+
+
+@EVAL_METRIC_REGISTRY.register('iqm')
+class InterquartileMetric(EvalMetric):
+    """Interquartile mean of the returns: the mean without the lowest and the highest quarter.
+
+    Source:
+        Agarwal et al., Deep Reinforcement Learning at the Edge of the Statistical Precipice (2021), section 4.3.
+    """
+
+    def measure(self, episodes: PlayedEpisodes) -> Mapping[str, float]:
+        ordered = np.sort(episodes.returns)
+        cut = len(ordered) // 4
+        return {'iqm_reward': ordered[cut : len(ordered) - cut].mean()}
+
+
+METRICS = ComponentList(
+    ['returns', 'length', 'success_rate'],
+    type=list,
+    doc='metrics of each evaluation; returns are always among them',
+    may_change=True,
+    reaches='code',
+    registry=EVAL_METRIC_REGISTRY,
+)
+"""The option ``metrics`` of evaluators."""
+
+
+def evaluation_metrics(
+    info: Mapping[str, Any], seconds: float, metrics: Any = METRICS.default, info_metrics: Any = ALL
+) -> dict[str, float]:
+    """Returns the metrics of an evaluation, by their tags.
+
+    Args:
+        info: The values of every episode, as ``EvaluatedEpisodes.result`` returns them; only the returns are necessary.
+        seconds: Duration.
+        metrics: Value of the option ``metrics``.
+        info_metrics: Value of the option ``info_metrics``.
+    """
+    episodes = _episodes_of(info)
+    chosen = METRICS.classes(metrics)
+    if 'returns' not in [name for name, *_ in chosen]:
+        chosen = [('returns', ReturnMetric, {}), *chosen]
+    values: dict[str, float] = {}
+    for _, cls, options in chosen:
+        values |= cls(options).measure(episodes)
+    values['episodes'] = len(episodes.returns)
+    if cut := episodes.is_cut.sum():
+        values['cut_episodes'] = cut
+    wanted = wanted_names(info_metrics)
+    for name in dict.fromkeys(name for numbers in episodes.infos for name in numbers):
+        if wanted is None or name in wanted:
+            values[INFO + name] = float(np.mean([row[name] for row in episodes.infos if name in row]))
+    return {'time/eval_seconds': seconds} | {f'eval/{name}': float(value) for name, value in values.items()}
+
+
+def _episodes_of(info: Mapping[str, Any]) -> PlayedEpisodes:
+    """Returns the episodes in the result of an evaluator, which may have come as plain data."""
+    returns = np.array(info['eval_episode_return'], float)
+    columns = {
+        name.removeprefix(INFO): info[name] for name in info if name == 'is_success' or name.startswith(INFO)
+    }
+    infos: list[dict[str, float]] = [{} for _ in returns]
+    for name, column in columns.items():
+        for numbers, value in zip(infos, column, strict=True):
+            if value is not None and np.isfinite(value):
+                numbers[name] = float(value)
+    lengths = np.array(info.get('eval_episode_len') or [], float)
+    return PlayedEpisodes(returns, lengths, np.array(info.get('eval_episode_cut', ()), bool), infos)
