@@ -214,7 +214,7 @@ def check(kept):
     return number
 
 def random_kills():
-    rng = random.Random(1)
+    rng = random.Random(3)
     number = 0
     for _ in range(10):
         saved, says = os.pipe()
