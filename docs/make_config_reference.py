@@ -112,7 +112,7 @@ def _title(name: str, cls: type, note: str = '') -> str:
 
 def _table(rows: list[tuple[str, Field]]) -> str:
     """Returns the table of options that only one class has."""
-    lines = ['| key | default | accepted | unit | on resume | meaning |', '|---|---|---|---|---|---|']
+    lines = ['| key | default | meaning | accepted | unit | on resume |', '|---|---|---|---|---|---|']
     return _joined(lines, [_cells(key, field, _default(field)) for key, field in rows])
 
 
@@ -130,13 +130,13 @@ def _table_of_all(options: dict[str, list[tuple[str, Field]]]) -> str:
     for cells, defaults in sorted(merged.items(), key=lambda one: one[0][0].strip('`').split('.')):
         owners = 'all' if len(defaults) == len(options) else ', '.join(f'`{name}`' for name in defaults)
         rows_of_all.append((cells[0], owners, _defaults(defaults), *cells[2:]))
-    head = ['| key | of | default | accepted | unit | on resume | meaning |', '|---|---|---|---|---|---|---|']
+    head = ['| key | of | default | meaning | accepted | unit | on resume |', '|---|---|---|---|---|---|---|']
     return _joined(head, rows_of_all)
 
 
 def _cells(key: str, field: Field, default: str) -> tuple[str, ...]:
     accepted = dataclasses.replace(field, unit='').expected()
-    return (f'`{key}`', default, accepted, field.unit, 'may change' if field.may_change else '', told(field))
+    return (f'`{key}`', default, told(field), accepted, field.unit, 'may change' if field.may_change else '')
 
 
 def _default(field: Field) -> str:

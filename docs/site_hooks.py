@@ -15,6 +15,9 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[1]
 LINK = re.compile(r'\]\((?!https?:|#)([^)#\s]+)(#[^)]*)?\)')
+FILE_NAME = re.compile(r'\[([\w./]+\.md)\]\(([^)#\s]+)(#[^)]*)?\)')
+WIDE = ('config.md', 'support.md', 'how_to/from_')
+"""Beginnings of pages that are too wide for a table of contents at their side."""
 KINDS = {'.py': 'python', '.txt': 'text', '.toml': 'toml', '.yml': 'yaml'}
 
 
@@ -36,10 +39,18 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, config: MkDocsConfig, files: Files) -> str:
-    """Points the links to files outside ``docs`` to their pages."""
+    """Points links to files outside ``docs`` to their pages, and names linked pages by their titles."""
     here = page.file.src_uri
     if here == 'index.md':
         page.meta['hide'] = ['navigation']  # the tabs above show it
+    elif here.startswith(WIDE):
+        page.meta['hide'] = ['toc']
+
+    def titled(found: re.Match[str]) -> str:
+        file = files.get_file_from_path(posixpath.normpath(posixpath.join(posixpath.dirname(here), found[2])))
+        is_named = file is not None and file.name == Path(found[1]).stem
+        title = re.search('^# (.*)$', file.content_string, re.MULTILINE) if file and is_named else None
+        return f'[{title[1]}]({found[2]}{found[3] or ""})' if title else found[0]
 
     def relink(found: re.Match[str]) -> str:
         target = _outside(here, found[1])
@@ -47,7 +58,7 @@ def on_page_markdown(markdown: str, page: Any, config: MkDocsConfig, files: File
             return found[0]
         return f']({posixpath.relpath(_uri(target), posixpath.dirname(here))}{found[2] or ""})'
 
-    return LINK.sub(relink, markdown)
+    return FILE_NAME.sub(titled, LINK.sub(relink, markdown))
 
 
 def _outside(page: str, link: str) -> str:
