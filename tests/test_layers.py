@@ -73,6 +73,9 @@ MAY_IMPORT = {
     'tune': (*BASE, 'data', 'run', 'checkpoint', 'config', 'pipeline', 'export', 'backend.ray.actors'),
     'analysis': (*BASE, 'run', 'checkpoint', 'config'),
     'experiment': (*BASE, 'data', 'run', 'checkpoint', 'config', 'envs', 'pipeline', 'policy.acting', 'export'),
+    'templates': (
+        *BASE, 'data', 'model', 'policy', 'worker', 'worker.replay_buffer', 'backend', 'logger',
+    ),
     'tools': (
         *BASE, 'data', 'run', 'checkpoint', 'config', 'config.parallel', 'envs', 'envs.checks', 'envs.state', 'policy.acting',
         'worker.collector', 'pipeline', 'experiment', 'display',

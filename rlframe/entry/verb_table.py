@@ -17,9 +17,12 @@ GROUPS: dict[str, dict[str, str]] = {
         'plot': 'draw the curves of one or many runs',
         'compare': 'compare runs: options that differ, scores with intervals, steps to the goal, time',
     },
-    'look things up': {
-        'check-env': 'say what is wrong with an env and where, how fast it is, and which policies fit',
+    'write and check your own': {
+        'new': 'begin a config, policy, model, hook, buffer, env, backend or logger of your own',
         'check-config': 'report all mistakes of a config at once, or what it would train',
+        'check-env': 'say what is wrong with an env and where, how fast it is, and which policies fit',
+    },
+    'look things up': {
         'list': 'show the registered components, or the options of one',
         'explain': 'say what an option is: its values, defaults, unit, and what a config sets it to',
     },

@@ -7,6 +7,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from rlframe.data.observation import pack_rows, zero_obs
+from rlframe.data.timestep import EnvSpec
 from rlframe.envs.env_manager import BaseEnvManager
 from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.envs.state.classes import MismatchError
@@ -14,7 +15,16 @@ from rlframe.envs.state.env_state import EnvState, Refusal
 from rlframe.envs.vector_env import GymVectorEnvManager
 from rlframe.errors import RLFrameError
 from rlframe.tools.env_findings import Finding, method_at
-from rlframe.tools.env_play import RandomActions, Row, content, first_difference, packed, play, transitions
+from rlframe.tools.env_play import (
+    Calling,
+    RandomActions,
+    Row,
+    content,
+    first_difference,
+    packed,
+    play,
+    transitions,
+)
 
 if TYPE_CHECKING:
     from rlframe.tools.check_env import Checks
@@ -124,15 +134,20 @@ def _continue(env: Any, last: Any, checks: Checks, steps: int) -> list[Row]:
 
 
 def speed(checks: Checks) -> None:
-    """Measures env steps per second, the time of a reset, and the share of converting observations."""
-    env, spec = checks.create(), checks.spec
-    actions, rows = RandomActions(spec, checks.seed), zero_obs(spec.observation_space, 1)
-    obs, _ = env.reset(seed=checks.seed)
+    """Measures the speed of an env."""
+    checks.facts['speed'] = measure(checks.create(), checks.spec, checks.seed, checks.calling)
+
+
+def measure(env: Any, spec: EnvSpec, seed: int, calling: Calling) -> dict[str, Any]:
+    """Measures env steps per second, the time of a reset, and the share of converting observations; closes the env."""
+    actions, rows = RandomActions(spec, seed), zero_obs(spec.observation_space, 1)
+    calling('reset()')
+    obs, _ = env.reset(seed=seed)
     resets, stepping, converting, count = [], 0.0, 0.0, 0
     begin = perf_counter()
     while perf_counter() - begin < SPEED_SECONDS:
         action = actions.draw(packed(obs, spec))
-        checks.calling('step()')
+        calling('step()')
         start = perf_counter()
         obs, _, terminated, truncated, _ = env.step(action)
         between = perf_counter()
@@ -143,12 +158,12 @@ def speed(checks: Checks) -> None:
             count + 1,
         )
         if terminated or truncated:
-            checks.calling('reset()')
+            calling('reset()')
             start = perf_counter()
             obs, _ = env.reset()
             resets.append(perf_counter() - start)
     env.close()
-    checks.facts['speed'] = {
+    return {
         'steps_per_second': count / stepping,
         'reset_ms': 1000 * sum(resets) / len(resets) if resets else None,
         'conversion_share': converting / (converting + stepping),

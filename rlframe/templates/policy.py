@@ -1,0 +1,31 @@
+"""A custom policy: DQN whose loss grows linearly with large errors.
+
+    rlframe train -c cartpole_dqn "import_names=['new_policy']" policy.type=new_policy
+
+Other methods that a policy may override: _forward_collect (how it explores), _forward_eval (how it acts) and
+default_model (its network). rlframe/policy has policies for continuous actions and on-policy ones to start from.
+"""
+
+from typing import Any
+
+import torch
+
+from rlframe.data import Batch
+from rlframe.policy.dqn import DQNPolicy
+from rlframe.registry import POLICY_REGISTRY
+from rlframe.utils.field import Field
+
+
+@POLICY_REGISTRY.register('new_policy')
+class NewPolicy(DQNPolicy):
+    """DQN with the Huber loss."""
+
+    # an option: policy.learn.huber_delta=2.0
+    config = dict(learn=dict(huber_delta=Field(1.0, range='(0, inf)', doc='largest squared error')))
+
+    def _losses(self, data: Batch) -> Any:
+        """Returns the loss and the priority of each transition, [B], and what to log."""
+        error = self._chosen(self._model(self._tensor(data['obs'])), data) - self._target(data)  # [B]
+        options = {'reduction': 'none', 'delta': self._cfg.learn['huber_delta']}
+        loss = torch.nn.functional.huber_loss(error, torch.zeros_like(error), **options)  # [B]
+        return loss, error.detach().abs(), {'td_error': error.detach().mean()}

@@ -1,0 +1,171 @@
+"""``rlframe new``: begins a file of one's own, from a template that runs as it is, or as a config for an env."""
+
+from __future__ import annotations
+
+import importlib.util
+import keyword
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rlframe.config.compile import compile_config
+from rlframe.config.schema import find_schema
+from rlframe.envs.gym_env import GymEnvFactory
+from rlframe.errors import ConfigError
+from rlframe.experiment.starting import starting_config
+from rlframe.tools.env_compare import measure
+from rlframe.tools.layout import space_text
+from rlframe.tools.options import flat_fields
+from rlframe.utils.field import Field, to_plain
+
+TEMPLATES = Path(__file__).parents[1] / 'templates'
+SLOW_STEPS = 2000.0
+"""Env steps per second below which envs are stepped in processes: a message to one takes about 0.1 ms."""
+COMMAND = re.compile(r'^    (rlframe .*)$', re.MULTILINE)
+"""A line of a template's docstring that says what to run."""
+
+
+def new_file(kind: str, name: str, folder: Path) -> tuple[Path, list[str]]:
+    """Writes the template of a kind under another name.
+
+    Args:
+        kind: The template, such as ``policy``.
+        name: Name of the module, and of the component in configs.
+        folder: Where to write.
+
+    Returns:
+        The file, and the commands that use it.
+
+    Raises:
+        ConfigError: If the name cannot be one, or the file exists.
+    """
+    file = _free(name, folder)
+    text = (TEMPLATES / f'{kind}.py').read_text(encoding='utf-8')
+    title = ''.join(part[:1].upper() + part[1:] for part in name.split('_'))
+    text = text.replace(f'new_{kind}', name).replace(f'New{kind.capitalize()}', title)
+    _write(file, text)
+    return file, COMMAND.findall(text)
+
+
+def new_config(name: str, folder: Path, env: str, policy: str | None = None) -> tuple[Path, list[str]]:
+    """Writes a config for an env: with a policy that suits its spaces and a manager that suits its speed.
+
+    Args:
+        name: Name of the file without suffix.
+        folder: Where to write.
+        env: Gymnasium id, ``module:Id`` or ``module:Class``.
+        policy: Name of the policy; None: chosen by the spaces.
+
+    Returns:
+        The file, and the commands that use it.
+
+    Raises:
+        ConfigError: If the name cannot be one, the file exists, there is no such env or policy, or they do not fit.
+    """
+    file = _free(name, folder)
+    main, create = (to_plain(part) for part in starting_config(env, policy))
+    main['exp_name'] = name
+    factory = GymEnvFactory(
+        {key: value for key, value in main['env'].items() if key in ('env_id', 'wrappers')}
+    )
+    facts = [
+        f'{factory.spec.name}: {space_text(factory.spec.observation_space)}; {space_text(factory.spec.action_space)}'
+    ]
+    if not factory.only_vector:
+        made = factory.create()
+        rate = measure(made, factory.spec, 0, lambda call: None)['steps_per_second']
+        facts.append(_choose_manager(create, rate))
+    head = f'{create["policy"]["type"]} on {env}, written by rlframe new config.'
+    command = f'rlframe train -c {file.name}'
+    _write(file, _config_text(head, [*facts, '', f'    {command}'], main, create))
+    return file, [command, f'rlframe check-config {file.name}']
+
+
+def _choose_manager(create: dict[str, Any], rate: float) -> str:
+    """Chooses how envs are stepped, and says why."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
+    speed = f'One env takes about {float(f"{rate:.1g}"):,.0f} steps/s here'
+    if rate < SLOW_STEPS and cores > 1:
+        create['env_manager']['type'] = 'subprocess'
+        return f'{speed}, which is slow: the envs run in {cores} processes.'
+    return f'{speed}, so processes for the envs would not pay.'
+
+
+def _free(name: str, folder: Path) -> Path:
+    """Returns the path of a module that does not exist yet.
+
+    Raises:
+        ConfigError: If the name cannot be that of a module, is taken, or the file exists.
+    """
+    if not name.isidentifier() or keyword.iskeyword(name) or name.startswith('_') or not name.isascii():
+        expected = 'a Python identifier such as my_policy'
+        raise ConfigError('this cannot be the name of a module', where='NAME', got=name, expected=expected)
+    file = folder / f'{name}.py'
+    if file.exists():
+        remedy = 'Choose another name; nothing is overwritten.'
+        raise ConfigError(f'{file.name} exists already', where='NAME', remedy=remedy)
+    if importlib.util.find_spec(name) is not None:
+        remedy = f'Choose another name: {file.name} would hide it.'
+        raise ConfigError(f'there is a module {name!r} already', where='NAME', remedy=remedy)
+    return file
+
+
+def _write(file: Path, text: str) -> None:
+    """Writes a new file.
+
+    Raises:
+        ConfigError: If that is impossible.
+    """
+    try:
+        with open(file, 'x', encoding='utf-8') as opened:
+            opened.write(text)
+    except OSError as error:
+        raise ConfigError(f'cannot be written: {error.strerror}', where=str(file)) from error
+
+
+def _config_text(head: str, facts: list[str], main: Mapping[str, Any], create: Mapping[str, Any]) -> str:
+    """Returns the source of a config, with the meaning of each option behind it."""
+    cfg = compile_config(main, create)
+    fields = dict(flat_fields(find_schema(to_plain(cfg), [])[1]))
+    lines = [
+        f'"""{head}',
+        '',
+        *facts,
+        '"""',
+        '',
+        'from easydict import EasyDict',
+        '',
+        'main_config = EasyDict(',
+        '    dict(',
+    ]
+    lines += _section(main, fields, '', 2)
+    lines += ['    )', ')', '', 'create_config = EasyDict(', '    dict(']
+    lines += ['        import_names=[],  # modules of your own that register components']
+    lines += [
+        f'        {part}=dict(type={value["type"]!r}),'
+        for part, value in create.items()
+        if isinstance(value, Mapping)
+    ]
+    return '\n'.join([*lines, '    )', ')', ''])
+
+
+def _section(section: Mapping[str, Any], fields: Mapping[str, Field], prefix: str, depth: int) -> list[str]:
+    lines, indent = [], '    ' * depth
+    for name, value in section.items():
+        key = f'{prefix}{name}'
+        if isinstance(value, Mapping) and key not in fields:
+            lines += [f'{indent}{name}=dict(', *_section(value, fields, f'{key}.', depth + 1), f'{indent}),']
+        else:
+            lines.append(f'{indent}{name}={value!r},{_meaning(fields.get(key))}')
+    return lines
+
+
+def _meaning(field: Field | None) -> str:
+    """Returns the meaning of an option as a comment."""
+    if field is None:
+        return ''
+    names_unit = not field.unit or field.unit.split()[0] in field.doc
+    text = field.doc if names_unit else f'{field.doc} ({field.unit})'.lstrip()
+    return f'  # {text}' if text else ''

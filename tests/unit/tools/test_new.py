@@ -1,0 +1,149 @@
+"""``rlframe new``: files that run as they are, with the commands that it prints."""
+
+from __future__ import annotations
+
+import ast
+import io
+import shlex
+import sys
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rlframe import config
+from rlframe.entry.__main__ import main
+from rlframe.entry.verb_table import VERBS
+from rlframe.entry.verbs.new import KINDS
+from rlframe.registry import REGISTRIES
+from rlframe.tools import env_compare
+from rlframe.tools.new import TEMPLATES, new_config, new_file
+
+TEMPLATE_KINDS = [kind for kind in KINDS if kind != 'config']
+QUICK = ['--env-step', '200', 'env.n_evaluator_episode=2', 'env.evaluator_env_num=2']
+
+
+@pytest.fixture(autouse=True)
+def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty working directory; what its modules register is forgotten afterwards."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, 'path', list(sys.path))
+    monkeypatch.setattr(env_compare, 'SPEED_SECONDS', 0.005)
+    yield tmp_path
+    own = [file.stem for file in tmp_path.glob('*.py')]
+    for registry in REGISTRIES.values():
+        for name in [name for name, cls in registry._classes.items() if cls.__module__ in own]:
+            del registry._classes[name]
+    for name in own:
+        sys.modules.pop(name, None)
+
+
+def code_lines(file: Path) -> int:
+    """Counts lines with code: neither blank, nor a comment, nor part of a docstring."""
+    text = file.read_text(encoding='utf-8')
+    kinds = (
+        tokenize.COMMENT,
+        tokenize.NL,
+        tokenize.NEWLINE,
+        tokenize.INDENT,
+        tokenize.DEDENT,
+        tokenize.ENDMARKER,
+    )
+    used = {
+        number
+        for token in tokenize.generate_tokens(io.StringIO(text).readline)
+        if token.type not in kinds
+        for number in range(token.start[0], token.end[0] + 1)
+    }
+    for node in ast.walk(ast.parse(text)):
+        if (
+            isinstance(node, ast.Expr)
+            and isinstance(node.value, ast.Constant)
+            and isinstance(node.value.value, str)
+        ):
+            used -= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return len(used)
+
+
+def test_there_is_a_template_for_each_kind() -> None:
+    assert {file.stem for file in TEMPLATES.glob('*.py')} == {'__init__', *TEMPLATE_KINDS}
+
+
+@pytest.mark.parametrize('kind', ['policy', 'hook', 'logger', 'env'])
+def test_a_component_takes_at_most_15_lines_of_code(kind: str) -> None:
+    assert code_lines(TEMPLATES / f'{kind}.py') <= 15
+
+
+@pytest.mark.parametrize(
+    'kind', [pytest.param(kind, marks=[] if kind == 'hook' else [pytest.mark.slow]) for kind in TEMPLATE_KINDS]
+)  # fmt: skip
+def test_a_new_file_runs_by_the_commands_that_are_printed(
+    kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(['new', kind, f'own_{kind}']) == 0
+    first, *commands = capsys.readouterr().out.splitlines()
+    assert first == f'wrote own_{kind}.py; it runs as it is:' and commands
+    text = Path(f'own_{kind}.py').read_text(encoding='utf-8')
+    assert 'new_' not in text and 'New' not in text and 'Own' in text
+    for command in commands:
+        program, verb, *words = shlex.split(command)
+        assert program == 'rlframe' and verb in VERBS
+        assert main([verb, *words, *(QUICK if verb == 'train' else [])]) == 0
+    (run,) = [folder for folder in Path.cwd().iterdir() if folder.is_dir() and folder.name != '__pycache__']
+    written = (run / 'metrics.jsonl').read_text(encoding='utf-8')
+    if kind == 'hook':
+        assert 'smooth_loss' in written
+    if kind == 'logger':
+        assert 'env steps: ' in (run / 'scores.txt').read_text(encoding='utf-8')
+
+
+def test_a_new_config_says_what_each_option_means_and_compiles_to_the_starting_config(cwd: Path) -> None:
+    file, commands = new_config('mine', cwd, 'Pendulum-v1', 'sac')
+    assert commands[0] == 'rlframe train -c mine.py'
+    text = file.read_text(encoding='utf-8')
+    assert 'Box (3,) float32 in [-8, 8]' in text and 'steps/s here' in text
+    assert 'max_env_step=200000,  # the run ends after the round that reaches it (env steps)' in text
+    from rlframe.experiment.starting import starting_config
+
+    main_config, create_config = starting_config('Pendulum-v1', 'sac')
+    expected = config.compile_config({**main_config, 'exp_name': 'mine'}, create_config)
+    assert config.compile_config(*config.read_config(file)) == expected
+
+
+def test_a_slow_env_gets_processes(cwd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr('rlframe.tools.new.SLOW_STEPS', float('inf'))
+    monkeypatch.setattr('os.sched_getaffinity', lambda pid: {0, 1})
+    file, _ = new_config('mine', cwd, 'CartPole-v1')
+    assert "env_manager=dict(type='subprocess')" in file.read_text(encoding='utf-8')
+
+
+@pytest.mark.parametrize(
+    ('words', 'said'),
+    [
+        (['policy', 'torch'], "there is a module 'torch' already"),
+        (['policy', 'a-b'], 'expected a Python identifier'),
+        (['hook', 'class'], 'expected a Python identifier'),
+        (['hook', '../up'], 'expected a Python identifier'),
+        (['config', 'mine', '--env', 'CartPol-v1'], 'CartPole-v1'),
+        (['config', 'mine', '--env', 'CartPole-v1', '--policy', 'sac'], 'Policies that fit'),
+        (['config', 'mine'], '--env'),
+        (['polcy', 'mine'], 'invalid choice'),
+    ],
+)  # fmt: skip
+def test_bad_input_writes_nothing(
+    words: list[str], said: str, cwd: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        code = main(['new', *words])
+    except SystemExit as error:
+        code = error.code  # type: ignore[assignment]
+    out, err = capsys.readouterr()
+    assert code == 2 and said in err and out == '' and list(cwd.iterdir()) == []
+
+
+def test_nothing_is_overwritten(cwd: Path) -> None:
+    new_file('hook', 'mine', cwd)
+    before = (cwd / 'mine.py').read_bytes()
+    assert main(['new', 'policy', 'mine']) == 2
+    assert (cwd / 'mine.py').read_bytes() == before
