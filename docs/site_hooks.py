@@ -46,6 +46,11 @@ def on_page_markdown(markdown: str, page: Any, config: MkDocsConfig, files: File
     elif here.startswith(WIDE):
         page.meta['hide'] = ['toc']
 
+    if here.startswith('source/'):
+        page.meta['search'] = {'exclude': True}
+    elif here == 'config.md':
+        page.meta['search'] = {'boost': 3}
+
     def titled(found: re.Match[str]) -> str:
         file = files.get_file_from_path(posixpath.normpath(posixpath.join(posixpath.dirname(here), found[2])))
         is_named = file is not None and file.name == Path(found[1]).stem
