@@ -16,6 +16,7 @@ import textwrap
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from glob import glob
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -105,6 +106,7 @@ def run_command(command: str) -> None:
     runner = next((runner for runner in RUNNERS[::-1] if words[: len(runner)] == runner), None)
     assert runner, f'{command!r} is no command of rlframe: mark its block "<!-- not run: REASON -->"'
     words = [word.replace('docs/examples', str(EXAMPLES)) for word in words[len(runner) :]]
+    words = [name for word in words for name in (sorted(glob(word)) if word.endswith('*') else [word])]
     assert main(with_small_budget(words)) == 0, command
 
 
