@@ -9,7 +9,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,18 +19,15 @@ import numpy as np
 from rlframe import config
 from rlframe.checkpoint import OpenCheckpoint, open_checkpoint
 from rlframe.config.sections import ExperimentConfig
-from rlframe.errors import ConfigError, ConfigWarning, MissingDependencyError
+from rlframe.errors import ConfigError, ConfigWarning
 from rlframe.pipeline import build
 from rlframe.registry import SERIAL_EVALUATOR_REGISTRY
-from rlframe.utils.seed import SCORE, env_seed, set_seed
-from rlframe.worker.collector.episode_limit import EpisodeLimit
+from rlframe.run.film import FilmFolder, check_encoder
+from rlframe.utils.seed import SCORE, set_seed
 
 if TYPE_CHECKING:
-    from rlframe.envs import EnvFactory
-    from rlframe.policy import Policy
+    pass
 
-DEFAULT_FPS = 30
-"""Frames per second of a video if the env does not specify them."""
 PLAIN_SECONDS = 5.0
 """Seconds between two lines about a long evaluation."""
 
@@ -69,7 +66,7 @@ def evaluate(args: argparse.Namespace) -> int:
             f' {result["mean_length"]:.1f} env steps each\n'
         )
         if args.video:
-            sys.stdout.write(f'film of the first episode: {args.video}\n')
+            sys.stdout.write(f'films of the worst, median and best of them: {args.video}\n')
     return 0
 
 
@@ -92,7 +89,7 @@ def score(  # noqa: PLR0913  # what the command line has, and what it cannot hav
         episodes: How many episodes.
         seed: Selects the episodes: episode k has the seed f(seed, k), which training never uses.
         overrides: Options that replace those of the run.
-        video: Folder for a film of the first episode.
+        video: Folder for films of the worst, the median and the best episode.
         trust: Whether the config of a foreign run may reach beyond the run.
         allow_import: Old name of ``trust``.
         model: A network to load the weights into, in place of the one named in the config.
@@ -154,6 +151,7 @@ def _play(
         warnings.simplefilter('ignore', ConfigWarning)  # they were shown when the run began
         cfg = config.compile_config(main, create, overrides=overrides or [])
     cfg.policy.eval.evaluator.backend = 'local'
+    _film_or_not(cfg, video)
     set_seed(seed)
     build.set_threads(cfg)
     factory = build.make_factory(cfg)
@@ -171,13 +169,25 @@ def _play(
             build.check_network(cfg, factory.spec, state, manifest, str(path))
         policy = build.make_policy(cfg, factory.spec, copy.deepcopy(own.model), fields=('eval',))
         build.load_network(policy, state, manifest, cfg, str(path))
-        if video is not None:
-            _film(cfg, factory, policy, Path(video), seed)
-        evaluator = build.make_evaluator(cfg, backend, policy, factory.spec, seed=seed, purpose=SCORE)
+        films = None if video is None else FilmFolder(Path(video))
+        how: dict[str, Any] = {'seed': seed, 'purpose': SCORE, 'tb_logger': films}
+        evaluator = build.make_evaluator(cfg, backend, policy, factory.spec, **how)
         closers.callback(evaluator.close)
         if on_step is not None:
             on_step.status, evaluator.on_step = evaluator.status, on_step
         return dict(evaluator.eval(n_episode=episodes)[1])
+
+
+def _film_or_not(cfg: ExperimentConfig, video: str | None) -> None:
+    """Films the evaluation if a folder for films is given, whatever training did."""
+    section = cfg.policy.eval.evaluator
+    if section.get('render') is not None:
+        section['render'].render_freq = -1 if video is None else 0
+    elif video is not None:
+        raise ConfigError(f'the evaluator {section.type!r} makes no films', where='--video', got=video)
+    if video is not None:
+        check_encoder('--video')
+        os.environ.setdefault('SDL_VIDEODRIVER', 'dummy')  # pygame draws into memory; no display is needed
 
 
 def _with_episodes(data: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -192,29 +202,3 @@ def _with_episodes(data: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, A
         if isinstance(section, dict):
             section.pop('evaluator', None)
     return main, create
-
-
-def _film(cfg: ExperimentConfig, factory: EnvFactory, policy: Policy, folder: Path, seed: int) -> None:
-    """Records one episode as video in a separate env, under the manager that the config names."""
-    from gymnasium.error import DependencyNotInstalled
-    from gymnasium.utils.save_video import save_video
-
-    os.environ.setdefault('SDL_VIDEODRIVER', 'dummy')  # pygame draws into memory; no display is needed
-    with closing(build.make_eval_env(cfg, factory, 1, 'rgb_array')) as env:
-        env.launch()
-        env.reset(seed=[env_seed(seed, 0, 0, SCORE)])
-        mode = policy.eval_mode
-        mode.reset(None)
-        frames, done = [env.render(0)], False
-        limit = EpisodeLimit(env.spec, 1, cfg.policy.eval.evaluator.max_episode_len).max_episode_len
-        while not done and (limit is None or len(frames) <= limit):
-            step = env.step(mode.forward(env.obs, env.ready)['action'], env.ready)
-            frames.append(env.render(0))
-            done = bool(step.done.any()) or any(info.get('abnormal') for info in step.info)
-        fps = env.spec.render_fps or DEFAULT_FPS
-    try:
-        save_video(frames, str(folder), episode_trigger=lambda _: True, fps=fps)
-    except DependencyNotInstalled as error:
-        raise MissingDependencyError(
-            'films need moviepy', where='--video', remedy='pip install "rlframe[video]"'
-        ) from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import time
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from rlframe.logger.json_lines import JsonLinesLogger
 from rlframe.logger.logger import LoggedRun, Logger, Record
 from rlframe.logger.options import LOGGERS
+from rlframe.run.film import Film, write_film
 from rlframe.run.metrics import cut_off, sizes_of
 from rlframe.safety.secrets import Secrets
 
@@ -132,6 +133,11 @@ class MetricWriter:
     def add_video(self, tag: str, video: Any, step: int, fps: int = 30) -> None:
         """Hands clips, uint8 [N, T, C, H, W], to every logger."""
         self._tell('add_video', self._secrets.scrub(tag), video, step, fps)
+
+    def add_films(self, films: Sequence[Film], step: int, fps: int) -> None:
+        """Writes films of episodes to the folder ``films`` of the run."""
+        for film in films:
+            write_film(self._folder / 'films' / f'envstep_{step}_{film.name}', film.frames, fps)
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the size of each file, in bytes, after flushing all records, and the positions of other loggers."""

@@ -24,6 +24,7 @@ from rlframe.registry import (
     POLICY_REGISTRY,
     import_modules,
 )
+from rlframe.run.film import check_encoder
 from rlframe.run.progress import Progress
 from rlframe.utils import schema
 from rlframe.utils.field import ResolvedConfig
@@ -96,6 +97,8 @@ def make_eval_env(
     Envs that the config's manager would drop are restarted, so that each plays its share. A batch size is limited to
     the number of envs.
     """
+    if render_mode is not None:
+        check_encoder('policy.eval.evaluator.render.render_freq')
     own: dict[str, Any] = {}
     if cfg.env.manager.get('on_error') == 'drop':
         own['on_error'] = 'restart'

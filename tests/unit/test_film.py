@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,11 @@ from fakes import config_pair
 
 from rlframe import config
 from rlframe.entry.__main__ import main
+from rlframe.entry.evaluate import score
+from rlframe.errors import MissingDependencyError
 from rlframe.pipeline import SerialPipeline
+from rlframe.run.film import check_encoder, write_film
+from rlframe.worker.evaluator.clips import Clips
 
 LENGTH = 7
 BAD = {'nothing': None, 'text': 'a b', 'flat': np.zeros((4, 4), np.uint8), 'float': np.zeros((4, 4, 3))}
@@ -55,11 +60,11 @@ def films(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[Any], int]]:
     """Pictures and pictures a second of each film, instead of files."""
     made: list[tuple[list[Any], int]] = []
 
-    def save(frames: list[Any], folder: str, episode_trigger: Any, fps: int) -> None:
-        assert folder == 'films' and episode_trigger(0)
+    def write(path: Path, frames: list[Any], fps: int) -> None:
+        assert path.parent == Path('films') and path.name.startswith('episode_return_')
         made.append((frames, fps))
 
-    monkeypatch.setattr('gymnasium.utils.save_video.save_video', save)
+    monkeypatch.setattr('rlframe.run.film.write_film', write)
     return made
 
 
@@ -110,6 +115,92 @@ def test_the_film_is_a_file(cwd: Path) -> None:
     assert [file.suffix for file in (cwd / 'films').iterdir()] == ['.mp4']
 
 
+class Lengths(Filmed):
+    """Its episodes take 1 to 9 steps, as their seeds say; each picture tells how many are left."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        found = super().reset(seed=seed)
+        self.length = int(self.np_random.integers(1, 10))
+        return found
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        return np.zeros(2, np.float32), 1.0, self.steps == self.length, False, {}
+
+    def render(self) -> Any:
+        return np.full((16, 16, 3), self.length - self.steps, np.uint8)
+
+
+@pytest.mark.parametrize('manager', ['base', 'gym_vector'])
+def test_films_are_of_the_worst_median_and_best_of_the_episodes_played(
+    manager: str, cwd: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    made: dict[str, list[int]] = {}
+
+    def write(path: Path, frames: list[Any], fps: int) -> None:
+        made[path.name] = [int(picture[0, 0, 0]) for picture in frames]
+
+    monkeypatch.setattr('rlframe.run.film.write_film', write)
+    folder = trained(
+        'test_film:Lengths', manager, manager_={'mode': 'sync'} if manager == 'gym_vector' else {}
+    )
+    capsys.readouterr()
+    assert main(['eval', folder, '--episodes', '9', '--video', 'films', '--json']) == 0
+    result = json.loads(capsys.readouterr().out)
+    pictures = {name.partition('_return_')[0]: frames for name, frames in made.items()}
+    assert [*pictures] == ['worst', 'median', 'best']
+    assert all(frames == [*reversed(range(len(frames)))] for frames in pictures.values()), 'whole episodes'
+    lengths = {label: len(frames) - 1 for label, frames in pictures.items()}
+    assert (lengths['worst'], lengths['best']) == (result['min'], result['max']) and result['min'] < result[
+        'max'
+    ]
+    assert [float(name.rpartition('_')[2]) for name in made] == [*lengths.values()]
+    returns = score(Path(folder), 9)[0]
+    assert lengths['median'] == np.median(returns), 'films change no episode'
+
+
+def test_films_of_training_lie_in_the_run_folder(cwd: Path) -> None:
+    pair = config_pair('dqn', 'test_film:Lengths', evaluator={'render': {'render_freq': 0}}, loggers=[])
+    with SerialPipeline(config.compile_config(*pair, seed=1)) as pipeline:
+        pipeline.evaluator.eval(envstep=7)
+        names = sorted(path.name for path in (pipeline.folder / 'films').iterdir())
+    assert [name.partition('_return_')[0] for name in names] == ['envstep_7_best', 'envstep_7_worst']
+
+
+def test_a_film_is_a_gif_without_moviepy_and_nothing_without_pillow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from PIL import Image
+
+    have = {'moviepy', 'PIL'}
+    monkeypatch.setattr('rlframe.run.film._has', lambda package: package in have)
+    have.remove('moviepy')
+    check_encoder('--video')
+    file = write_film(tmp_path / 'a' / 'x_return_1.5', [np.full((3, 5, 3), i, np.uint8) for i in (0, 90)], 10)
+    with Image.open(file) as film_of_two:
+        assert file.name == 'x_return_1.5.gif' and getattr(film_of_two, 'n_frames', 0) == 2
+    have.clear()
+    pair = config_pair(evaluator={'render': {'render_freq': 0}})
+    monkeypatch.chdir(tmp_path / 'a')
+    with pytest.raises(MissingDependencyError, match=r'render_freq: films need moviepy.*rlframe\[video\]'):
+        SerialPipeline(config.compile_config(*pair, seed=1))
+    assert [path.name for path in Path().iterdir()] == [file.name]
+
+
+def test_only_clips_that_may_be_shown_are_kept() -> None:
+    rng = np.random.default_rng(0)
+    for count in (1, 2, 3, 4, 5, 8, 21):
+        clips, returns = Clips(count), rng.permutation(count).astype(float)
+        for number, return_ in enumerate(returns):
+            clips.add(0, np.full((2, 2, 3), int(return_), np.uint8))
+            clips.end(0, number, return_)
+            assert sum(bool(clip.pictures) for clip in clips._ended) <= max(4, count - number + 3)
+        assert sum(bool(clip.pictures) for clip in clips._ended) <= 4
+        films = clips.films()
+        wanted = {1: [0], 2: [0, 1]}.get(count, [0, count // 2, count - 1])
+        assert [int(film.frames[0][0, 0, 0]) for film in films] == wanted == [film.return_ for film in films]
+
+
 @pytest.mark.parametrize(
     ('env_id', 'manager', 'options', 'told'),
     [
@@ -130,6 +221,11 @@ def test_an_env_without_pictures_is_named_with_the_remedy(
     assert film(folder) == 2
     error = capsys.readouterr().err
     name = 'SyncVectorEnv' if manager == 'gym_vector' else env_id.rpartition(':')[2]
-    for word in (f'env.env_id: {name} cannot be rendered', told, 'uint8 [H, W, 3]', 'Leave --video out'):
+    for word in (
+        f'env.env_id: evaluation: {name} cannot be rendered',
+        told,
+        'uint8 [H, W, 3]',
+        'Leave --video out',
+    ):
         assert word in error
     assert not (cwd / 'films').exists()

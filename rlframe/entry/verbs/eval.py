@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         '--video',
         metavar='DIR',
-        help='record a video of the first episode in this folder (needs rlframe[video])',
+        help='write films of the worst, median and best episode to this folder; every step is drawn, which takes time',
     )
     add_trust(parser)
     add_json(parser)

@@ -19,6 +19,7 @@ from rlframe.utils.schema import INT, NUMBER, Kind, check_state
 from rlframe.utils.seed import EVALUATE
 from rlframe.worker.collector.collector_interface import Resettable
 from rlframe.worker.collector.episode_log import episode_quota
+from rlframe.worker.evaluator.clips import Clips
 
 SaveCheckpoint = Callable[[str], Any]
 
@@ -277,7 +278,8 @@ class VectorEvalMonitor:
         self._quota = episode_quota(env_num, n_episode)
         self._reward: list[list[float]] = [[] for _ in range(env_num)]
         self._info: list[list[Mapping[str, Any]]] = [[] for _ in range(env_num)]
-        self._video: list[list[list[Array]]] = [[[]] for _ in range(env_num)]
+        self.clips = Clips(n_episode)
+        """Pictures of the episodes."""
 
     def is_finished(self) -> bool:
         """Whether every env has reached its quota."""
@@ -302,14 +304,13 @@ class VectorEvalMonitor:
         """Records the return of an ended episode; episodes beyond the quota are not counted."""
         if self._owes(env_id, self._reward[env_id]):
             self._reward[env_id].append(float(_plain(reward)))
-            self._video[env_id].append([])
+            self.clips.end(env_id, len(self._reward[env_id]), self._reward[env_id][-1])
 
     def update_video(self, imgs: Mapping[int, Array]) -> None:
         """Adds a frame, uint8 [H, W, C] or [C, H, W], to the running episode of each given env."""
         for env_id, image in imgs.items():
             if self._owes(env_id, self._reward[env_id]):
-                first = image if image.shape[0] in (1, 3) else np.moveaxis(image, -1, 0)
-                self._video[env_id][len(self._reward[env_id])].append(first)
+                self.clips.add(env_id, image)
 
     def get_video(self) -> Array:
         """Returns the clips of the worst, median and best episodes, uint8 [1 to 4, T, C, H, W].
@@ -317,22 +318,7 @@ class VectorEvalMonitor:
         Shorter clips are padded with their last frame. With more than three clips, four are returned, two of them
         around the median.
         """
-        clips = [
-            (r, clip)
-            for got, own in zip(self._reward, self._video, strict=True)
-            for r, clip in zip(got, own, strict=False)
-        ]
-        clips = sorted((entry for entry in clips if entry[1]), key=lambda entry: entry[0])
-        if not clips:
-            raise ValueError('no frames were given to update_video')
-        count = len(clips)
-        chosen = range(count) if count <= 4 else (0, (count - 1) // 2, count // 2, count - 1)
-        if count > 4 and count % 2:
-            chosen = (0, count // 2 - 1, count // 2, count - 1)
-        longest = max(len(clips[i][1]) for i in chosen)
-        return np.stack(
-            [np.stack(clips[i][1] + [clips[i][1][-1]] * (longest - len(clips[i][1]))) for i in chosen]
-        )
+        return self.clips.video()
 
     def get_episode_return(self) -> list[float]:
         """Returns the counted returns in env order."""

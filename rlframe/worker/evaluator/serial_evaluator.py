@@ -12,6 +12,7 @@ import numpy as np
 from rlframe.data.timestep import IntArray
 from rlframe.errors import EnvContractError, MissingDependencyError, named_during
 from rlframe.registry import SERIAL_EVALUATOR_REGISTRY
+from rlframe.run.film import DEFAULT_FPS
 from rlframe.run.metrics import write_record
 from rlframe.utils.field import Field
 from rlframe.utils.resolved_config import ResolvedConfig
@@ -20,7 +21,12 @@ from rlframe.worker.collector.episode_limit import EpisodeLimit
 from rlframe.worker.collector.episode_log import EpisodeLog
 from rlframe.worker.collector.info_metrics import INFO_METRICS
 from rlframe.worker.collector.rollout import Rollout, Step
-from rlframe.worker.evaluator.base_serial_evaluator import EvaluatorConfig, ISerialEvaluator, SaveCheckpoint
+from rlframe.worker.evaluator.base_serial_evaluator import (
+    EvaluatorConfig,
+    ISerialEvaluator,
+    SaveCheckpoint,
+    VectorEvalMonitor,
+)
 from rlframe.worker.evaluator.eval_metric import METRICS, evaluation_metrics
 from rlframe.worker.evaluator.evaluated_episodes import EvaluatedEpisodes
 
@@ -107,6 +113,7 @@ class InteractionSerialEvaluator(ISerialEvaluator):
 
     _running: EvaluatedEpisodes | None = None
     _warned = False
+    _filming = False
 
     def reset_env(self, _env: Any = None) -> None:
         if _env is not None:
@@ -155,11 +162,20 @@ class InteractionSerialEvaluator(ISerialEvaluator):
         returns = info['eval_episode_return']
         self._report(info, perf_counter() - start, train_iter, envstep)
         self._warn_once(played.warning())
-        if render and self._tb_logger is not None and hasattr(self._tb_logger, 'add_video'):
-            self._tb_logger.add_video('eval/video', played.monitor.get_video(), envstep)
+        if render:
+            self._show(played.monitor, envstep)
         if self._cfg.figure_path:
             self._draw(returns, envstep, Path(self._cfg.figure_path))
         return self.judge(float(np.mean(returns)), save_ckpt_fn, train_iter), info
+
+    def _show(self, monitor: VectorEvalMonitor, envstep: int) -> None:
+        """Hands the pictures of an evaluation to the writer of metrics, if it takes any."""
+        writer: Any = self._tb_logger
+        if hasattr(writer, 'add_video'):
+            writer.add_video('eval/video', monitor.get_video(), envstep)
+        if hasattr(writer, 'add_films'):
+            fps = self._env.spec.render_fps or DEFAULT_FPS
+            writer.add_films(monitor.clips.films(), envstep, fps)
 
     def _play(self, episodes: int, render: bool, settings: dict[str, Any]) -> EvaluatedEpisodes:
         env = self._env
@@ -177,9 +193,11 @@ class InteractionSerialEvaluator(ISerialEvaluator):
             counted = played.counted
             acting = np.intersect1d(env.ready, counted, assume_unique=True) if env.can_hold else None
             if render:
-                shown = counted if acting is None else acting
+                shown = np.intersect1d(env.ready, counted)  # others still show their last episode
                 played.monitor.update_video({int(i): env.render(int(i)) for i in shown})
+            self._filming = render
             step = rollout.step(acting if acting is None or len(acting) < env.env_num else None, **settings)
+            self._filming = False
             if self.on_step is not None:
                 self.on_step()
             abnormal += len(step.abnormal)
@@ -205,6 +223,9 @@ class InteractionSerialEvaluator(ISerialEvaluator):
 
     def _seeds(self, env_id: IntArray) -> list[int | None]:
         """Returns the seeds of the next episodes of these envs: episode k in all is the k-th of the fixed list."""
+        if self._filming and self._running is not None:  # the last pictures, before the envs are reset
+            last = np.intersect1d(env_id, self._running.counted)
+            self._running.monitor.update_video({int(i): self._env.render(int(i)) for i in last})
         self._begun[env_id] += 1
         number = (self._begun[env_id] - 1) * len(self._begun) + env_id
         return [env_seed(self._seed, 0, int(k), self._purpose) for k in number]

@@ -184,8 +184,10 @@ def test_videos_come_at_their_frequency_and_when_forced() -> None:
     assert [step for _, _, step in board.videos] == [100, 110]
     evaluator.eval(train_iter=16, envstep=116, force_render=True)
     tag, video, _ = board.videos[-1]
-    assert tag == 'eval/video' and video.shape == (4, 3, 3, 4, 6) and video.dtype == np.uint8
-    assert (video[:, :, 0, 0, 0] % 10 == [0, 1, 2]).all(), 'the pictures that the policy acted on'
+    assert tag == 'eval/video' and video.shape == (4, 4, 3, 4, 6) and video.dtype == np.uint8
+    assert (video[:, :, 0, 0, 0] % 10 == [0, 1, 2, 3]).all(), (
+        'the pictures that the policy acted on, and the last'
+    )
     by_envstep = make(counting_manager(2), board, render={'render_freq': 50, 'mode': 'envstep'})
     for envstep in (1000, 1040, 1050):
         by_envstep.eval(train_iter=1, envstep=envstep)
