@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         ISerialEvaluator,
         LearnerHook,
     )
+    from rlframe.worker.hooks import RunHook
 
 
 def _in(package: str, **modules: str) -> dict[str, str]:
@@ -121,6 +122,20 @@ LEARNER_HOOK_REGISTRY: Registry[LearnerHook] = Registry(
     interface='rlframe.worker.learner.learner_hook:LearnerHook',
 )
 """Learner hooks, which run before or after training or one iteration of it."""
+HOOK_REGISTRY: Registry[RunHook] = Registry(
+    'hook',
+    _in(
+        'worker.hooks',
+        doctor='doctor',
+        early_stop='early_stop',
+        wall_clock='wall_clock',
+        gradient_histogram='gradient_histogram',
+        profile='profiler',
+        notify='notify',
+    ),
+    interface='rlframe.worker.hooks.run_hook:RunHook',
+)
+"""Hooks of a whole run, which are called at its events."""
 BUFFER_REGISTRY: Registry[IBuffer] = Registry(
     'replay buffer',
     _in(
@@ -223,6 +238,7 @@ REGISTRIES: dict[str, Registry[Any]] = {
     'backend': BACKEND_REGISTRY,
     'learner': LEARNER_REGISTRY,
     'learner_hook': LEARNER_HOOK_REGISTRY,
+    'hook': HOOK_REGISTRY,
     'replay_buffer': BUFFER_REGISTRY,
     'commander': COMMANDER_REGISTRY,
     'parallel_collector': PARALLEL_COLLECTOR_REGISTRY,

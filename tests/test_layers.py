@@ -41,6 +41,7 @@ MAY_IMPORT = {
     'worker.evaluator': (*BASE, 'data', 'run', 'worker.collector'),
     'worker.players': (*BASE, 'data', 'run', 'worker.collector', 'worker.evaluator'),
     'worker.learner': (*BASE, 'data', 'run', 'checkpoint'),
+    'worker.hooks': (*BASE, 'data', 'run'),
     'worker.replay_buffer': (*BASE, 'data', 'run', 'checkpoint'),
     'worker': (*BASE, 'worker.collector', 'worker.evaluator'),
     'transport': (*BASE, 'data', 'checkpoint'),
@@ -56,10 +57,12 @@ MAY_IMPORT = {
     'pipeline': (
         *BASE, 'data', 'run', 'logger', 'checkpoint', 'config', 'display', 'policy', 'policy.acting', 'policy.learning',
         'worker', 'worker.commanders', 'worker.players', 'worker.collector',
+        'worker.hooks',
     ),
     'pipeline.parallel': (
         *BASE, 'data', 'run', 'logger', 'checkpoint', 'config', 'transport', 'policy.acting', 'worker', 'worker.comm',
-        'worker.collector', 'worker.commanders', 'worker.coordinator', 'worker.evaluator', 'worker.parallel', 'pipeline',
+        'worker.collector', 'worker.commanders', 'worker.coordinator', 'worker.evaluator', 'worker.hooks', 'worker.parallel',
+        'pipeline',
     ),
     'backend': (*BASE, 'data', 'pipeline'),
     'backend.ray.actors': (*BASE, 'data', 'run', 'worker.collector'),

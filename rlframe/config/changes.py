@@ -9,6 +9,7 @@ from typing import Any
 
 from rlframe.config.backends import LOCAL, ROLES, backend_defaults, is_interchangeable, options_of
 from rlframe.config.compile import FORWARDED, split_config
+from rlframe.config.schema import HOOKS
 from rlframe.config.tree import PARALLEL, PARALLEL_ONLY, Tree, section_at, user_tree
 from rlframe.config.trust import Data
 from rlframe.config.writer import config_data
@@ -55,9 +56,18 @@ def check_changes(saved: Data, cfg: ResolvedConfig, where: str) -> list[str]:
         before, after = old.get(key, ADDED.get(key, default)), new.get(key, default)
         if before == after or key.rpartition('.')[2] in FREE or REDACTED in (before, after):
             continue
+        if key.startswith(f'{HOOKS}.') and ABSENT in (
+            before,
+            after,
+        ):  # any run may be resumed with other hooks
+            continue
         line = f'{key}: {before!r} when the run began, {after!r} now'
         may_change = known.get(key) and (key != BACKEND or all(map(_may_move, (old, new))))
-        may_change = may_change or (key.startswith(COMM) and not (key in old and key in new))
+        may_change = (
+            may_change
+            or key.startswith(f'{HOOKS}.')
+            or (key.startswith(COMM) and not (key in old and key in new))
+        )
         (allowed if may_change else refused).append(line)
     if refused:
         raise ConfigError(
@@ -152,6 +162,7 @@ def as_played(data: Data) -> dict[str, Any]:
         _play_here(role, section_at(create, (role,)), section_at(main, path))
     create.pop('commander', None)
     main.pop('loggers', None)
+    main.pop(HOOKS, None)
     if isinstance(policy := main.get('policy'), dict):
         policy.pop('init_from', None)
         if isinstance(other := policy.get('other'), dict):

@@ -18,7 +18,13 @@ from easydict import EasyDict
 from rlframe.config.backends import drop_elsewhere, refuse_elsewhere
 from rlframe.config.ding import from_ding, is_ding, summary
 from rlframe.config.rules import cross_errors, cross_warnings
-from rlframe.config.schema import COMM_SECTIONS, drop_replaced_defaults, find_schema
+from rlframe.config.schema import (
+    COMM_SECTIONS,
+    drop_replaced_defaults,
+    find_schema,
+    hook_errors,
+    hook_parts,
+)
 from rlframe.config.tree import Tree, components_of, is_parallel, section_at, set_path, user_tree
 from rlframe.errors import ConfigError, ConfigErrors, ConfigWarning
 from rlframe.safety.secrets import redacted_keys
@@ -93,7 +99,7 @@ def compile_config(  # noqa: PLR0913  # DI-engine's users call it with create_cf
     _forward_down(values, options)
     errors += found
     bad = [error.where for error in errors if error.where]
-    errors += _component_errors(classes, values, bad)
+    errors += _component_errors(classes, values, bad) + hook_errors(classes, values)
     known = {key: value for key, value in _leaves(values, options) if not _is_below(key, bad)}
     errors += cross_errors(known)
     if is_parallel(values):
@@ -267,7 +273,7 @@ def _forwarded(options: Options) -> list[tuple[str, str]]:
 def _component_errors(classes: Mapping[str, Any], values: Tree, bad: Sequence[str]) -> list[ConfigError]:
     """Checks the rules of each component that has no mistakes so far."""
     errors = []
-    for part in components_of(values):
+    for part in (*components_of(values), *hook_parts(values)):
         cls: Any = classes.get(part.name)
         if not hasattr(cls, 'check_config') or any(_is_below(where, [part.key]) for where in bad):
             continue

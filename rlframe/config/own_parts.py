@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rlframe.config.backends import ROLES
+from rlframe.config.schema import hook_parts
 from rlframe.config.tree import components_of, section_at
 from rlframe.config.writer import is_importable
 from rlframe.errors import ConfigWarning, RegistryError
@@ -41,7 +42,8 @@ def own_parts(cfg: ResolvedConfig, model: Any = None) -> list[str]:
             f'{key} is {getattr(value, "__qualname__", repr(value))}, which no module defines under that name, so eval,'
             f" export and --resume cannot find it. Move it to a module and name it 'module:Name'{again}"
         )
-    chosen = [(part.registry, part.path, 'type') for part in components_of(cfg)]
+    parts = (*components_of(cfg), *hook_parts(cfg))
+    chosen = [(part.registry, part.path, 'type') for part in parts]
     chosen += [(BACKEND_REGISTRY, path, 'backend') for path in ROLES.values()]
     for registry, path, option in chosen:
         name = dict(raw_items(section_at(cfg, path))).get(option)

@@ -25,6 +25,7 @@ from rlframe.errors import ConfigError, InterfaceError, RegistryError
 from rlframe.logger.options import LOGGERS
 from rlframe.registry import (
     COMMANDER_REGISTRY,
+    HOOK_REGISTRY,
     MODEL_REGISTRY,
     PARALLEL_COMMANDER_REGISTRY,
     POLICY_REGISTRY,
@@ -34,6 +35,7 @@ from rlframe.registry import (
 from rlframe.run.stall import STALL_TIMEOUT
 from rlframe.utils.checkpoint_options import CHECKPOINT_FIELDS
 from rlframe.utils.field import Field, Options, as_fields, merge_fields
+from rlframe.utils.resolved_config import raw_items
 
 
 def _check_exp_name(name: str) -> str:
@@ -57,6 +59,13 @@ def _import_names() -> Field:
 
 COMM_SECTIONS = "comm_collector=dict(type='flask_fs'), comm_learner=dict(type='flask_fs')"
 """What makes a config one of parallel mode."""
+
+
+HOOKS = 'hooks'
+"""Section of the hooks of a run, with a section for each."""
+EVERY_RUN = ('doctor',)
+"""Hooks that a run has unless they are switched off."""
+HOOK_SECTION = 'a dict with a section for each hook, such as hooks=dict(early_stop=dict(patience=5))'
 
 
 class Undeclared(Field):
@@ -115,7 +124,8 @@ def find_schema(tree: Tree, errors: list[ConfigError]) -> tuple[dict[str, Any], 
     options: Options = dict(TOP)
     if is_parallel(tree):
         options[PARALLEL] = _parallel_fields()
-    for part in components_of(tree):
+    options[HOOKS] = _open_hooks(tree, errors)
+    for part in (*components_of(tree), *hook_parts(tree)):
         declared = section_at(options, part.path)
         if part.name == 'replay_buffer' and not _wants_buffer(tree, options, classes, errors):
             _drop(tree, part)
@@ -132,6 +142,59 @@ def find_schema(tree: Tree, errors: list[ConfigError]) -> tuple[dict[str, Any], 
         if part.name == 'policy':
             _prepare_policy(tree, options['policy'], errors)
     return classes, options
+
+
+def hook_parts(tree: Mapping[str, Any]) -> tuple[Component, ...]:
+    """Returns the hooks of a merged tree or of a compiled config; a hook without a type is of the type of its name."""
+    return tuple(
+        Component(f'{HOOKS}.{name}', (HOOKS, name), name, may_change=True, own_registry=HOOK_REGISTRY)
+        for name, value in raw_items(section_at(tree, (HOOKS,)))
+        if value is True or isinstance(value, Mapping)
+    )
+
+
+def _open_hooks(tree: Tree, errors: list[ConfigError]) -> Options:
+    """Completes the section of hooks: those of every run are added, and ``True`` is a hook with default options.
+
+    Returns:
+        Options of the hooks that are switched off.
+    """
+    given = tree.get(HOOKS)
+    if given is not None and not isinstance(given, Mapping):
+        errors.append(ConfigError('bad value', where=HOOKS, got=given, expected=HOOK_SECTION))
+        given = None
+    section: Tree = {
+        **{name: {} for name in EVERY_RUN if name in HOOK_REGISTRY},
+        **dict(raw_items(given or {})),
+    }
+    tree[HOOKS] = section
+    for name, value in list(section.items()):
+        if value is True:
+            section[name] = {}
+        elif value is None or value is False:
+            section[name] = False
+        elif not isinstance(value, Mapping):
+            del section[name]
+            errors.append(
+                ConfigError(
+                    'bad value',
+                    where=f'{HOOKS}.{name}',
+                    got=value,
+                    expected='a dict of options, True or False',
+                )
+            )
+    return {name: Field(False, may_change=True) for name, value in section.items() if value is False}
+
+
+def hook_errors(classes: Mapping[str, Any], values: Tree) -> list[ConfigError]:
+    """Returns an error for each hook that needs an event which the run does not have."""
+    backend = section_at(values, ('policy', 'collect', 'collector')).get('backend', 'local')
+    found = []
+    for part in hook_parts(values):
+        cls = classes.get(part.name)
+        if cls is not None and (why := cls.why_not(is_parallel(values), backend)):
+            found.append(ConfigError(why, where=part.key, remedy=f'Switch it off here: {part.key}=False.'))
+    return found
 
 
 def _parallel_fields() -> Options:

@@ -165,6 +165,7 @@ class ExperimentConfig(ResolvedConfig):
     import_names: list[str]
     stall_timeout: float | None
     checkpoint: ResolvedConfig
+    hooks: ResolvedConfig
     env: EnvSection
     policy: PolicySection
     parallel: InParallel[ParallelSection]

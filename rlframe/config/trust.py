@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 from rlframe.config.backends import ROLES
 from rlframe.config.ding import from_ding, is_ding
-from rlframe.config.schema import find_schema
+from rlframe.config.schema import find_schema, hook_parts
 from rlframe.config.tree import Tree, components_of, plain_type, section_at, user_tree
 from rlframe.errors import CheckpointMismatchError, ConfigError, ConfigErrors, UnsafeCheckpointError
-from rlframe.registry import BACKEND_REGISTRY, MODEL_REGISTRY, Registry, is_list_of_names
+from rlframe.registry import BACKEND_REGISTRY, HOOK_REGISTRY, MODEL_REGISTRY, Registry, is_list_of_names
 from rlframe.utils.field import Field, Options
 from rlframe.utils.resolved_config import copied, raw_items, to_plain
 
@@ -129,8 +129,8 @@ def _reaching(main: Mapping[str, Any], create: Mapping[str, Any], overrides: Ove
     )  # imports built-in components and those that the overrides name only
     seen = {each.key for each in found}
     chosen = [
-        Reaching(f'{part.key}.type', section_at(known, part.path).get('type'), reaches)
-        for part in components_of(tree)
+        Reaching(f'{part.key}.type', section_at(known, part.path).get('type', part.default), reaches)
+        for part in (*components_of(tree), *hook_parts(tree))
         if (reaches := getattr(classes.get(part.name), 'reaches', ''))
     ]
     found += [
@@ -180,11 +180,18 @@ def _named_code(tree: Tree) -> list[Reaching]:
         name = section_at(tree, path).get('type')
         if foreign_type(name, registry):
             found.append(Reaching('.'.join((*path, 'type')), name, 'code'))
+    found += [Reaching(f'{key}.type', name, 'code') for key, name in _foreign_hooks(tree)]
     for path in ROLES.values():
         name = section_at(tree, path).get('backend')
         if foreign_type(name, BACKEND_REGISTRY):
             found.append(Reaching('.'.join((*path, 'backend')), name, 'code'))
     return found
+
+
+def _foreign_hooks(tree: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Returns keys and types of the hooks that do not come with rlframe."""
+    named = [(part, section_at(tree, part.path).get('type', part.default)) for part in hook_parts(tree)]
+    return [(part.key, name) for part, name in named if foreign_type(name, HOOK_REGISTRY)]
 
 
 def _is_given(key: str, given: Tree, tree: Tree) -> bool:
@@ -211,6 +218,7 @@ def _equal(one: Any, other: Any) -> bool:
 def _without(tree: Tree, found: Sequence[Reaching]) -> Tree:
     """Copies a tree without modules to import and without components that they bring."""
     keys = {each.key for each in found}
+    keys |= {key for key, _ in _foreign_hooks(tree) if f'{key}.type' in keys}
 
     def kept(value: Any, key: str) -> Any:
         if isinstance(value, Mapping):

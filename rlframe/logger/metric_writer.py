@@ -53,6 +53,8 @@ class MetricWriter:
         run = LoggedRun(folder, config or {}, repeated)
         self._jsonl = JsonLinesLogger(None, run)
         self._loggers: dict[str, Logger] = {'jsonl': self._jsonl}
+        self.latest: dict[str, float] = {}
+        """The last value of each tag."""
         self._names: dict[str, tuple[str, str]] = {}  # rlframe's tag to those in files and elsewhere
         self._styles = DI_NAMES if tag_style == 'di' else {}
         try:
@@ -107,6 +109,7 @@ class MetricWriter:
             facts: Further facts, such as ``train_iter``.
         """
         names, now = self._names, time()
+        self.latest.update((tag, float(value)) for tag, value in values.items())
         for tag in values.keys() - names.keys():
             names[tag] = self._secrets.scrub(tag), self._secrets.scrub(self._styles.get(tag, tag))
         told = {k: self._secrets.scrub(v) if isinstance(v, str) else v for k, v in facts.items()}

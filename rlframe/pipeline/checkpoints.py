@@ -77,6 +77,8 @@ class Checkpoints:
         self._facts, self._folder, self._writer = facts, folder, writer
         self._options, self._secrets = options, secrets
         self._inexact, self._settle = inexact, settle
+        self.on_saved: Callable[[Path], object] | None = None
+        """Called with the path of each complete checkpoint and of each best policy."""
         self._requested: list[str] = []
         self._newest = ''  # name of the last complete checkpoint
         self._held: list[dict[str, Any]] = []  # candidates for the best: policies whose evaluation is running
@@ -236,6 +238,8 @@ class Checkpoints:
     ) -> None:
         how: dict[str, Any] = {'options': self._options, 'secrets': self._secrets}
         checkpoint.publish_checkpoint(self.folder / name, state, facts, name=link, buffer=buffer, **how)
+        if self.on_saved is not None:
+            self.on_saved(self.folder / name)
 
     def _write(
         self,

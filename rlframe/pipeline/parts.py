@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
+from rlframe.errors import BufferUnderflowError
 from rlframe.utils import schema
 from rlframe.utils.seed import global_rng_state, set_global_rng_state
 
@@ -121,6 +122,24 @@ class LoopState:
     """Whether an evaluation reached the stop value, so that training ended."""
     past_goal: bool = False
     """Whether a solved run continues until a budget is spent."""
+
+    def idle(self, held: int, needed: int, most: int) -> None:
+        """Counts a round without an update.
+
+        Args:
+            held: Transitions in the replay buffer.
+            needed: Transitions that an update needs.
+            most: Such rounds in a row that are allowed.
+
+        Raises:
+            BufferUnderflowError: If there were more.
+        """
+        self.idle_rounds += 1
+        if self.idle_rounds > most:
+            raise BufferUnderflowError(
+                f'after {most} rounds the replay buffer still holds {held} of the {needed} transitions that an update needs',
+                remedy='Raise policy.random_collect_size or policy.collect.n_sample, or lower policy.learn.batch_size.',
+            )
 
     def state_dict(self) -> State:
         """Returns all fields; ``past_goal`` only if it is set."""

@@ -13,11 +13,11 @@ from rlframe.checkpoint import OpenCheckpoint, open_checkpoint
 from rlframe.config.rules import check_serial
 from rlframe.config.sections import ExperimentConfig
 from rlframe.data.batch import Batch
-from rlframe.errors import BufferUnderflowError
 from rlframe.pipeline import build
 from rlframe.pipeline.checkpoints import Checkpoints
 from rlframe.pipeline.ending import judge_again, unused
 from rlframe.pipeline.facts import RunFacts
+from rlframe.pipeline.hooks import PipelineHooks
 from rlframe.pipeline.parts import CollectorPart, GlobalRng, HasGoal, Inexactness, LoopState, MonitorPart
 from rlframe.pipeline.run_output import RunOutput, write_counts
 from rlframe.run.budgets import spent_budgets
@@ -131,11 +131,13 @@ class SerialPipeline(HasGoal):
         )
         self.evaluator = build.make_evaluator(cfg, self.evaluation, self.policy, self.factory.spec, **common)
         self.commander = build.make_commander(cfg, self)
+        self.hooks = PipelineHooks.of_serial(self)
+        """Hooks of the run."""
         self._inexact = Inexactness()
         self._inexact.note(self.collector.why_inexact)
         self.checkpoints = self._make_checkpoints()
         """Saves and restores all of these."""
-        self.learner.checkpoint_fn = self.checkpoints.request
+        self.learner.checkpoint_fn, self.checkpoints.on_saved = self.checkpoints.request, self.hooks.saved
 
     def _make_checkpoints(self) -> Checkpoints:
         convert = build.get_backend_cls(self.cfg.policy.collect.collector).collector_state
@@ -150,6 +152,7 @@ class SerialPipeline(HasGoal):
                 'rng': GlobalRng(),
                 'round': self.loop,
                 'commander?': self.commander,
+                'hooks?': self.hooks,
             },
             self._facts,
             folder=self.folder,
@@ -173,7 +176,7 @@ class SerialPipeline(HasGoal):
     @property
     def finished(self) -> bool:
         """Whether training is complete."""
-        return self.stopped or bool(spent_budgets(self.cfg, self.progress))
+        return self.stopped or bool(self.hooks.stop_reason or spent_budgets(self.cfg, self.progress))
 
     @property
     def complete(self) -> bool:
@@ -195,14 +198,16 @@ class SerialPipeline(HasGoal):
             self.times.lap(COLLECT)
         self._given_up = False
         self._evaluate()
-        if not (self.stopped or self._given_up):
+        if not (self.stopped or self._given_up or self.hooks.stop_reason):
             self.commander.begin_round()
+            self.hooks.call('before_collect')
             collected = self.collector.collect(
                 asked(self.commander.collect_target, least=1),
                 train_iter=self.progress.train_iter,
                 policy_kwargs=self.commander.step(),
             )
             self.progress.envstep = self.collector.envstep
+            self.hooks.collected(collected)
             data = self.collector.training_data(collected)
             self.times.lap(COLLECT)
             learn_settings = self.commander.learn_settings()
@@ -210,10 +215,10 @@ class SerialPipeline(HasGoal):
                 self.learner.train(batch, self.progress.envstep, learn_settings)
                 if self.replay_buffer is not None and self.learner.priority_info:
                     self.replay_buffer.update(self.learner.priority_info)
-                if self.collector.on_step is not None:  # an update is progress as a step is
-                    self.collector.on_step()
+                self.hooks.beat()  # an update is progress as a step is
             self.times.lap(LEARN)
         self.progress.wall_time += perf_counter() - start
+        self.hooks.call('after_round')
         self.checkpoints.finish_round()
         return self.result()
 
@@ -231,13 +236,7 @@ class SerialPipeline(HasGoal):
                 learn.batch_size,
                 self.progress.train_iter,
             )
-        self.loop.idle_rounds += 1
-        if self.loop.idle_rounds > MAX_IDLE_ROUNDS:
-            raise BufferUnderflowError(
-                f'after {MAX_IDLE_ROUNDS} rounds the replay buffer still holds {self.replay_buffer.count()} of the'
-                f' {learn.batch_size} transitions that an update needs',
-                remedy='Raise policy.random_collect_size or policy.collect.n_sample, or lower policy.learn.batch_size.',
-            )
+        self.loop.idle(self.replay_buffer.count(), learn.batch_size, MAX_IDLE_ROUNDS)
         return ()
 
     def _evaluate(self, at_the_end: bool = False) -> None:
@@ -270,6 +269,7 @@ class SerialPipeline(HasGoal):
         for result in self.evaluator.poll():
             self.evaluations += 1
             self.loop.stopped = self.stopped or (result.stop and not self.past_goal)
+            self.hooks.evaluated(result)
             if self.evaluator.answers_later:
                 self.checkpoints.let_go(result.score, result.is_best)
 
@@ -302,11 +302,12 @@ class SerialPipeline(HasGoal):
             if interrupted is not None and interrupted():
                 raise _EvaluationGivenUp
 
-        self.evaluator.on_step, self.collector.on_step = on_eval_step, stall.beat
+        self.evaluator.on_step, self.collector.on_step = on_eval_step, self.hooks.on_step(stall.beat)
         try:
             if not self._begun:
                 self._begun = True
                 self.learner.call_hook('before_run')
+                self.hooks.call('before_run')
             with guarded() if not supervised else nullcontext():
                 while not self.finished:
                     self.step()
@@ -316,14 +317,14 @@ class SerialPipeline(HasGoal):
                 self._end(supervised)
         except SystemExit as error:
             ended = ended_from_inside(error)
-            self.checkpoints.leave_crash_report(ended)
+            self.hooks.failed(ended, self.checkpoints)
             raise ended from error
         except BaseException as error:
-            self.checkpoints.leave_crash_report(error)
+            self.hooks.failed(error, self.checkpoints)
             raise
         finally:
             stall.close()
-            self.evaluator.on_step = self.collector.on_step = None
+            self.evaluator.on_step = self.collector.on_step = self.hooks.on_step(None)
             self.writer.flush()
         for text in unused(self, supervised):
             logger.warning(text)
@@ -337,7 +338,8 @@ class SerialPipeline(HasGoal):
             self._finish_evaluations()
         if self.finished or not may_go_on:
             self.learner.call_hook('after_run')
-            self.checkpoints.finish_round()
+            self.hooks.end(self.solved, self.finished)
+            (self.checkpoints.save_latest if self.hooks.stop_reason else self.checkpoints.finish_round)()
 
     def result(self) -> dict[str, Any]:
         """Returns counters and the latest scores."""

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from rlframe.config.backends import BACKENDS, ROLES, options_of
 from rlframe.config.parallel.options import PARALLEL_FIELDS
-from rlframe.config.schema import TOP
+from rlframe.config.schema import HOOKS, TOP
 from rlframe.config.tree import ALL_COMPONENTS, PARALLEL
 from rlframe.registry import BACKEND_REGISTRY, PARALLEL_COMMANDER_REGISTRY, REGISTRIES, Registry
 from rlframe.utils.field import REQUIRED, Field
@@ -63,7 +63,8 @@ def fields_of(kind: str, name: str) -> list[tuple[str, Field]]:
             return []
     cls: Any = registry_of(kind, name).get(name)
     fields = cls.config_fields() if hasattr(cls, 'config_fields') else {}
-    return flat_fields(fields, f'{SECTIONS[kind]}.' if kind in SECTIONS else '')
+    section = f'{HOOKS}.{name}' if kind == 'hook' else SECTIONS.get(kind, '')
+    return flat_fields(fields, f'{section}.' if section else '')
 
 
 def all_declared() -> list[Declared]:
@@ -78,6 +79,8 @@ def all_declared() -> list[Declared]:
                 for name in names_of(kind)
                 for key, field in fields_of(kind, name)
             ]
+    for name in names_of('hook'):
+        rows += [Declared(key, f'hook {name}', field) for key, field in fields_of('hook', name)]
     return [*rows, *_of_backends()]
 
 

@@ -20,6 +20,7 @@ from rlframe.logger import Logger
 from rlframe.pipeline.parallel.launcher import Launcher
 from rlframe.registry import REGISTRIES, Registry, import_modules, nearest
 from rlframe.transport.base import Transport
+from rlframe.worker.hooks import RunHook
 
 
 @pytest.fixture
@@ -238,6 +239,7 @@ def test_every_builtin_class_is_of_the_type_that_its_registry_promises() -> None
         'Transport': Transport,
         'Launcher': Launcher,
         'Logger': Logger,
+        'RunHook': RunHook,
     }
     promised = {
         id(getattr(rlframe.registry, name)): eval(text.partition('[')[2].rstrip(']'), scope)

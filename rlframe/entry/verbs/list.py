@@ -16,6 +16,7 @@ COMPONENTS = (
     'backend',
     'learner',
     'learner_hook',
+    'hook',
     'replay_buffer',
     'commander',
     'parallel_collector',

@@ -17,6 +17,7 @@ from rlframe.pipeline import build
 from rlframe.pipeline.checkpoints import Checkpoints
 from rlframe.pipeline.ending import judge_again
 from rlframe.pipeline.facts import RunFacts
+from rlframe.pipeline.hooks import LaterHooks, PipelineHooks
 from rlframe.pipeline.parallel import roles
 from rlframe.pipeline.parallel.crew import Crew
 from rlframe.pipeline.parallel.run import ParallelRun
@@ -124,11 +125,18 @@ class ParallelPipeline(HasGoal):
         """Brings the workers together."""
         self.progress = self.coordinator.progress
         """Counters of the experiment."""
+        self.hooks = PipelineHooks.of_parallel(self)
+        """Hooks of the run."""
+        self._later = LaterHooks(self.hooks)
         self._inexact = Inexactness()
         self._inexact.reasons.append(INEXACT)
         self.checkpoints = self._make_checkpoints(facts)
         """Saves and restores all parts of the run."""
         self.record.coordinator, self.record.checkpoints = self.coordinator, self.checkpoints
+        self.record.on_evaluated, self.checkpoints.on_saved = (
+            self._later.results.append,
+            self._later.saved.append,
+        )
 
     def _make_checkpoints(self, facts: RunFacts) -> Checkpoints:
         return Checkpoints(
@@ -139,6 +147,7 @@ class ParallelPipeline(HasGoal):
                 'episodes': self.record.episodes,
                 'coordinator': self.coordinator,
                 'round': self.loop,
+                'hooks?': self._later,
             },
             facts,
             folder=self.folder,
@@ -209,7 +218,7 @@ class ParallelPipeline(HasGoal):
     @property
     def finished(self) -> bool:
         """Whether training is complete."""
-        return self.stopped or self.record.is_spent(self.progress, 0)
+        return self.stopped or bool(self.hooks.stop_reason) or self.record.is_spent(self.progress, 0)
 
     @property
     def complete(self) -> bool:
@@ -229,6 +238,7 @@ class ParallelPipeline(HasGoal):
         """
         try:
             with guarded():
+                self.hooks.call('before_run')
                 if self.crew is not None:
                     parallel = self.cfg.parallel
                     self.crew.start({'learner': parallel.learner_num, 'collector': parallel.collector_num})
@@ -236,6 +246,7 @@ class ParallelPipeline(HasGoal):
                 self._leave(after_tick)
         except BaseException as error:
             self._give_up(error)
+            self.hooks.fail(error)
             raise
         finally:
             self.loop.stopped = self.coordinator.commander.stopped
@@ -254,6 +265,9 @@ class ParallelPipeline(HasGoal):
                 self.team.wait(0.0)  # raises what ended it
             self.coordinator.check()
             self.progress.wall_time = self.coordinator.situation().seconds
+            self._later.call()
+            if self.hooks.stop_reason:
+                self.coordinator.shut_down(f'a hook ended training: {self.hooks.stop_reason}'[:MAX_TEXT])
             if after_tick is not None and after_tick(self):
                 self.coordinator.shut_down('the run was interrupted')
             time.sleep(TICK)
@@ -267,6 +281,9 @@ class ParallelPipeline(HasGoal):
             time.sleep(TICK)
         self._end()
         self.coordinator.raise_error()
+        self.loop.stopped = self.coordinator.commander.stopped
+        self._later.call()
+        self.hooks.end(self.solved, self.finished)
         self.save_latest()
 
     def _dismiss(self, reason: str) -> None:

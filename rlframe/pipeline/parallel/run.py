@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from rlframe.worker.collector.episode_log import EpisodeLog
 from rlframe.worker.collector.info_metrics import checked_sums
 from rlframe.worker.coordinator.coordinated_run import CoordinatedRun
 from rlframe.worker.coordinator.weights_store import Version
+from rlframe.worker.evaluator.base_serial_evaluator import EvalResult
 from rlframe.worker.evaluator.eval_metric import METRICS, evaluation_metrics
 from rlframe.worker.parallel.extras import ACTING
 
@@ -70,6 +71,8 @@ class ParallelRun(CoordinatedRun):
     """The coordinator, which is set before the first worker joins."""
     checkpoints: Checkpoints
     """Saves all parts of the run; set likewise."""
+    on_evaluated: Callable[[EvalResult], object]
+    """Receives the result of each evaluation; set likewise."""
 
     def __init__(
         self, cfg: ExperimentConfig, writer: MetricWriter, folder: Path, buffer: IBuffer | None
@@ -148,6 +151,7 @@ class ParallelRun(CoordinatedRun):
         )
         if table := commander.table():
             replace_file(self._folder / LEAGUE, json.dumps(table, indent=1).encode())
+        self.on_evaluated(EvalResult(commander.stopped, info, train_iter, progress.envstep, score, is_best))
         if is_best and weights is not None:
             policy = {name: value for name, value in weights.weights.items() if name != ACTING}
             counters = {**progress.state_dict(), 'train_iter': train_iter}

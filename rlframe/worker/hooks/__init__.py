@@ -1,0 +1,8 @@
+"""Hooks of a whole run: code that is called when a run begins or ends, collects, evaluates, saves or fails.
+
+Learner hooks (``rlframe.worker.learner``) surround single updates; these see everything that a run consists of.
+"""
+
+from rlframe.utils.lazy import lazy_exports
+
+__getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)

@@ -1,0 +1,214 @@
+"""Checks of the training doctor that look at the policy: entropy, values, divergence, dead units."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from rlframe.utils.field import Field
+from rlframe.utils.schema import NUMBER, check_state
+from rlframe.worker.hooks.exam import Exam
+from rlframe.worker.hooks.units import dead_share
+
+STALLED = 3
+"""Evaluations without a better one, after which a symptom that a good policy may have, too, is reported."""
+
+
+class Check(ABC):
+    """Looks for one disease of training at each evaluation.
+
+    Args:
+        limit: Threshold, the value of the option of its name.
+    """
+
+    name: ClassVar[str]
+    """Name of its option and of its metric."""
+    field: ClassVar[Field]
+    """Its option."""
+
+    def __init__(self, limit: float) -> None:
+        self.limit = limit
+
+    @abstractmethod
+    def look(self, exam: Exam) -> str:
+        """Returns one line: what was seen, and what to change; an empty string if all is well."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns what it remembers of earlier evaluations."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from ``state_dict()``."""
+        check_state(state, {})
+
+
+class EntropyCollapse(Check):
+    """Looks at ``train/entropy`` of a stochastic policy whose score has not improved for three evaluations.
+
+    Collapsed: the entropy is below ``limit`` of its maximum (discrete actions), or the standard deviation of a Gaussian with this
+    entropy is below ``limit`` half-ranges of an action (continuous ones).
+
+    Source:
+        Mnih et al., Asynchronous Methods for Deep RL (2016), section 4, on the entropy bonus.
+    """
+
+    name = 'entropy'
+    field = Field(
+        0.02,
+        type=(float, type(None)),
+        range='[0, 1]',
+        doc='share of the largest entropy, or standard deviation of continuous actions, below which the policy has collapsed',
+        may_change=True,
+    )
+
+    def look(self, exam: Exam) -> str:
+        entropy = exam.metric('train/entropy')
+        space: Any = exam.run.spec.action_space
+        if math.isnan(entropy) or not exam.has_stalled(STALLED):
+            return ''
+        largest = _largest_entropy(space)
+        if largest is None:
+            share = math.exp(min(entropy / math.prod(space.shape), 50) - 0.5 * math.log(2 * math.pi * math.e))
+        else:
+            share = entropy / largest
+        if share >= self.limit:
+            return ''
+        kind = 'entropy share' if largest is not None else 'standard deviation'
+        return (
+            f'entropy collapse: the policy hardly explores ({kind} {max(share, 0.0):.2g}), and no evaluation was better in'
+            f' {STALLED}. Raise {exam.advise("policy.learn.entropy_weight", "policy.learn.target_entropy")}, or lower'
+            f' {exam.advise("policy.learn.learning_rate", "policy.learn.learning_rate_actor")}'
+        )
+
+
+def _largest_entropy(space: Any) -> float | None:
+    """Returns the entropy of uniform actions, in nats; None if actions are continuous."""
+    if hasattr(space, 'nvec'):
+        return float(np.log(space.nvec).sum()) or 1.0
+    if hasattr(space, 'n'):
+        sizes = np.asarray(space.n)
+        is_binary = type(space).__name__ == 'MultiBinary'
+        return math.prod(space.shape) * math.log(2) if is_binary else math.log(max(int(sizes), 2))
+    return None
+
+
+class ExplodingQ(Check):
+    """Compares ``train/q_value`` and ``train/target_q_value`` with the largest value that the seen rewards and returns allow.
+
+    The bound is the larger of the largest absolute reward / (1 - discount) and the largest absolute return; for SAC, the entropy
+    bonus is added. Normalised rewards are not checked.
+
+    Source:
+        van Hasselt et al., Deep Reinforcement Learning and the Deadly Triad (2018), section 3: "soft divergence".
+    """
+
+    name = 'q_value'
+    field = Field(
+        3.0,
+        type=(float, type(None)),
+        range='[1, inf)',
+        doc='times the largest possible value, above which Q-values have diverged',
+        may_change=True,
+    )
+
+    def __init__(self, limit: float) -> None:
+        super().__init__(limit)
+        self._reward = self._return = 0.0  # largest absolute ones so far
+
+    def look(self, exam: Exam) -> str:
+        rewards = exam.recent.column('reward')
+        if rewards is not None and rewards.dtype.kind == 'f':
+            self._reward = max(self._reward, float(np.abs(rewards).max()))
+        self._return = max([self._return, *map(abs, exam.returns)])
+        value = max(abs(exam.metric('train/q_value')), abs(exam.metric('train/target_q_value')))
+        bound = self._bound(exam)
+        if exam.rescales_rewards or not bound or not value > self.limit * bound:
+            return ''
+        rate = exam.advise('policy.learn.learning_rate', 'policy.learn.learning_rate_critic')
+        slower = exam.advise('policy.learn.target_update_freq', 'policy.learn.target_theta')
+        return (
+            f'exploding Q: the mean Q-value is {value:.3g}, and the rewards allow {bound:.3g} at most. Lower {rate}, set'
+            f' policy.learn.grad_clip_norm, or let the target network follow more slowly: {slower}'
+        )
+
+    def _bound(self, exam: Exam) -> float:
+        discount = (
+            exam.option('policy.discount_factor') or exam.option('policy.collect.discount_factor') or 0.0
+        )
+        horizon = 1 / (1 - discount) if discount < 1 else 1.0
+        bonus = abs(np.nan_to_num(exam.metric('train/alpha') * exam.metric('train/entropy')))
+        return float(max(self._reward * horizon, self._return) + bonus * horizon)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {'reward': self._reward, 'return': self._return}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        check_state(state, {'reward': NUMBER, 'return': NUMBER})
+        self._reward, self._return = state['reward'], state['return']
+
+
+class LargeKL(Check):
+    """Looks at ``train/approx_kl``, the mean divergence of a policy update from the policy that collected the data.
+
+    Source:
+        Schulman et al., Proximal Policy Optimization (2017), table 1: targets between 0.003 and 0.03 nats.
+    """
+
+    name = 'kl'
+    field = Field(
+        0.1,
+        type=(float, type(None)),
+        range='(0, inf)',
+        unit='nats',
+        doc='mean divergence of an update, above which updates are too large',
+        may_change=True,
+    )
+
+    def look(self, exam: Exam) -> str:
+        divergence = exam.metric('train/approx_kl')
+        if not divergence > self.limit:
+            return ''
+        lower = exam.advise('policy.learn.learning_rate', 'policy.learn.epoch_per_collect')
+        return (
+            f'KL blow-up: updates move the policy by {divergence:.2g} nats (0.003 to 0.03 is usual). Lower {lower}, or set'
+            ' policy.learn.target_kl=0.03'
+        )
+
+
+class DeadUnits(Check):
+    """Looks at the units behind ReLUs while a policy of rlframe acts on the newest observations: dead ones are always 0.
+
+    Recurrent policies, and those of several players, are not checked.
+
+    Source:
+        Lyle et al., Understanding Plasticity in Neural Networks (2023); Sokar et al., The Dormant Neuron Phenomenon in Deep
+        Reinforcement Learning (2023), definition 3.1, with a threshold of 0.
+    """
+
+    name = 'dead_units'
+    field = Field(
+        0.9,
+        type=(float, type(None)),
+        range='(0, 1]',
+        doc='share of the units of a hidden layer that output 0 for every observation, above which it is dying',
+        may_change=True,
+    )
+
+    def look(self, exam: Exam) -> str:
+        run, obs = exam.run, exam.recent.column('obs')
+        if run.policy is None or obs is None or len(obs) < 64 or run.spec.player_num > 1:
+            return ''
+        if not type(run.policy).__module__.startswith('rlframe.') or run.policy.is_recurrent:
+            return ''  # acting could change it
+        share = dead_share(run.policy.eval_mode, obs)
+        if not share > self.limit:
+            return ''
+        rate = exam.advise('policy.learn.learning_rate', 'policy.learn.learning_rate_actor')
+        return (
+            f'dead units: {share:.0%} of the units of a hidden layer output 0 for all of {len(obs)} observations. Lower {rate},'
+            ' set policy.normalize_obs=True, or policy.model.activation=tanh'
+        )

@@ -1,0 +1,152 @@
+"""Ready-made hooks: each does what it says, and no more."""
+
+from __future__ import annotations
+
+import json
+import logging
+import pstats
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from fakes import FakeBoard
+from test_run_hooks import compiled, hook_of, trained
+
+from rlframe.pipeline import SerialPipeline
+from rlframe.pipeline.resume import resume
+from rlframe.run.progress import Progress
+from rlframe.worker.hooks import EarlyStopHook, NotifyHook, RunView
+
+
+@pytest.fixture(autouse=True)
+def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run_with(**facts: Any) -> RunView:
+    """Returns the view of a run that there is not."""
+    evaluator = SimpleNamespace(best=1.0, latest=1.0, stop_value=None)
+    parts: dict[str, Any] = dict(evaluator=evaluator, spec=None, writer=FakeBoard())
+    return RunView({}, Path('.'), Progress(), **{**parts, **facts})
+
+
+def judged(hook: EarlyStopHook, *scores: float) -> str:
+    """Returns the reason why a hook stops a run with these scores."""
+    run = run_with()
+    for score in scores:
+        run.evaluation = SimpleNamespace(score=score)
+        hook.after_eval(run)
+    return run.stop_reason
+
+
+def test_early_stop_waits_for_its_patience_since_the_best_score() -> None:
+    assert judged(EarlyStopHook({'patience': 2}), 1, 2, 1, 3, 3) == ''
+    assert '3' in judged(EarlyStopHook({'patience': 2}), 1, 2, 1, 3, 3, 2)
+    assert judged(EarlyStopHook({'patience': 2}), 1, 2, 1, 2) != ''
+    assert judged(EarlyStopHook({'patience': 2, 'min_delta': 0.5}), 1, 1.4, 1.45) != ''
+    assert judged(EarlyStopHook({'patience': 2, 'min_delta': 0.4}), 1, 1.2, 1.45, 1.5) == ''
+    assert judged(EarlyStopHook({'patience': 2}), float('nan'), 1, float('nan'), 2) == ''
+
+
+def test_early_stop_ends_a_resumed_run_again_unless_it_gets_more_patience() -> None:
+    overrides = ['max_train_iter=50', 'env.kwargs.max_episode_steps=1']  # every score is 1
+    pipeline = trained(*overrides, early_stop=dict(patience=3))
+    assert pipeline.progress.train_iter == 3
+    for patience, train_iter in ((3, 3), (5, 5)):
+        found = resume(pipeline.folder, overrides=[f'hooks.early_stop.patience={patience}'])
+        with SerialPipeline(found.cfg, found.folder, resume=found.saved) as again:
+            again.run()
+        assert again.progress.train_iter == train_iter
+        assert again.hooks.stop_reason.startswith(
+            f'no better evaluation in {patience} (hooks.early_stop.patience)'
+        )
+
+
+def test_wall_clock_counts_the_seconds_of_all_resumes() -> None:
+    with SerialPipeline(compiled(wall_clock=dict(seconds=1000.0))) as pipeline:
+        pipeline.progress.wall_time = 999.9
+        hook_of(pipeline, 'wall_clock').before_run(pipeline.hooks.run)
+        assert pipeline.hooks.stop_reason == ''
+        pipeline.progress.wall_time = 1000.5
+        pipeline.step()
+        assert pipeline.finished
+        assert pipeline.hooks.stop_reason == 'the budget of 1000 s is spent (hooks.wall_clock.seconds)'
+
+
+def test_gradient_histograms_are_of_every_layer_and_come_as_often_as_asked(monkeypatch: Any) -> None:
+    board = FakeBoard()
+    with SerialPipeline(
+        compiled('max_train_iter=5', gradient_histogram=dict(every=3, weights=True))
+    ) as pipeline:
+        pipeline.hooks.run.writer = board
+        pipeline.run()
+        layers = [name for name, _ in pipeline.policy.get_attribute('model').named_parameters()]
+    assert [(tag, step) for tag, _, step in board.histograms if tag.startswith('gradient/')] == [
+        (f'gradient/{name}', step) for step in (8, 32) for name in layers
+    ]
+    assert {tag for tag, *_ in board.histograms if tag.startswith('weight/')} == {
+        f'weight/{name}' for name in layers
+    }
+
+
+def test_a_profile_of_python_is_of_the_rounds_asked_for() -> None:
+    options = dict(first=2, last=3, tool='cprofile')
+    folder = trained('max_train_iter=5', profile=options).folder
+    found = pstats.Stats(str(folder / 'profile_rounds_2_3.pstats'))
+    calls = {name: number for (_, _, name), (number, *_) in found.stats.items()}  # type: ignore[attr-defined]
+    assert calls['collect'] == 2 and calls['train'] == 2 and calls['eval'] == 1
+
+
+def test_a_profile_ends_with_the_run() -> None:
+    options = dict(first=2, last=30, tool='cprofile')
+    assert (trained(profile=options).folder / 'profile_rounds_2_2.pstats').is_file()
+
+
+@pytest.mark.slow
+def test_a_profile_of_torch_is_a_trace() -> None:
+    folder = trained('max_train_iter=5', profile=dict(first=2, last=3)).folder
+    events = json.loads((folder / 'profile_rounds_2_3.json').read_text())['traceEvents']
+    assert any(event['name'].startswith('aten::') for event in events)
+
+
+SAY = 'import os, json; print(json.dumps({k: v for k, v in os.environ.items() if k.startswith("RLFRAME_RUN_")}))'
+
+
+def notified(capfd: pytest.CaptureFixture[str]) -> list[dict[str, str]]:
+    """Returns the environments of the commands that ran."""
+    return [json.loads(line) for line in capfd.readouterr().out.splitlines() if line.startswith('{')]
+
+
+def test_a_command_is_run_at_the_end_with_the_outcome(capfd: pytest.CaptureFixture[str]) -> None:
+    options = dict(command=[sys.executable, '-S', '-c', SAY])
+    folder = trained(notify=options).folder.absolute()
+    (found,) = notified(capfd)
+    assert found['RLFRAME_RUN_OUTCOME'] == 'done' and found['RLFRAME_RUN_REASON'] == ''
+    assert found['RLFRAME_RUN_FOLDER'] == str(folder) and found['RLFRAME_RUN_TRAIN_ITER'] == '2'
+
+
+def test_a_command_is_run_on_failure_and_gets_no_secrets(capfd: pytest.CaptureFixture[str]) -> None:
+    options = dict(command=[sys.executable, '-S', '-c', SAY])
+    with SerialPipeline(compiled(notify=options)) as pipeline:
+        pipeline.hooks.run.secrets = SimpleNamespace(scrub=lambda text: text.replace('hunter2', '***'))
+        pipeline.hooks.fail(OSError('no login with hunter2'))
+    (found,) = notified(capfd)
+    assert (
+        found['RLFRAME_RUN_OUTCOME'] == 'failed'
+        and found['RLFRAME_RUN_REASON'] == 'OSError: no login with ***'
+    )
+
+
+@pytest.mark.parametrize(
+    'command', [['no-such-program'], [sys.executable, '-S', '-c', 'raise SystemExit(3)']]
+)
+def test_a_command_that_fails_is_a_warning(command: list[str], caplog: pytest.LogCaptureFixture) -> None:
+    hook = NotifyHook({'command': command})
+    hook.name = 'notify'
+    with caplog.at_level(logging.WARNING, 'rlframe.hooks'):
+        hook.after_run(run_with())
+    (record,) = caplog.records
+    assert record.getMessage().startswith('hooks.notify: ') and command[0] in record.getMessage()

@@ -1,0 +1,276 @@
+"""Hooks of a run: which events they get and when, what they see and may do, their state, and what a config may say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from foreign import CREATE, MAIN
+
+from rlframe import config
+from rlframe.checkpoint import load_checkpoint
+from rlframe.display.lines import last_lines
+from rlframe.errors import CheckpointStateError, ConfigError, InterfaceError, UnsafeCheckpointError
+from rlframe.pipeline import SerialPipeline
+from rlframe.pipeline.resume import resume
+from rlframe.registry import HOOK_REGISTRY
+from rlframe.utils.field import Field
+from rlframe.worker.hooks import RunHook, RunView
+from rlframe.worker.hooks.run_hook import EVENTS
+
+
+@HOOK_REGISTRY.register('recorder')
+class Recorder(RunHook):
+    """Notes all events, and does what the test asks for at one of them."""
+
+    config = dict(
+        at=Field('', doc='event'),
+        act=Field('', doc='what to do there'),
+        calls=Field(0, doc='of that event before'),
+    )
+
+    def __init__(self, cfg: Mapping[str, Any] | None = None) -> None:
+        super().__init__(cfg)
+        self.seen: list[str] = []
+        self.counts: list[tuple[int, int]] = []
+        self.envsteps = 0
+
+    def note(self, event: str, run: RunView) -> None:
+        self.seen.append(event)
+        self.counts.append((run.progress.envstep, run.progress.train_iter))
+        if event == self._cfg.at and self.seen.count(event) > self._cfg.calls:
+            if self._cfg.act == 'stop':
+                run.stop('enough')
+            elif self._cfg.act == 'log':
+                run.log('mine/rows', len(run.collected))
+                run.log_histogram('mine/rewards', run.collected['reward'])
+            else:
+                raise ArithmeticError('broken')
+
+    def after_env_step(self, run: RunView) -> None:
+        self.envsteps += 1
+
+    def state_dict(self) -> dict[str, Any]:
+        return {'envsteps': self.envsteps}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.envsteps = int(state['envsteps'])
+
+
+for event in EVENTS:
+    if event != 'after_env_step':
+        setattr(Recorder, event, lambda self, run, event=event: self.note(event, run))
+
+
+@pytest.fixture(autouse=True)
+def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def compiled(*overrides: str, **hooks: Any) -> Any:
+    return config.compile_config({**MAIN, 'hooks': hooks}, CREATE, overrides=['max_train_iter=2', *overrides])
+
+
+def hook_of(pipeline: SerialPipeline, name: str = 'recorder') -> Any:
+    return pipeline.hooks._hooks[name]
+
+
+def trained(*overrides: str, **hooks: Any) -> SerialPipeline:
+    with SerialPipeline(compiled(*overrides, **hooks)) as pipeline:
+        pipeline.run()
+    return pipeline
+
+
+def test_events_come_in_the_order_of_a_run() -> None:
+    pipeline = trained(recorder=True)
+    hook, run = hook_of(pipeline), pipeline.hooks.run
+    one_round = ['after_eval', 'before_collect', 'after_collect', 'after_round']
+    without_best = [event for event in hook.seen if event != 'after_checkpoint']
+    assert without_best == ['before_run', *one_round * 2, 'after_eval', 'after_run']
+    assert hook.seen[-1] == 'after_checkpoint' and hook.seen.count('after_checkpoint') >= 2
+    assert hook.counts[0] == (0, 0) and hook.counts[-1] == (16, 2)
+    assert hook.envsteps == 8  # of 2 envs, updates not counted
+    assert run.checkpoint == pipeline.folder / 'ckpt' / 'iteration_2' and run.outcome == 'done'
+    assert run.policy is pipeline.policy and run.replay_buffer is pipeline.replay_buffer
+    assert run.evaluation.score == run.evaluator.latest == run.metrics()['eval/mean_reward']
+    assert 'train/total_loss' in run.metrics() and not any(tag.startswith('time/') for tag in run.metrics())
+
+
+def test_events_that_no_hook_overrides_cost_nothing() -> None:
+    pipeline = trained(doctor=False)
+    assert not any(event in pipeline.hooks for event in EVENTS)
+    assert pipeline.hooks.run.collected is None and pipeline.hooks.state_dict() == {}
+    beat = list
+    assert pipeline.hooks.on_step(beat) is beat and pipeline.hooks.on_step(None) is None
+
+
+def test_a_hook_logs_metrics_and_histograms() -> None:
+    pipeline = trained(recorder=dict(at='after_collect', act='log'))
+    lines = [json.loads(line) for line in (pipeline.folder / 'metrics.jsonl').read_text().splitlines()]
+    assert [(line['envstep'], line['mine/rows']) for line in lines if 'mine/rows' in line] == [
+        (8, 8.0),
+        (16, 8.0),
+    ]
+
+
+@pytest.mark.parametrize(('at', 'train_iter'), [('after_eval', 0), ('after_collect', 1), ('before_run', 0)])
+def test_training_that_a_hook_stops_ends_in_order(at: str, train_iter: int) -> None:
+    pipeline = trained(recorder=dict(at=at, act='stop'))
+    hook = hook_of(pipeline)
+    assert pipeline.finished and not pipeline.stopped and pipeline.progress.train_iter == train_iter
+    assert pipeline.loop.evaluated_at == train_iter and 'after_run' in hook.seen
+    assert pipeline.hooks.run.outcome == 'stopped'
+    assert load_checkpoint(pipeline.folder / 'ckpt' / 'latest')[1]['progress']['train_iter'] == train_iter
+    assert last_lines(pipeline, 1.0, False).startswith('stopped: enough. Saved: best evaluation')
+    assert 'training ends: enough' in (pipeline.folder / 'log.txt').read_text()
+
+
+@pytest.mark.parametrize('at', ['before_collect', 'after_eval'])
+def test_an_exception_names_the_hook_and_the_event(at: str) -> None:
+    with pytest.raises(ArithmeticError, match='broken') as caught:
+        trained(other=dict(type='recorder', at=at, calls=1), recorder=True)
+    assert f"raised in the hook 'other' at {at}, train_iter 1" in caught.value.__notes__
+    assert any(note.startswith('crash report') for note in caught.value.__notes__)
+
+
+def test_an_exception_of_the_hook_for_exceptions_does_not_hide_the_first() -> None:
+    class Twice(RunHook):
+        def after_round(self, run: RunView) -> None:
+            raise KeyError('first')
+
+        def on_exception(self, run: RunView) -> None:
+            assert run.outcome == 'failed'
+            raise ValueError(f'after {run.error!r}')
+
+    HOOK_REGISTRY.register('twice', Twice, force_overwrite=True)
+    with pytest.raises(KeyError, match='first') as caught:
+        trained(twice=True)
+    assert (
+        "and then, in the hook 'twice' at on_exception: ValueError: after KeyError('first')"
+        in caught.value.__notes__
+    )
+
+
+def test_a_resumed_run_goes_on_with_the_state_of_its_hooks() -> None:
+    folder = trained('policy.learn.learner.hook.save_ckpt_after_iter=1', recorder=True).folder
+    found = resume(folder, max_train_iter=3)
+    with SerialPipeline(found.cfg, found.folder, resume=found.saved) as pipeline:
+        assert hook_of(pipeline).envsteps == 8 and pipeline.hooks.run.metrics()['eval/mean_reward'] > 0
+        pipeline.run()
+    assert hook_of(pipeline).envsteps == 12
+
+
+def test_a_run_may_be_resumed_with_other_hooks_and_from_a_checkpoint_without_any(capsys: Any) -> None:
+    folder = trained('hooks.doctor=False').folder
+    assert 'hooks' not in load_checkpoint(folder / 'ckpt' / 'latest')[0]
+    found = resume(folder, overrides=['hooks.doctor=True', 'hooks.early_stop.patience=4'], max_train_iter=3)
+    assert not any('hooks' in note and 'doctor' not in note for note in found.notes)
+    with SerialPipeline(found.cfg, found.folder, resume=found.saved) as pipeline:
+        pipeline.run()
+    assert set(load_checkpoint(folder / 'ckpt' / 'latest')[0]['hooks']['hooks']) == {'doctor', 'early_stop'}
+    assert resume(folder, overrides=['hooks.early_stop.patience=5']).notes == (
+        'changed: hooks.early_stop.patience: 4 when the run began, 5 now',
+    )
+
+
+def test_a_state_that_does_not_fit_is_named() -> None:
+    with SerialPipeline(compiled(early_stop=True)) as pipeline, pytest.raises(CheckpointStateError) as caught:
+        pipeline.hooks.load_state_dict({'hooks': {'early_stop': {'best': 'x', 'worse': 1}}, 'metrics': {}})
+    assert caught.value.where == 'hooks.early_stop.best'
+
+
+@pytest.mark.parametrize(
+    ('hooks', 'told'),
+    [
+        (dict(erly_stop=True), "hooks.erly_stop.type: unknown hook 'erly_stop'. Did you mean 'early_stop'?"),
+        (dict(early_stop=dict(patienc=3)), 'Did you mean hooks.early_stop.patience?'),
+        (dict(early_stop=dict(patience=0)), 'hooks.early_stop.patience: bad value'),
+        (dict(early_stop=3), 'hooks.early_stop: bad value; got 3, expected a dict of options, True or False'),
+        (['early_stop'], 'hooks: bad value; got'),
+        (dict(wall_clock=True), 'hooks.wall_clock.seconds: a required key is missing'),
+        (dict(notify=dict(command=[])), 'hooks.notify.command: bad value'),
+        (
+            dict(profile=dict(first=3, last=2)),
+            'hooks.profile.last: no rounds to profile; got 2, expected >= first (3)',
+        ),
+        (dict(x=dict(type=3)), 'hooks.x.type: bad value'),
+    ],
+)
+def test_what_a_config_says_wrongly_is_named(hooks: Any, told: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        config.compile_config({**MAIN, 'hooks': hooks}, CREATE)
+    assert told in str(caught.value)
+
+
+def test_a_class_that_is_no_hook_is_refused() -> None:
+    HOOK_REGISTRY.register('nothing', type('Nothing', (), {}), force_overwrite=True)
+    with pytest.raises(InterfaceError, match='lacks after_checkpoint'):
+        compiled(nothing=True)
+
+
+def test_a_compiled_config_compiles_to_the_same() -> None:
+    cfg = compiled('hooks.doctor.kl=0.3', early_stop=dict(patience=4), recorder=True, notify=False)
+    main, create = config.split_config(cfg)
+    assert config.compile_config(main, create) == cfg
+    assert cfg.hooks.doctor.kl == 0.3 and cfg.hooks.notify is False and cfg.hooks.recorder.type == 'recorder'
+
+
+IN_PARALLEL = dict(comm_collector=dict(type='in_process'), comm_learner=dict(type='in_process'))
+
+
+@pytest.mark.parametrize('name', ['recorder', 'profile', 'gradient_histogram'])
+def test_parallel_mode_refuses_hooks_that_it_cannot_serve(name: str) -> None:
+    with pytest.raises(ConfigError, match=f'hooks.{name}: it .*, which parallel mode has in other processes'):
+        config.compile_config({**MAIN, 'hooks': {name: True}}, {**CREATE, **IN_PARALLEL})
+    hooks = dict(early_stop=True, wall_clock=dict(seconds=1), doctor=True)
+    config.compile_config({**MAIN, 'hooks': hooks}, {**CREATE, **IN_PARALLEL})
+
+
+def test_a_backend_with_envs_elsewhere_refuses_hooks_of_each_env_step() -> None:
+    with pytest.raises(ConfigError, match=r"hooks.recorder: it uses after_env_step, and the backend 'ray'"):
+        compiled('collector.backend=ray', recorder=True)
+    compiled('collector.backend=ray', early_stop=True)
+
+
+@pytest.mark.parametrize(
+    ('hooks', 'key', 'reaches'),
+    [
+        (dict(payload=True), 'hooks.payload.type', 'code'),
+        (dict(payload={'x': 1}), 'hooks.payload.type', 'code'),
+        (dict(x=dict(type='payload')), 'hooks.x.type', 'code'),
+        (dict(doctor=dict(import_names=['payload'])), 'hooks.doctor.import_names', 'code'),
+        (dict(notify=dict(command=['touch', 'x'])), 'hooks.notify.command', 'process'),
+        (dict(x=dict(type='notify', command=['touch', 'x'])), 'hooks.x.type', 'process'),
+    ],
+)
+def test_hooks_of_a_foreign_config_that_reach_beyond_the_run_are_refused(
+    hooks: Any, key: str, reaches: str
+) -> None:
+    data = {'main_config': {**MAIN, 'hooks': hooks}, 'create_config': CREATE}
+    found = {each.key: each.reaches for each in config.reaching_values(data)}
+    assert found[key] == reaches
+    with pytest.raises(UnsafeCheckpointError):
+        config.check_trust(data, 'here', trust=False)
+    config.check_trust(config.as_played(data), 'here', trust=False)
+
+
+def test_harmless_hooks_of_a_foreign_config_are_accepted() -> None:
+    hooks = dict(
+        early_stop=dict(patience=3), wall_clock=dict(seconds=60), profile=True, doctor=False, payload=False
+    )
+    config.check_trust(
+        {'main_config': {**MAIN, 'hooks': hooks}, 'create_config': CREATE}, 'here', trust=False
+    )
+
+
+def test_hooks_change_no_bit_of_training() -> None:
+    state = {}
+    for hooks in ({'doctor': False}, {'recorder': True, 'doctor': True, 'gradient_histogram': {'every': 1}}):
+        pipeline = trained('max_train_iter=6', **hooks)
+        state[len(state)] = pipeline.policy.learn_mode.state_dict()['model']
+    assert all(np.array_equal(state[0][name], state[1][name]) for name in state[0])
