@@ -1,7 +1,7 @@
 """Registry: maps the names in a config to classes. All registries of rlframe are in ``registry.py``.
 
 A built-in component is registered by the name of its module, which is imported when the component is first used. So
-listing names or rejecting an unknown one imports nothing.
+listing names imports nothing. Before an unknown name is rejected, plug-ins are loaded (``plugins.py``).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar, overload
 
 from rlframe.errors import ConfigError, InterfaceError, RegistryError
+from rlframe.plugins import PLUGINS
 
 T = TypeVar('T')
 C = TypeVar('C', bound=type)
@@ -91,6 +92,7 @@ class Registry(Generic[T]):
                 return module  # a built-in class, imported after its place was taken
             self._check_free(name, module)
         self._classes[name] = module
+        PLUGINS.registered(self.kind, name)
         return module
 
     def _check_free(self, name: str, cls: type) -> None:
@@ -158,6 +160,8 @@ class Registry(Generic[T]):
             module = importlib.import_module(self._builtin[name])
             if name not in self._classes:
                 raise RegistryError(f'{module.__name__} does not register the {self.kind} {name!r}')
+        if name not in self._classes:
+            PLUGINS.load()
         if name not in self._classes:
             own = sorted(set(self._classes) - set(self._builtin))
             raise RegistryError(

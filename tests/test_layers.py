@@ -19,7 +19,8 @@ MAY_IMPORT = {
     '_version': (),
     'moved': (),
     'scores': (),
-    'base_registry': ('errors',),
+    'plugins': (),
+    'base_registry': ('errors', 'plugins'),
     'registry': ('errors', 'base_registry'),
     'utils': ('errors', 'registry'),
     'safety': ('errors', 'utils'),
@@ -84,7 +85,7 @@ MAY_IMPORT = {
         'worker.collector', 'pipeline', 'experiment', 'display',
     ),
     'entry': (
-        *BASE, 'run', 'checkpoint', 'config', 'worker.collector', 'pipeline', 'pipeline.parallel', 'export', 'tune',
+        *BASE, 'plugins', 'run', 'checkpoint', 'config', 'worker.collector', 'pipeline', 'pipeline.parallel', 'export', 'tune',
         'backend.ray.actors', 'experiment', 'tools', 'display',
     ),
     'entry.verbs': (*BASE, 'analysis', 'run', 'config', 'pipeline', 'tune', 'experiment', 'tools', 'entry', 'display'),

@@ -10,7 +10,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from rlframe.config.schema import HOOKS
 from rlframe.display.saying import program
+from rlframe.plugins import PLUGINS
 from rlframe.registry import PARALLEL_COMMANDER_REGISTRY, REGISTRIES
 from rlframe.tools.options import SECTIONS, flat_fields, registry_of, told
 from rlframe.utils.field import REQUIRED
@@ -22,6 +24,7 @@ def show(args: argparse.Namespace) -> int:
     if args.name:
         _show_options(console, args.kind, args.name)
         return 0
+    PLUGINS.load()
     table = Table('kind', 'registered names', box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for kind, registry in REGISTRIES.items():
         if args.kind in (None, kind):
@@ -33,12 +36,34 @@ def show(args: argparse.Namespace) -> int:
     return 0
 
 
+def show_plugins() -> int:
+    """Shows the plug-ins of installed packages, and returns the exit code."""
+    console = Console(highlight=False)
+    found = PLUGINS.all()
+    if not found:
+        console.print(
+            'No installed package has an entry point of the group rlframe.plugins. See docs/hooks.md.'
+        )
+        return 0
+    table = Table('plug-in', 'package', 'version', 'state', box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for each in found:
+        state = (
+            f'skipped: {each.problem}'
+            if each.problem
+            else f'loaded: {", ".join(each.adds) or "adds nothing"}'
+        )
+        table.add_row(*map(Text, (each.name, each.package, each.version, state)))
+    console.print(table)
+    return 0
+
+
 def _show_options(console: Console, kind: str, name: str) -> None:
     cls = registry_of(kind, name).get(name)
     first_line = (inspect.getdoc(cls) or '').partition('\n')[0]
     console.print(Text.assemble((f'{kind} {name!r}', 'bold'), f' ({cls.__module__}): {first_line}'))
     fields = cls.config_fields() if hasattr(cls, 'config_fields') else {}
-    for key, field in flat_fields(fields, f'{SECTIONS[kind]}.' if kind in SECTIONS else ''):
+    section = f'{HOOKS}.{name}' if kind == 'hook' else SECTIONS.get(kind, '')
+    for key, field in flat_fields(fields, f'{section}.' if section else ''):
         default = '(required)' if field.default is REQUIRED else f'= {field.default!r}'
         console.print(Text.assemble((key, 'bold'), f' {default}'), soft_wrap=True)
         console.print(

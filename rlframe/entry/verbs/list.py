@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 HELP = 'show the registered components, or the options of one'
-EXAMPLES = ('', 'policy', 'policy dqn')
+EXAMPLES = ('', 'policy', 'policy dqn', '--plugins')
 COMPONENTS = (
     'env',
     'env_manager',
@@ -31,10 +31,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the verb."""
     parser.add_argument('kind', nargs='?', choices=COMPONENTS, help='show this kind only')
     parser.add_argument('name', nargs='?', help='show the options of this component')
+    parser.add_argument('--plugins', action='store_true', help='show the plug-ins of installed packages')
 
 
 def run(args: argparse.Namespace) -> int:
     """Runs the verb and returns the exit code."""
-    from rlframe.entry.listing import show
+    from rlframe.entry import listing
 
-    return show(args)
+    return listing.show_plugins() if args.plugins else listing.show(args)
