@@ -123,6 +123,8 @@ def train_seeds(
     """
     if jobs is not None and jobs < 1:
         raise ConfigError('bad value', where='--jobs', got=jobs, expected='an int >= 1')
+    if not seeds:
+        raise ConfigError('no seed to train', where='seeds', got=list(seeds), expected='at least one int')
     main, create = config_pair(pair)
     cfgs = [compile_config(main, create, overrides=overrides, seed=seed, **given) for seed in seeds]
     check_serial(cfgs[0])

@@ -101,6 +101,13 @@ def test_an_exception_of_the_caller_ends_all_seeds(children: type[FakeChild]) ->
     assert children.running == 0 and len(children.terminated) == 2
 
 
+def test_no_seed_and_no_job_are_refused() -> None:
+    with pytest.raises(ConfigError, match='no seed to train'):
+        train_seeds('cartpole_dqn', [])
+    with pytest.raises(ConfigError, match='--jobs'):
+        train_seeds('cartpole_dqn', [0], jobs=0)
+
+
 def test_command_line_prints_every_seed_the_mean_and_the_failures(
     children: type[FakeChild], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,7 +14,7 @@ from gymnasium import Env, spaces
 from rlframe import config
 from rlframe.entry.__main__ import main
 from rlframe.errors import ConfigError, IncompatibleError, MissingDependencyError
-from rlframe.experiment.starting import env_options, starting_config
+from rlframe.experiment.starting import OFF_POLICY_STEPS, ON_POLICY_STEPS, env_options, starting_config
 from rlframe.pipeline import build
 from rlframe.policy.acting.compatibility import misfit
 from rlframe.registry import POLICY_REGISTRY
@@ -66,6 +66,13 @@ def test_config_names_the_run_its_goal_and_its_budget() -> None:
     assert main_config.env.stop_value == 475
     assert main_config.max_env_step == 200_000
     assert create_config.policy.type == 'dqn'
+
+
+def test_help_names_the_default_budgets(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(['train', '--help'])
+    said = ' '.join(capsys.readouterr().out.split())
+    assert f'{ON_POLICY_STEPS:,} on-policy, {OFF_POLICY_STEPS:,} off-policy' in said
 
 
 def test_env_without_time_limit_gets_one_in_evaluations_only() -> None:
