@@ -89,9 +89,8 @@ def last_lines(runs: Sequence[SeedRun], seconds: float, plots: bool) -> Iterator
             f'mean of the last evaluations: {number_text(mean)} over {count_of(len(scores), "seed")}{text},'
             f' {duration(seconds)}'
         )
-    for run in runs:
-        if run.state == 'interrupted' and run.folder is not None:
-            yield f'resume: {_command("train --resume", [run])}'
+    if any(run.state in ('interrupted', 'waiting') for run in runs):
+        yield 'resume: the same command with --resume auto'
     if plots and len(complete) > 1:
         yield f'plot: {_command("plot", complete)}'
         yield f'compare: {_command("compare", complete)}'

@@ -50,6 +50,6 @@ def _names_modules(args: argparse.Namespace) -> bool:
     """Whether the command may need modules in the working directory, even if its checkpoint is foreign."""
     if 'trust' not in args:
         return True
-    if args.verb == 'train' and (args.config is not None or args.resume is None):
+    if args.verb == 'train' and (args.config or args.env or args.resume is None):
         return True
     return args.trust or any(':' in text or 'import_names' in text for text in args.overrides)

@@ -30,6 +30,7 @@ def train_all(pair: Pair, args: argparse.Namespace) -> int:
             seeds,
             jobs=args.jobs,
             overrides=args.overrides,
+            resume=args.resume is not None,
             on_change=display.show,
             should_stop=lambda: stop.received is not None,
             **named,

@@ -10,10 +10,12 @@ import sys
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from rlframe.config import split_config
 from rlframe.errors import RLFrameError
 from rlframe.utils.serialize import from_bytes
 
 if TYPE_CHECKING:
+    from rlframe.config.sections import ExperimentConfig
     from rlframe.pipeline.serial import SerialPipeline
 
 MESSAGE = '\x1erlframe '
@@ -23,15 +25,17 @@ MESSAGE_SECONDS = 0.5
 
 
 def main() -> None:
-    """Trains as the config on stdin says, and tells the parent about it; SIGTERM saves the run and ends it."""
+    """Trains as the config on stdin says, and tells the parent about it; SIGTERM saves the run and ends it.
+
+    Stdin also says whether to resume the newest run of the config.
+    """
     stopped: list[int] = []
-    cfg = from_bytes(sys.stdin.buffer.read())
-    from rlframe.pipeline.serial import SerialPipeline
+    cfg, resumes = from_bytes(sys.stdin.buffer.read())
     from rlframe.run.exit_guard import guarded, told
 
     signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
     try:
-        with told(), guarded(), SerialPipeline(cfg) as pipeline:
+        with told(), guarded(), _pipeline(cfg, resumes) as pipeline:
             messages = Messages(pipeline)
 
             def is_over(_: Any = None) -> bool:
@@ -39,13 +43,26 @@ def main() -> None:
                 return bool(stopped)
 
             messages.send(now=True)
-            pipeline.run(is_over, is_over)
+            if not pipeline.complete:
+                pipeline.run(is_over, is_over)
             if stopped:
                 pipeline.checkpoints.save_latest()
             messages.send(now=True, state='interrupted' if stopped else messages.state())
     except RLFrameError as error:
         sys.stderr.write(f'\nrlframe: {type(error).__name__}: {" ".join(str(error).split())}\n')
         sys.exit(error.exit_code)
+
+
+def _pipeline(cfg: ExperimentConfig, resumes: bool) -> SerialPipeline:
+    """Returns a new run of a config, or the newest one, to be resumed; without such a run, a new one."""
+    from rlframe.pipeline.resume import newest_run, resume, unbegun_run
+    from rlframe.pipeline.serial import SerialPipeline
+
+    start = newest_run(cfg) if resumes else None
+    if start is None:
+        return SerialPipeline(cfg, unbegun_run(cfg) if resumes else None)
+    found = resume(start, split_config(cfg))
+    return SerialPipeline(found.cfg, found.folder, resume=found.saved)
 
 
 class Messages:

@@ -10,7 +10,7 @@ import queue
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlframe.config import compile_config, config_pair
 from rlframe.config.rules import check_serial
@@ -19,9 +19,6 @@ from rlframe.experiment.seed_run import MESSAGE
 from rlframe.pipeline import build
 from rlframe.run.child_process import ChildProcess
 from rlframe.utils.serialize import to_bytes
-
-if TYPE_CHECKING:
-    from rlframe.config.sections import ExperimentConfig
 
 MOST_SEEDS = 1000
 """Largest number of seeds of one call."""
@@ -97,6 +94,7 @@ def train_seeds(
     *,
     jobs: int | None = None,
     overrides: Sequence[str] | Mapping[str, Any] = (),
+    resume: bool = False,
     on_change: OnChange | None = None,
     should_stop: Callable[[], bool] | None = None,
     **given: Any,
@@ -111,6 +109,7 @@ def train_seeds(
         jobs: Processes at a time; by default, as many as there are cores for the torch threads of each
             (``num_threads``).
         overrides: ``key=value`` texts, or a dict of dotted keys and values.
+        resume: Whether to resume the newest run of each seed in the working directory, if there is one.
         on_change: Called with all runs several times a second.
         should_stop: Asked several times a second; if it returns True, all runs save themselves and end.
         given: ``exp_name``, ``max_env_step`` and ``max_train_iter``, if they override the config.
@@ -130,16 +129,16 @@ def train_seeds(
     check_serial(cfgs[0])
     build.check_policy(cfgs[0], build.make_factory(cfgs[0]).spec)
     at_a_time = jobs or max(_cores() // cfgs[0].num_threads, 1)
-    return _Team(seeds, cfgs, at_a_time).train(on_change, should_stop)
+    data = [to_bytes((cfg, resume), 'config') for cfg in cfgs]
+    return _Team(seeds, data, at_a_time).train(on_change, should_stop)
 
 
 class _Team:
     """The processes of several seeds."""
 
-    def __init__(self, seeds: Sequence[int], cfgs: Sequence[ExperimentConfig], jobs: int) -> None:
+    def __init__(self, seeds: Sequence[int], data: Sequence[bytes], jobs: int) -> None:
         self.runs = [SeedRun(seed) for seed in seeds]
-        self._data = [to_bytes(cfg, 'config') for cfg in cfgs]
-        self._jobs = jobs
+        self._data, self._jobs = data, jobs
         self._children: dict[int, tuple[ChildProcess, float]] = {}
         self._messages: queue.Queue[tuple[int, dict[str, Any]]] = queue.Queue()
 

@@ -150,7 +150,7 @@ def test_bad_seeds_are_refused_with_examples(text: str) -> None:
         (('--seeds', '0,0'), '--seeds'),
         (('--seeds', '0-1', '--seed', '1'), '--seed and --seeds'),
         (('--seeds', '0-1', '-m', 'parallel'), '--mode and --seeds'),
-        (('--seeds', '0-1', '--resume', 'auto'), '--resume and --seeds'),
+        (('--seeds', '0-1', '--resume', 'x'), '--resume auto continues the run of each seed'),
         (('--seeds', '0-1', '--jobs', '0'), '--jobs'),
         (('--jobs', '2'), '--jobs goes with --seeds'),
         (('--seeds', '0-1', '-c', 'pendulum_sac', 'env.env_id=CartPole-v1'), 'Policies that fit'),
@@ -212,7 +212,7 @@ def started(folder: Path, *words: str) -> subprocess.Popen[str]:
 @pytest.mark.slow
 def test_each_seed_has_a_run_folder_and_equals_the_run_of_that_seed_alone(tmp_path: Path) -> None:
     out, err = started(tmp_path, '--seeds', '0,1', '--jobs', '2', '--env-step', '200').communicate()
-    assert 'mean of the last evaluations: 5.00 over 2 seeds' in out, err
+    assert 'mean of the last evaluations: 5 over 2 seeds' in out, err
     (tmp_path / 'alone').mkdir()
     started(tmp_path / 'alone', '--seed', '1', '--env-step', '200').communicate()
     weights = [next(path.glob('env_dqn_seed1/ckpt/latest*')) for path in (tmp_path, tmp_path / 'alone')]
@@ -238,5 +238,8 @@ def test_seeds_end_with_their_parent_and_are_saved_if_it_can_wait(tmp_path: Path
     assert not (tmp_path / 'env_dqn_seed1').exists()
     if number == signal.SIGINT:
         assert process.returncode == 130
-        assert 'rlframe train --resume env_dqn_seed0' in out
-        assert list(tmp_path.glob('env_dqn_seed0/ckpt/latest*'))
+        assert 'resume: the same command with --resume auto' in out
+        more = ('--seeds', '0-1', '--resume', 'auto', '--env-step', '300')
+        out, err = started(tmp_path, *more).communicate()
+        assert 'over 2 seeds' in out, err
+        assert {path.name for path in tmp_path.glob('env_*')} == {'env_dqn_seed0', 'env_dqn_seed1'}

@@ -12,7 +12,8 @@ import space_envs
 from gymnasium import Env, spaces
 
 from rlframe import config
-from rlframe.entry.__main__ import main
+from rlframe.entry.__main__ import main, parse
+from rlframe.entry.import_path import set_import_path
 from rlframe.errors import ConfigError, IncompatibleError, MissingDependencyError
 from rlframe.experiment.starting import OFF_POLICY_STEPS, ON_POLICY_STEPS, env_options, starting_config
 from rlframe.pipeline import build
@@ -112,6 +113,17 @@ def test_policy_that_cannot_learn_in_an_env_is_refused_with_those_that_can(
     with pytest.raises(error) as caught:
         starting_config(env, policy)
     assert says in str(caught.value)
+
+
+def test_resumed_run_finds_its_env_in_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, 'path', [entry for entry in sys.path if entry])
+    for words in (('--env', 'mine:Env', '--resume', 'auto'), ('-c', 'mine', '--resume', 'auto')):
+        set_import_path(parse(['train', *words]))
+        assert str(tmp_path) in sys.path
+        sys.path.remove(str(tmp_path))
 
 
 SMALL = (

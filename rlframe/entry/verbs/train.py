@@ -94,8 +94,11 @@ def _check_seeds(parser: argparse.ArgumentParser, args: argparse.Namespace) -> N
         if args.jobs is not None:
             parser.error('--jobs goes with --seeds')
         return
-    others = {'--seed': args.seed, '--resume': args.resume, '--mode': args.mode}
-    for flag, value in others.items():
+    if args.resume not in (None, 'auto'):
+        parser.error(
+            '--resume DIR and --seeds do not go together; --resume auto continues the run of each seed'
+        )
+    for flag, value in (('--seed', args.seed), ('--mode', args.mode)):
         if value not in (None, 'serial'):
             parser.error(f'{flag} and --seeds do not go together')
 
