@@ -89,8 +89,10 @@ class RunFiles:
     @property
     def seconds(self) -> float:
         """Seconds that it took; of a run that recorded none, between its first and its last record."""
-        elapsed = self.metrics.last('time/elapsed')
-        return self.metrics.last_time - self.metrics.first_time if math.isnan(elapsed) else elapsed
+        elapsed, split = self.metrics.last('time/elapsed'), sum(self.time_split().values())
+        if math.isnan(elapsed):
+            return self.metrics.last_time - self.metrics.first_time
+        return max(elapsed, split)  # the former does not count the round that recorded it
 
     def time_split(self) -> dict[str, float]:
         """Returns the seconds of collection, learning and evaluation; empty if the run did not record them."""
@@ -150,13 +152,16 @@ def find_runs(paths: Sequence[str | Path]) -> list[Path]:
 def not_a_run(path: Path) -> ExperimentDirError:
     """Returns the error for a path that is no run, with the nearest run folder next to it."""
     what = 'this is no run folder, as it has no config.json' if path.is_dir() else 'no such run folder'
+    return ExperimentDirError(what, where=str(path), remedy=nearest_run(path).strip())
+
+
+def nearest_run(path: Path) -> str:
+    """Returns which run next to a path its user may have meant, as a sentence after a space; empty if there is none."""
     beside = path.absolute().parent
     names = sorted(each.name for each in _entries(beside) if is_run(each))
-    hint = nearest(path.name, names).strip()
-    if not hint and names:
-        shown = ', '.join(names[:5]) + (', ...' if len(names) > 5 else '')
-        hint = f'Runs next to it: {shown}.'
-    return ExperimentDirError(what, where=str(path), remedy=hint)
+    if not names or (hint := nearest(path.name, names)):
+        return hint if names else ''
+    return f' Runs next to it: {", ".join(names[:5])}{", ..." if len(names) > 5 else "."}'
 
 
 def read_runs(paths: Sequence[str | Path]) -> list[RunFiles]:

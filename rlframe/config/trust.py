@@ -152,6 +152,12 @@ def declared_reaching(tree: Mapping[str, Any], options: Options, prefix: str = '
             yield from declared_reaching(value, option, f'{key}.')
 
 
+def known_options(main: Mapping[str, Any], create: Mapping[str, Any]) -> Options:
+    """Returns the options that a config can have, as far as they come with rlframe: nothing that it names is imported."""
+    tree, _ = user_tree(main, create, ())
+    return find_schema(_without(tree, _named_code(tree)), [])[1]
+
+
 def named_modules(value: Any, key: str = '') -> Iterator[Reaching]:
     """Yields every non-empty ``import_names`` in a tree, in any form and at any depth."""
     if isinstance(value, Mapping):

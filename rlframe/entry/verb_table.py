@@ -16,6 +16,8 @@ GROUPS: dict[str, dict[str, str]] = {
     'look at results': {
         'plot': 'draw the curves of one or many runs',
         'compare': 'compare runs: options that differ, scores with intervals, steps to the goal, time',
+        'report': 'write one HTML page about a run, which needs no network',
+        'watch': 'show that page in a browser while the run goes on',
     },
     'write and check your own': {
         'new': 'begin a config, policy, model, hook, buffer, env, backend or logger of your own',
