@@ -15,6 +15,7 @@ from rlframe.config import split_config, write_total_config
 from rlframe.errors import ConfigError, RLFrameError
 from rlframe.export.formats import FORMATS
 from rlframe.export.source import open_source
+from rlframe.tune.picture import scatter_panels
 from rlframe.tune.trial import CHECKPOINT, SEARCH, TrialBase, compile_trial, trial_options
 
 CONFIG, TABLE, PICTURE, POLICY = 'best_config.py', 'trials.csv', 'scores.png', 'best_policy'
@@ -97,7 +98,7 @@ def write_report(results: Any) -> Report:
     notes = []
     if report.best is not None:
         notes += _write_best(folder, report.best, metric)
-        notes += _draw(folder / PICTURE, rows, metric)
+        notes += _draw(folder / PICTURE, rows, metric, search.get('log', []))
     return dataclasses.replace(report, notes=tuple(notes))
 
 
@@ -183,7 +184,7 @@ def _best_checkpoint(best: Row, metric: str) -> Path | None:
     return None if chosen is None else Path(chosen.path) / CHECKPOINT
 
 
-def _draw(path: Path, rows: Sequence[Row], metric: str) -> list[str]:
+def _draw(path: Path, rows: Sequence[Row], metric: str, log_keys: Sequence[str]) -> list[str]:
     """Draws the score against each option that differs between trials."""
     scored = [row for row in rows if not math.isnan(row.score)]
     keys = [key for key in scored[0].options if len({str(row.options.get(key)) for row in scored}) > 1]
@@ -191,37 +192,8 @@ def _draw(path: Path, rows: Sequence[Row], metric: str) -> list[str]:
         return []
     if importlib.util.find_spec('matplotlib') is None:
         return [f"{path.name}: not drawn, as matplotlib is not installed: pip install 'rlframe[tune]'"]
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    columns = min(3, len(keys))
-    lines = math.ceil(len(keys) / columns)
-    figure = Figure(figsize=(1 + 4 * columns, 1 + 3 * lines), layout='constrained')
-    FigureCanvasAgg(figure)
-    axes = figure.subplots(lines, columns, squeeze=False, sharey=True).flat
-    for axis in axes[len(keys) :]:
-        axis.set_visible(False)
-    for axis, key in zip(axes, keys, strict=False):
-        _scatter(axis, [row.options.get(key) for row in scored], [row.score for row in scored])
-        axis.set_xlabel(key)
-    for i in range(0, lines * columns, columns):
-        axes[i].set_ylabel(metric)
-    figure.suptitle(f'{len(scored)} trials; the star is {scored[0].name}', fontsize=10)
-    figure.savefig(path, dpi=110)
+    columns = {key: [row.options.get(key) for row in scored] for key in keys}
+    title = f'{len(scored)} trials; the star is {scored[0].name}'
+    picture = scatter_panels(columns, [row.score for row in scored], metric, title, log_keys)
+    picture.savefig(path, dpi=110)
     return []
-
-
-def _scatter(axis: Any, values: Sequence[Any], scores: Sequence[float]) -> None:
-    """Draws scores against the values of an option, the first as a star."""
-    from matplotlib.ticker import LogLocator
-
-    numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
-    places: Sequence[Any] = numbers if len(numbers) == len(values) else [str(value) for value in values]
-    axis.scatter(places, scores, s=24)
-    axis.scatter(places[:1], scores[:1], s=90, marker='*')
-    if places is numbers and min(numbers) > 0 and max(numbers) > 30 * min(numbers):
-        axis.set_xscale('log')
-        axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axis.xaxis.set_major_formatter('{x:g}')
-        axis.xaxis.set_minor_formatter('')
-    axis.grid(alpha=0.3)

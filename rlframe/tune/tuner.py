@@ -43,7 +43,7 @@ from rlframe.tune.names import METRIC, SEARCHES
 from rlframe.tune.repeats import Repeats, SeededVariants, seeded_optuna
 from rlframe.tune.resources import ResourceCheck, bundles_of, check_fits
 from rlframe.tune.schedulers import make_scheduler
-from rlframe.tune.space import check_space, flat_space, is_searched
+from rlframe.tune.space import check_space, flat_space, is_searched, log_scaled
 from rlframe.tune.trainable import RLTrainable
 from rlframe.tune.trial import KEPT_BY_TUNE, SEARCH, TrialBase
 from rlframe.utils.resolved_config import to_plain
@@ -173,7 +173,8 @@ def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
     folder = free_folder(wanted)
     if Secrets(cfg):
         folder.chmod(0o700)  # where Ray does not change the config
-    (folder / SEARCH).write_text(json.dumps({'metric': metric, 'mode': mode}) + '\n', encoding='utf-8')
+    facts = {'metric': metric, 'mode': mode, 'log': log_scaled(space)}
+    (folder / SEARCH).write_text(json.dumps(facts) + '\n', encoding='utf-8')
     return Tuner(
         RLTrainable,
         param_space={
