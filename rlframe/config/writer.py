@@ -79,7 +79,7 @@ def total_config_text(main: Mapping[str, Any], create: Mapping[str, Any]) -> str
     modules: set[str] = set()
     inexpressible: list[str] = []
     parts = [
-        f'{name} = EasyDict(\n{_indented(_as_code(redacted(tree), name, modules, inexpressible))}\n)\n'
+        f'{name} = EasyDict(\n{_indented(as_code(redacted(tree), name, modules, inexpressible))}\n)\n'
         for name, tree in (('main_config', main), ('create_config', create))
     ]
     head = '"""The complete config of one run, defaults included; it is itself a config."""\n'
@@ -96,14 +96,14 @@ def _indented(tree: Any) -> str:
     return '\n'.join('    ' + line for line in text.splitlines()) + ','
 
 
-def _as_code(value: Any, key: str, modules: set[str], inexpressible: list[str]) -> Any:
+def as_code(value: Any, key: str, modules: set[str], inexpressible: list[str]) -> Any:
     """Converts ``value`` to objects whose ``repr`` is valid source code."""
     if isinstance(value, Mapping):
         return {
-            name: _as_code(below, f'{key}.{name}', modules, inexpressible) for name, below in value.items()
+            name: as_code(below, f'{key}.{name}', modules, inexpressible) for name, below in value.items()
         }
     if type(value) in (list, tuple):
-        return type(value)(_as_code(item, key, modules, inexpressible) for item in value)
+        return type(value)(as_code(item, key, modules, inexpressible) for item in value)
     number = _python_number(value)
     if isinstance(number, float) and not math.isfinite(number):
         return _Code(f"float('{number}')")

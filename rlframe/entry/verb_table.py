@@ -21,6 +21,7 @@ GROUPS: dict[str, dict[str, str]] = {
     },
     'write and check your own': {
         'new': 'begin a config, policy, model, hook, buffer, env, backend or logger of your own',
+        'import-ding': 'write a config of DI-engine as one of rlframe, and list what changed and why',
         'check-config': 'report all mistakes of a config at once, or what it would train',
         'check-env': 'say what is wrong with an env and where, how fast it is, and which policies fit',
     },

@@ -6,19 +6,16 @@ import importlib.util
 import keyword
 import os
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rlframe.config.compile import compile_config
-from rlframe.config.schema import find_schema
 from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.errors import ConfigError
 from rlframe.experiment.starting import starting_config
+from rlframe.tools.config_text import config_text, write_new
 from rlframe.tools.env_compare import measure
 from rlframe.tools.layout import space_text
-from rlframe.tools.options import flat_fields
-from rlframe.utils.field import Field, to_plain
+from rlframe.utils.field import to_plain
 
 TEMPLATES = Path(__file__).parents[1] / 'templates'
 SLOW_STEPS = 2000.0
@@ -45,7 +42,7 @@ def new_file(kind: str, name: str, folder: Path) -> tuple[Path, list[str]]:
     text = (TEMPLATES / f'{kind}.py').read_text(encoding='utf-8')
     title = ''.join(part[:1].upper() + part[1:] for part in name.split('_'))
     text = text.replace(f'new_{kind}', name).replace(f'New{kind.capitalize()}', title)
-    _write(file, text)
+    write_new(file, text)
     return file, COMMAND.findall(text)
 
 
@@ -79,7 +76,7 @@ def new_config(name: str, folder: Path, env: str, policy: str | None = None) -> 
         facts.append(_choose_manager(create, rate))
     head = f'{create["policy"]["type"]} on {env}, written by rlframe new config.'
     command = f'rlframe train -c {file.name}'
-    _write(file, _config_text(head, [*facts, '', f'    {command}'], main, create))
+    write_new(file, config_text(head, [*facts, '', f'    {command}'], main, create))
     return file, [command, f'rlframe check-config {file.name}']
 
 
@@ -110,62 +107,3 @@ def _free(name: str, folder: Path) -> Path:
         remedy = f'Choose another name: {file.name} would hide it.'
         raise ConfigError(f'there is a module {name!r} already', where='NAME', remedy=remedy)
     return file
-
-
-def _write(file: Path, text: str) -> None:
-    """Writes a new file.
-
-    Raises:
-        ConfigError: If that is impossible.
-    """
-    try:
-        with open(file, 'x', encoding='utf-8') as opened:
-            opened.write(text)
-    except OSError as error:
-        raise ConfigError(f'cannot be written: {error.strerror}', where=str(file)) from error
-
-
-def _config_text(head: str, facts: list[str], main: Mapping[str, Any], create: Mapping[str, Any]) -> str:
-    """Returns the source of a config, with the meaning of each option behind it."""
-    cfg = compile_config(main, create)
-    fields = dict(flat_fields(find_schema(to_plain(cfg), [])[1]))
-    lines = [
-        f'"""{head}',
-        '',
-        *facts,
-        '"""',
-        '',
-        'from easydict import EasyDict',
-        '',
-        'main_config = EasyDict(',
-        '    dict(',
-    ]
-    lines += _section(main, fields, '', 2)
-    lines += ['    )', ')', '', 'create_config = EasyDict(', '    dict(']
-    lines += ['        import_names=[],  # modules of your own that register components']
-    lines += [
-        f'        {part}=dict(type={value["type"]!r}),'
-        for part, value in create.items()
-        if isinstance(value, Mapping)
-    ]
-    return '\n'.join([*lines, '    )', ')', ''])
-
-
-def _section(section: Mapping[str, Any], fields: Mapping[str, Field], prefix: str, depth: int) -> list[str]:
-    lines, indent = [], '    ' * depth
-    for name, value in section.items():
-        key = f'{prefix}{name}'
-        if isinstance(value, Mapping) and key not in fields:
-            lines += [f'{indent}{name}=dict(', *_section(value, fields, f'{key}.', depth + 1), f'{indent}),']
-        else:
-            lines.append(f'{indent}{name}={value!r},{_meaning(fields.get(key))}')
-    return lines
-
-
-def _meaning(field: Field | None) -> str:
-    """Returns the meaning of an option as a comment."""
-    if field is None:
-        return ''
-    names_unit = not field.unit or field.unit.split()[0] in field.doc
-    text = field.doc if names_unit else f'{field.doc} ({field.unit})'.lstrip()
-    return f'  # {text}' if text else ''

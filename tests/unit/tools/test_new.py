@@ -28,7 +28,6 @@ QUICK = ['--env-step', '200', 'env.n_evaluator_episode=2', 'env.evaluator_env_nu
 def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty working directory; what its modules register is forgotten afterwards."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, 'path', list(sys.path))
     monkeypatch.setattr(env_compare, 'SPEED_SECONDS', 0.005)
     yield tmp_path
     own = [file.stem for file in tmp_path.glob('*.py')]
@@ -99,22 +98,22 @@ def test_a_new_file_runs_by_the_commands_that_are_printed(
 
 
 def test_a_new_config_says_what_each_option_means_and_compiles_to_the_starting_config(cwd: Path) -> None:
-    file, commands = new_config('mine', cwd, 'Pendulum-v1', 'sac')
-    assert commands[0] == 'rlframe train -c mine.py'
+    file, commands = new_config('own_file', cwd, 'Pendulum-v1', 'sac')
+    assert commands[0] == 'rlframe train -c own_file.py'
     text = file.read_text(encoding='utf-8')
     assert 'Box (3,) float32 in [-8, 8]' in text and 'steps/s here' in text
     assert 'max_env_step=200000,  # the run ends after the round that reaches it (env steps)' in text
     from rlframe.experiment.starting import starting_config
 
     main_config, create_config = starting_config('Pendulum-v1', 'sac')
-    expected = config.compile_config({**main_config, 'exp_name': 'mine'}, create_config)
+    expected = config.compile_config({**main_config, 'exp_name': 'own_file'}, create_config)
     assert config.compile_config(*config.read_config(file)) == expected
 
 
 def test_a_slow_env_gets_processes(cwd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr('rlframe.tools.new.SLOW_STEPS', float('inf'))
     monkeypatch.setattr('os.sched_getaffinity', lambda pid: {0, 1})
-    file, _ = new_config('mine', cwd, 'CartPole-v1')
+    file, _ = new_config('own_file', cwd, 'CartPole-v1')
     assert "env_manager=dict(type='subprocess')" in file.read_text(encoding='utf-8')
 
 
@@ -125,10 +124,10 @@ def test_a_slow_env_gets_processes(cwd: Path, monkeypatch: pytest.MonkeyPatch) -
         (['policy', 'a-b'], 'expected a Python identifier'),
         (['hook', 'class'], 'expected a Python identifier'),
         (['hook', '../up'], 'expected a Python identifier'),
-        (['config', 'mine', '--env', 'CartPol-v1'], 'CartPole-v1'),
-        (['config', 'mine', '--env', 'CartPole-v1', '--policy', 'sac'], 'Policies that fit'),
-        (['config', 'mine'], '--env'),
-        (['polcy', 'mine'], 'invalid choice'),
+        (['config', 'own_file', '--env', 'CartPol-v1'], 'CartPole-v1'),
+        (['config', 'own_file', '--env', 'CartPole-v1', '--policy', 'sac'], 'Policies that fit'),
+        (['config', 'own_file'], '--env'),
+        (['polcy', 'own_file'], 'invalid choice'),
     ],
 )  # fmt: skip
 def test_bad_input_writes_nothing(
@@ -143,7 +142,7 @@ def test_bad_input_writes_nothing(
 
 
 def test_nothing_is_overwritten(cwd: Path) -> None:
-    new_file('hook', 'mine', cwd)
-    before = (cwd / 'mine.py').read_bytes()
-    assert main(['new', 'policy', 'mine']) == 2
-    assert (cwd / 'mine.py').read_bytes() == before
+    new_file('hook', 'own_file', cwd)
+    before = (cwd / 'own_file.py').read_bytes()
+    assert main(['new', 'policy', 'own_file']) == 2
+    assert (cwd / 'own_file.py').read_bytes() == before

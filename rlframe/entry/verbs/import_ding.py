@@ -1,0 +1,39 @@
+"""``rlframe import-ding``: writes a config of DI-engine as one of rlframe."""
+
+from __future__ import annotations
+
+import argparse
+
+from rlframe.entry.arguments import add_json
+
+HELP = 'write a config of DI-engine as one of rlframe, and list what changed and why'
+EXAMPLES = ('cartpole_dqn_config.py', 'cartpole_dqn_config.py --out my_config.py')
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the verb."""
+    parser.add_argument(
+        'file', metavar='FILE', help='config of DI-engine, a Python file; DI-engine is not needed'
+    )
+    parser.add_argument('--out', metavar='FILE', help='the file to write (default: NAME_rlframe.py)')
+    parser.add_argument(
+        '--parallel',
+        action='store_true',
+        help="translate a config of DI-engine's parallel mode to rlframe's (-m parallel), and not to Ray actors",
+    )
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the verb and returns the exit code."""
+    import json
+    import shutil
+    import sys
+
+    from rlframe.tools.import_ding import import_ding
+    from rlframe.tools.imported_ding import text_of
+
+    found = import_ding(args.file, args.out, args.parallel)
+    width = min(shutil.get_terminal_size().columns, 100)
+    sys.stdout.write((json.dumps(found) if args.json else text_of(found, width)) + '\n')
+    return 0

@@ -1,0 +1,98 @@
+"""``rlframe import-ding``: the written config trains what loading the original would train."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlframe import config
+from rlframe.entry.__main__ import main
+from rlframe.tools.import_ding import import_ding
+from tests.unit.test_from_ding import FLAT, TRAINED, nested
+
+SMALL = [
+    'env.collector_env_num=2', 'env.evaluator_env_num=2', 'env.n_evaluator_episode=2', 'env_manager.type=base',
+    'max_env_step=200',
+]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def written(name: str) -> str:
+    """Writes a config of DI-engine as the Python file that its users have, and returns its name."""
+    parts = [f'{part} = {nested(FLAT[name][part])!r}' for part in ('main_config', 'create_config')]
+    text = '\n'.join(['import torch', *parts]).replace('Tanh()', 'torch.nn.Tanh()')
+    Path(f'{name}_config.py').write_text(text + '\n', encoding='utf-8')
+    return f'{name}_config.py'
+
+
+def compiled(path: str) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')
+        return config.compile_config(*config.read_config(path))
+
+
+@pytest.mark.parametrize('name', TRAINED)
+def test_the_written_config_compiles_to_what_the_original_compiles_to(name: str) -> None:
+    path = written(name)
+    found = import_ding(path)
+    assert found['file'] == f'{name}_config_rlframe.py'
+    assert not config.is_ding(*reversed(config.read_config(found['file'])))
+    assert compiled(found['file']) == compiled(path)
+
+
+def test_what_was_renamed_converted_dropped_and_filled_in_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    path = written('cartpole_dqn')
+    assert main(['import-ding', path, '--out', 'mine.py', '--json']) == 0
+    found = json.loads(capsys.readouterr().out)
+    changes = config.from_ding(*config.read_config(path)).changes
+    told = [row['key'] for kind in ('renamed', 'converted', 'dropped') for row in found[kind]]
+    assert sorted(told) == sorted(change.key for change in changes if change.key)
+    assert all(row['why'] for row in found['dropped'])
+    assert any('heads are one linear layer' in text for text in found['differs'])
+    assert found['next'] == 'rlframe train -c mine.py'
+    assert main(['import-ding', path, '--out', 'again.py']) == 0
+    out = capsys.readouterr().out
+    assert all(
+        word in out for word in ('wrote again.py', 'dropped:', 'docs/from_ding.md', 'next: rlframe train')
+    )
+    assert max(map(len, out.splitlines())) <= 80
+
+
+@pytest.mark.slow
+def test_the_written_config_trains(cwd: Path) -> None:
+    import_ding(written('cartpole_dqn'), 'mine.py')
+    assert main(['train', '-c', 'mine.py', *SMALL]) == 0
+    assert (cwd / 'cartpole_dqn_seed0' / 'metrics.jsonl').is_file()
+
+
+@pytest.mark.parametrize(
+    ('words', 'said'),
+    [
+        (['cartpole_dqn'], 'no config of DI-engine'),
+        (['none.py'], 'not found'),
+        (['ding.py', '--out', 'ding.py'], 'exists already'),
+        (['ding.py', '--out', 'mine.json'], '.py'),
+        (['ding.py', '--out', 'no/mine.py'], 'cannot be written'),
+        (['impala.py'], 'impala'),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_line_and_writes_nothing(
+    words: list[str], said: str, cwd: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path(written('cartpole_dqn')).rename('ding.py')
+    Path(written('cartpole_impala')).rename('impala.py')
+    before = {file.name: file.read_bytes() for file in cwd.iterdir()}
+    assert main(['import-ding', *words]) == 2
+    out, err = capsys.readouterr()
+    assert out == '' and said in err and len(err.splitlines()) == 1
+    assert {file.name: file.read_bytes() for file in cwd.iterdir()} == before
