@@ -76,7 +76,10 @@ MAY_IMPORT = {
     'export': (*BASE, 'data', 'run', 'checkpoint', 'config', 'model', 'policy', 'policy.learning', 'pipeline'),
     'tune': (*BASE, 'data', 'run', 'checkpoint', 'config', 'pipeline', 'export', 'backend.ray.actors'),
     'analysis': (*BASE, 'run', 'checkpoint', 'config'),
-    'experiment': (*BASE, 'data', 'run', 'checkpoint', 'config', 'envs', 'pipeline', 'policy.acting', 'export'),
+    'experiment': (
+        *BASE, 'analysis', 'data', 'run', 'checkpoint', 'config', 'envs', 'worker.collector', 'pipeline', 'pipeline.parallel',
+        'policy.acting', 'export', 'display',
+    ),
     'templates': (
         *BASE, 'data', 'model', 'policy', 'worker', 'worker.replay_buffer', 'backend', 'logger',
     ),
@@ -89,7 +92,7 @@ MAY_IMPORT = {
         'backend.ray.actors', 'experiment', 'tools', 'display',
     ),
     'entry.verbs': (*BASE, 'analysis', 'run', 'config', 'pipeline', 'tune', 'experiment', 'tools', 'entry', 'display'),
-    '': ('_version', 'moved', 'export'),
+    '': ('_version', 'moved', 'experiment', 'export'),
     '__main__': ('entry',),
 }  # fmt: skip
 """Rooms, and those that each may import, inside functions too; none may import one that imports it."""

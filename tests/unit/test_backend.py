@@ -22,8 +22,8 @@ from rlframe.config import (
     config_data,
     split_config,
 )
-from rlframe.entry.evaluate import score
 from rlframe.errors import ConfigError, UnsafeCheckpointError
+from rlframe.experiment.scoring import score
 from rlframe.pipeline import SerialPipeline
 from rlframe.pipeline.resume import resume
 from rlframe.registry import BACKEND_REGISTRY, REGISTRIES

@@ -16,8 +16,8 @@ from runs import DQN, ROOT
 from rlframe.config import compile_config
 from rlframe.config.own_parts import own_parts
 from rlframe.entry.__main__ import main
-from rlframe.entry.evaluate import score
 from rlframe.errors import ConfigWarning, RLFrameError
+from rlframe.experiment.scoring import score
 from rlframe.export import export_policy
 from rlframe.pipeline import serial_pipeline
 from rlframe.pipeline.resume import resume

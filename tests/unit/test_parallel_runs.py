@@ -12,8 +12,8 @@ import pytest
 from rlframe import config
 from rlframe.config import compile_config, config_data, split_config
 from rlframe.entry.__main__ import main
-from rlframe.entry.evaluate import score
 from rlframe.errors import ConfigError, ConfigWarning, UnsafeCheckpointError
+from rlframe.experiment.scoring import score
 from rlframe.export import export_policy
 from rlframe.pipeline import SerialPipeline, build, serial_pipeline
 from rlframe.pipeline.facts import RunFacts

@@ -15,8 +15,8 @@ import rlframe
 from rlframe import config
 from rlframe.checkpoint import OpenCheckpoint, load_checkpoint
 from rlframe.entry.__main__ import main
-from rlframe.entry.evaluate import score
 from rlframe.errors import CheckpointCorruptError, RunWarning
+from rlframe.experiment.scoring import score
 from rlframe.export import export_policy
 from rlframe.pipeline import SerialPipeline, serial_pipeline
 from rlframe.pipeline.resume import resume

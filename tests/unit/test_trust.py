@@ -19,8 +19,8 @@ from rlframe import config
 from rlframe.checkpoint import verify_checkpoint
 from rlframe.display.commands import trust_flag
 from rlframe.entry.__main__ import main
-from rlframe.entry.evaluate import score
 from rlframe.errors import RLFrameError
+from rlframe.experiment.scoring import score
 from rlframe.export import export_policy
 from rlframe.pipeline.resume import resume
 from rlframe.registry import ENV_REGISTRY

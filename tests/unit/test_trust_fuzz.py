@@ -20,8 +20,8 @@ from tripwire import armed
 import rlframe
 from rlframe import config
 from rlframe.checkpoint import verify_checkpoint
-from rlframe.entry.evaluate import score
 from rlframe.errors import RLFrameError
+from rlframe.experiment.scoring import score
 from rlframe.export.source import open_source
 from rlframe.pipeline import build
 from rlframe.pipeline.resume import resume

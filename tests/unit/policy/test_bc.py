@@ -13,8 +13,8 @@ from fakes import IdentityEnv
 
 from rlframe import config
 from rlframe.data import Batch, EnvSpec
-from rlframe.entry.evaluate import score
 from rlframe.errors import ConfigError
+from rlframe.experiment.scoring import score
 from rlframe.pipeline import SerialPipeline
 from rlframe.policy import create_policy
 from rlframe.worker import create_serial_evaluator

@@ -1,0 +1,241 @@
+"""Scores a checkpoint on episodes that training never saw."""
+
+from __future__ import annotations
+
+import copy
+import html
+import os
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlframe import config
+from rlframe.checkpoint import OpenCheckpoint, open_checkpoint
+from rlframe.config.sections import ExperimentConfig
+from rlframe.errors import ConfigError, ConfigWarning
+from rlframe.pipeline import build
+from rlframe.registry import SERIAL_EVALUATOR_REGISTRY
+from rlframe.run.film import FilmFolder, check_encoder
+from rlframe.scores import Interval, interval_of, number_text
+from rlframe.utils.seed import SCORE, set_seed
+
+
+class Score(NamedTuple):
+    """The result of an evaluation."""
+
+    returns: list[float]
+    """Return of each episode."""
+    lengths: list[int]
+    """Env steps of each episode."""
+    cut: int
+    """Number of episodes that a limit ended."""
+    checkpoint: Path
+    """The checkpoint that was scored."""
+
+    @property
+    def episodes(self) -> int:
+        """Number of episodes."""
+        return len(self.returns)
+
+    @property
+    def mean(self) -> float:
+        """Mean return."""
+        return float(np.mean(self.returns))
+
+    @property
+    def std(self) -> float:
+        """Standard deviation of the returns."""
+        return float(np.std(self.returns))
+
+    @property
+    def interval(self) -> Interval | None:
+        """95 % interval of the mean return; None if there is one episode only."""
+        return interval_of(self.returns)
+
+    def facts(self) -> dict[str, Any]:
+        """Returns the result as values for a JSON file."""
+        return {
+            'checkpoint': str(self.checkpoint),
+            'episodes': self.episodes,
+            'mean': self.mean,
+            'std': self.std,
+            'interval': self.interval,
+            'min': float(np.min(self.returns)),
+            'max': float(np.max(self.returns)),
+            'mean_length': float(np.mean(self.lengths)),
+            'cut': self.cut,
+        }
+
+    def __repr__(self) -> str:
+        interval = f' (95 % interval {self.interval})' if self.interval is not None else ''
+        low, high = number_text(min(self.returns)), number_text(max(self.returns))
+        return (
+            f'return {number_text(self.mean)}{interval} over {self.episodes} episodes (min {low}, max {high}),'
+            f' {number_text(float(np.mean(self.lengths)))} env steps each'
+        )
+
+    def _repr_html_(self) -> str:
+        return f'<p>{html.escape(repr(self))}</p>'
+
+
+class OwnParts(NamedTuple):
+    """Parts passed by the user in place of those that a config names; None: as the config says."""
+
+    model: Any = None
+    env: Any = None
+
+
+CONFIGURED = OwnParts()
+"""Everything as the config says."""
+
+
+class OnStep:
+    """Called after each step of a long evaluation; does nothing."""
+
+    def __init__(self) -> None:
+        self.status: Callable[[], str] = str
+        """Returns the progress."""
+
+    def __call__(self) -> None:
+        """Takes note of a step."""
+
+
+def score(  # noqa: PLR0913  # what the command line has, and what it cannot have
+    path: Path,
+    episodes: int,
+    seed: int = 0,
+    overrides: list[str] | None = None,
+    video: str | None = None,
+    trust: bool = False,
+    *,
+    allow_import: bool = False,
+    model: Any = None,
+    env: Any = None,
+) -> tuple[list[float], list[int]]:
+    """Plays episodes with the policy of a checkpoint.
+
+    Args:
+        path: The checkpoint.
+        episodes: How many episodes.
+        seed: Selects the episodes: episode k has the seed f(seed, k), which training never uses.
+        overrides: Options that replace those of the run.
+        video: Folder for films of the worst, the median and the best episode.
+        trust: Whether the config of a foreign run may reach beyond the run.
+        allow_import: Old name of ``trust``.
+        model: A network to load the weights into, in place of the one named in the config.
+        env: Id, class or factory of the env, in place of the one named in the config.
+
+    Returns:
+        Returns and lengths of the episodes.
+    """
+    parts = OwnParts(model, env)
+    found = play(open_checkpoint(path), episodes, seed, overrides, video, trust or allow_import, parts)
+    return found.returns, found.lengths
+
+
+def play(
+    opened: OpenCheckpoint,
+    episodes: int,
+    seed: int,
+    overrides: list[str] | None,
+    video: str | None,
+    trust: bool,
+    own: OwnParts = CONFIGURED,
+    on_step: OnStep | None = None,
+) -> Score:
+    """Plays episodes with the policy of an open checkpoint; the arguments are those of ``score``.
+
+    Raises:
+        ConfigError: If the number of episodes, the seed or the folder of the video is invalid.
+        CheckpointError: If the checkpoint is damaged, or of another network.
+    """
+    check_request(episodes, seed, video)
+    path, manifest = opened.path, opened.manifest
+    state = opened.state(buffer=False)  # verified before its config is used
+    data = config.as_played(config.config_of(manifest, str(path)))
+    if own.env is not None:
+        data = config.with_env(data, own.env)
+    if not manifest.is_own:
+        config.check_trust(data, str(path), trust, overrides or [], own.env)
+    main, create = _with_episodes(data)
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore', ConfigWarning)  # they were shown when the run began
+        cfg = config.compile_config(main, create, overrides=overrides or [])
+    cfg.policy.eval.evaluator.backend = 'local'
+    _film_or_not(cfg, video)
+    set_seed(seed)
+    build.set_threads(cfg)
+    factory = build.make_factory(cfg)
+    with ExitStack() as closers:
+        cfg.env.evaluator_env_num = min(cfg.env.evaluator_env_num, episodes)
+        backend = build.evaluator_backend(cfg, factory)
+        closers.callback(backend.close)
+        if video is not None and factory.spec.player_num > 1:
+            raise ConfigError(
+                f'{factory.spec.name} has {factory.spec.player_num} players; videos show one player only',
+                where='--video',
+                remedy='policy.eval.evaluator.render.render_freq=0 films evaluations during training.',
+            )
+        if own.model is None:
+            build.check_network(cfg, factory.spec, state, manifest, str(path))
+        policy = build.make_policy(cfg, factory.spec, copy.deepcopy(own.model), fields=('eval',))
+        build.load_network(policy, state, manifest, cfg, str(path))
+        films = None if video is None else FilmFolder(Path(video))
+        how: dict[str, Any] = {'seed': seed, 'purpose': SCORE, 'tb_logger': films}
+        evaluator = build.make_evaluator(cfg, backend, policy, factory.spec, **how)
+        closers.callback(evaluator.close)
+        if on_step is not None:
+            on_step.status, evaluator.on_step = evaluator.status, on_step
+        info = evaluator.eval(n_episode=episodes)[1]
+    returns, lengths = info['eval_episode_return'], info['eval_episode_len']
+    return Score(returns, lengths, sum(info['eval_episode_cut']), path)
+
+
+def check_request(episodes: int, seed: int, video: str | None, flag: str = '') -> None:
+    """Checks what is asked for, before a checkpoint is opened.
+
+    Args:
+        episodes: Number of episodes.
+        seed: Seed of the episodes.
+        video: Folder for a film.
+        flag: Start of the arguments' names in errors.
+
+    Raises:
+        ConfigError: If one of them is invalid.
+    """
+    if episodes < 1:
+        raise ConfigError('bad value', where=f'{flag}episodes', got=episodes, expected='an int >= 1')
+    if not 0 <= seed < 2**32:
+        raise ConfigError('bad value', where=f'{flag}seed', got=seed, expected='an int in [0, 4294967296)')
+    if video is not None and Path(video).exists() and not Path(video).is_dir():
+        raise ConfigError('bad value', where=f'{flag}video', got=video, expected='a folder, not a file')
+
+
+def _film_or_not(cfg: ExperimentConfig, video: str | None) -> None:
+    """Films the evaluation if a folder for films is given, whatever training did."""
+    section = cfg.policy.eval.evaluator
+    if section.get('render') is not None:
+        section['render'].render_freq = -1 if video is None else 0
+    elif video is not None:
+        raise ConfigError(f'the evaluator {section.type!r} makes no films', where='--video', got=video)
+    if video is not None:
+        check_encoder('--video')
+        os.environ.setdefault('SDL_VIDEODRIVER', 'dummy')  # pygame draws into memory; no display is needed
+
+
+def _with_episodes(data: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns a config pair whose evaluator plays episodes, even if that of the run scored its policy on data."""
+    main, create = (copy.deepcopy(data[name]) for name in ('main_config', 'create_config'))
+    kind = SERIAL_EVALUATOR_REGISTRY.get_cls(
+        {'type': 'interaction', **config.section_at(create, ('evaluator',))}
+    )
+    if not kind.scores_returns:
+        create['evaluator'] = {'type': 'interaction'}
+        section = config.section_at(main, ('policy', 'eval'))
+        if isinstance(section, dict):
+            section.pop('evaluator', None)
+    return main, create
