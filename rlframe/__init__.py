@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from rlframe import moved
 from rlframe._version import __version__
@@ -13,11 +14,28 @@ from rlframe._version import __version__
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from rlframe.experiment.run import Run as Run
+    from rlframe.experiment.training import open_run as open_run
+    from rlframe.experiment.training import start as start
+    from rlframe.experiment.training import train as train
     from rlframe.export import LoadedPolicy
 
-__all__ = ['__version__', 'load']
+__all__ = ['Run', '__version__', 'load', 'open_run', 'start', 'train']
+
+LAZY = {'Run': 'run', 'open_run': 'training', 'start': 'training', 'train': 'training'}
+"""Names that are imported from ``rlframe.experiment`` when they are first used, as they need torch."""
 
 moved.accept_old_names()
+
+
+def __getattr__(name: str) -> Any:
+    if name not in LAZY:
+        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+    return getattr(importlib.import_module(f'rlframe.experiment.{LAZY[name]}'), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *LAZY})
 
 
 def load(

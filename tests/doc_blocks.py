@@ -26,6 +26,7 @@ import registrations
 from rlframe.entry.__main__ import main
 from rlframe.entry.verb_table import VERBS
 from rlframe.errors import ConfigWarning
+from rlframe.experiment import training as api
 from rlframe.pipeline import training
 
 ROOT = Path(__file__).parents[1]
@@ -65,6 +66,13 @@ def page_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     def quick(*given: Any, **options: Any) -> Any:
         return real(*given, **{**options, 'max_env_step': 200})
 
+    real_train = api.train
+
+    def quick_train(*given: Any, **options: Any) -> Any:
+        small = {'env.n_evaluator_episode': 2, 'env.evaluator_env_num': 2, **options.pop('overrides', {})}
+        return real_train(*given, **{**options, 'max_env_step': 200}, overrides=small)
+
+    monkeypatch.setattr(api, 'train', quick_train)
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, 'path', [str(folder), str(EXAMPLES), *sys.path])
     monkeypatch.setattr(training, 'serial_pipeline', quick)

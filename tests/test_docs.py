@@ -16,7 +16,6 @@ import pytest
 from doc_blocks import blocks_of, page_folder, run_blocks
 
 from rlframe.entry.__main__ import main
-from rlframe.pipeline import training as pipeline
 from rlframe.registry import REGISTRIES
 
 ROOT = Path(__file__).parents[1]
@@ -193,13 +192,18 @@ def test_example_buffer_prefers_fresh_data() -> None:
 
 
 def test_example_from_python_trains(cwd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = pipeline.serial_pipeline
-    monkeypatch.setattr(
-        pipeline, 'serial_pipeline', lambda pair, **given: real(pair, **{**given, 'max_env_step': 200})
-    )
-    names = runpy.run_path(str(EXAMPLES / 'from_python.py'))
-    assert names['action'].shape == (1,) and names['action'][0] in (0, 1)
-    assert (cwd / 'from_python_seed0' / 'ckpt' / 'latest').exists()
+    with page_folder(cwd, monkeypatch):
+        names = runpy.run_path(str(EXAMPLES / 'from_python.py'))
+    assert names['action'] in (0, 1) and names['score'].episodes == 20
+    assert (cwd / 'cartpole_dqn_seed0' / 'ckpt' / 'latest').exists()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings('ignore::rlframe.errors.ConfigWarning')
+def test_page_on_python_works(cwd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with page_folder(cwd, monkeypatch):
+        run_blocks(blocks_of(ROOT / 'docs' / 'python_api.md'))
+    assert len(list(cwd.iterdir())) == 4
 
 
 def test_example_of_parallel_mode_solves_its_env(cwd: Path, capsys: pytest.CaptureFixture[str]) -> None:

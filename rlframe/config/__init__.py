@@ -10,7 +10,7 @@ Nothing here imports torch, gymnasium or ray.
 from rlframe.config.changes import as_played, changeable, check_changes, modules_of, without_parallel
 from rlframe.config.compile import FORWARDED, compile_config, split_config, unread_user_keys
 from rlframe.config.ding import Translation, from_ding, is_ding
-from rlframe.config.own_parts import warn_of_own_parts, with_env
+from rlframe.config.own_parts import check_env_is_named, own_parts, warn_of_own_parts, with_env
 from rlframe.config.reader import config_pair, read_config
 from rlframe.config.tree import full_key, leaf_keys, parse_overrides, parse_value, section_at
 from rlframe.config.trust import (
@@ -32,6 +32,7 @@ __all__ = [
     'as_played',
     'changeable',
     'check_changes',
+    'check_env_is_named',
     'check_trust',
     'compile_config',
     'config_data',
@@ -45,6 +46,7 @@ __all__ = [
     'leaf_keys',
     'modules_of',
     'named_modules',
+    'own_parts',
     'parse_overrides',
     'parse_value',
     'reaching_values',

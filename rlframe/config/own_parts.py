@@ -11,7 +11,7 @@ from rlframe.config.backends import ROLES
 from rlframe.config.schema import hook_parts
 from rlframe.config.tree import components_of, section_at
 from rlframe.config.writer import is_importable
-from rlframe.errors import ConfigWarning, RegistryError
+from rlframe.errors import ConfigError, ConfigWarning, RegistryError
 from rlframe.registry import BACKEND_REGISTRY, Registry
 from rlframe.utils.resolved_config import ResolvedConfig, raw_items
 
@@ -34,10 +34,14 @@ def own_parts(cfg: ResolvedConfig, model: Any = None) -> list[str]:
         found.append(
             'the network is an object of this program, so eval, export and --resume cannot create it. Register its'
             ' class (MODEL_REGISTRY) in a module named by import_names and set policy.model.type, or pass it again:'
-            ' model= of score(), export_policy() and serial_pipeline()'
+            ' model= of rlframe.open_run() and export_policy()'
         )
     for key, value in _unnamed(cfg, ''):
-        again = ', or pass it again: env= of score() and export_policy()' if key == 'env.env_id' else ''
+        again = (
+            ', or pass it again: env= of rlframe.open_run() and export_policy()'
+            if key == 'env.env_id'
+            else ''
+        )
         found.append(
             f'{key} is {getattr(value, "__qualname__", repr(value))}, which no module defines under that name, so eval,'
             f" export and --resume cannot find it. Move it to a module and name it 'module:Name'{again}"
@@ -72,6 +76,26 @@ def _unnamed(value: Any, key: str) -> Iterator[tuple[str, Any]]:
             yield from _unnamed(item, key)
     elif callable(value) and not is_importable(value):
         yield key, value
+
+
+def check_env_is_named(data: Mapping[str, Any], where: str) -> None:
+    """Checks that the env of a saved config can be created by its name.
+
+    Args:
+        data: The config pair.
+        where: The checkpoint or run.
+
+    Raises:
+        ConfigError: If it is a class or a function that only the program that trained has.
+    """
+    env = section_at(data['main_config'], ('env',)).get('env_id')
+    if isinstance(env, str) and env.startswith('<'):  # as the writer writes what has no name
+        raise ConfigError(
+            f'the env of this run, {env}, exists only in the program that trained it',
+            where=where,
+            remedy='Pass it there: rlframe.open_run(folder, env=...). Or move it to a module, name it as'
+            " 'module:Name', and train again.",
+        )
 
 
 def with_env(data: Mapping[str, Any], env: Any) -> dict[str, Any]:

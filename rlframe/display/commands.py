@@ -16,7 +16,7 @@ from rlframe.safety.trust_key import has_key
 
 STDLIB = str(Path(os.__file__).parent)
 """First entry of ``sys.path`` that every process has; entries before it belong to this process or shell."""
-NEXT = {'evaluate': 'eval', 'export': 'export'}
+NEXT = {'evaluate': 'eval', 'plot': 'plot', 'export': 'export'}
 """Words for what to do with a scored run, and the verbs of the command line."""
 
 
@@ -27,6 +27,8 @@ def shell_commands(pipeline: Any, interrupted: bool) -> Iterator[str]:
         pipeline: The run, serial or parallel.
         interrupted: Whether it was stopped before its end.
     """
+    if config.own_parts(pipeline.cfg):
+        return  # no command could create them
     folder = shlex.quote(short_path(pipeline.folder))
     data = config.config_data(*config.split_config(pipeline.cfg))
     start = f'{import_path(data)}{program()}'

@@ -9,6 +9,7 @@ from time import monotonic
 
 from rlframe.checkpoint import open_checkpoint
 from rlframe.experiment.scoring import OnStep, check_request, play
+from rlframe.experiment.scoring import score as score  # the name by which scripts know it
 
 PLAIN_SECONDS = 5.0
 """Seconds between two lines about a long evaluation."""
@@ -17,7 +18,7 @@ PLAIN_SECONDS = 5.0
 def evaluate(args: argparse.Namespace) -> int:
     """Runs the verb and returns the exit code."""
     check_request(args.episodes, args.seed, args.video, flag='--')
-    score = play(
+    found = play(
         open_checkpoint(args.checkpoint),
         args.episodes,
         args.seed,
@@ -27,10 +28,10 @@ def evaluate(args: argparse.Namespace) -> int:
         on_step=_Progress(),
     )
     if args.json:
-        sys.stdout.write(json.dumps({**score.facts(), 'video': args.video}) + '\n')
+        sys.stdout.write(json.dumps({**found.facts(), 'video': args.video}) + '\n')
     else:
-        path = score.checkpoint
-        sys.stdout.write(f'{path.parent.parent.name}/{path.name}: {score!r}\n')
+        path = found.checkpoint
+        sys.stdout.write(f'{path.parent.parent.name}/{path.name}: {found!r}\n')
         if args.video:
             sys.stdout.write(f'films of the worst, median and best of them: {args.video}\n')
     return 0

@@ -159,6 +159,7 @@ def play(
     data = config.as_played(config.config_of(manifest, str(path)))
     if own.env is not None:
         data = config.with_env(data, own.env)
+    config.check_env_is_named(data, str(path))
     if not manifest.is_own:
         config.check_trust(data, str(path), trust, overrides or [], own.env)
     main, create = _with_episodes(data)

@@ -70,7 +70,7 @@ def resume(
     path: str | Path | Start,
     pair: Pair | None = None,
     *,
-    overrides: Sequence[str] = (),
+    overrides: Sequence[str] | Mapping[str, Any] = (),
     trust: bool = False,
     allow_import: bool = False,
     **given: Any,
@@ -80,7 +80,7 @@ def resume(
     Args:
         path: A run folder, whose newest complete checkpoint is used, a checkpoint, or the result of ``find_start``.
         pair: Main and create config to continue with; None: the run's own.
-        overrides: Options such as ``max_env_step=2e5``.
+        overrides: Options such as ``max_env_step=2e5``, or dotted keys and values.
         trust: Whether the config of a foreign run may reach beyond the run; your own runs do not need it.
         allow_import: Old name of ``trust``.
         given: ``seed``, ``max_env_step`` and ``max_train_iter``, if they override the config.

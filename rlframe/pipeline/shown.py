@@ -28,6 +28,11 @@ def never() -> bool:
     return False
 
 
+def no_commands(pipeline: object, interrupted: bool) -> tuple[str, ...]:
+    """Returns nothing: no command can create the parts of this run."""
+    return ()
+
+
 def run_shown(
     pipeline: SerialPipeline | ParallelPipeline,
     saved: OpenCheckpoint | None = None,

@@ -13,7 +13,7 @@ from rlframe.errors import RunWarning
 from rlframe.pipeline.ending import nothing_left
 from rlframe.pipeline.resume import resume
 from rlframe.pipeline.serial import SerialPipeline
-from rlframe.pipeline.shown import run_shown
+from rlframe.pipeline.shown import no_commands, run_shown
 
 if TYPE_CHECKING:
     from rlframe.checkpoint import OpenCheckpoint
@@ -51,7 +51,8 @@ def serial_pipeline(
     config.warn_of_own_parts(start.cfg, model)
     with SerialPipeline(start.cfg, start.folder, model, start.saved) as pipeline:
         if progress:
-            run_shown(pipeline, start.saved, since=since)
+            shown: dict[str, Any] = {} if model is None else {'commands': no_commands}
+            run_shown(pipeline, start.saved, since=since, **shown)
         elif pipeline.complete:
             warnings.warn(nothing_left(pipeline), RunWarning, stacklevel=2)
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -34,16 +35,22 @@ class StopSignal:
         self._then, self._notice = then, notice
 
     def __enter__(self) -> StopSignal:
-        self._before: dict[int, Any] = {
-            s: signal.signal(s, self._catch) for s in (signal.SIGINT, signal.SIGTERM)
-        }
+        self._before: dict[int, Any] = {s: signal.signal(s, self._catch) for s in self._signals()}
         return self
+
+    def _signals(self) -> tuple[signal.Signals, ...]:
+        """Returns the signals to catch."""
+        return signal.SIGINT, signal.SIGTERM
+
+    def _end_at_once(self, number: int) -> None:
+        """Ends the process at the second signal."""
+        if sys.stderr.isatty():
+            os.write(2, SHOW_CURSOR)
+        hard_exit(128 + number)
 
     def _catch(self, number: int, frame: FrameType | None) -> None:
         if self.received is not None:
-            if sys.stderr.isatty():
-                os.write(2, SHOW_CURSOR)
-            hard_exit(128 + number)
+            self._end_at_once(number)
         self.received = number
         os.write(2, self._notice)
         if self._then is not None:
@@ -57,3 +64,19 @@ class StopSignal:
     def exit_code(self) -> int:
         """128 plus the signal's number, as a shell has it; 0 if none came."""
         return 0 if self.received is None else 128 + self.received
+
+
+class Interrupt(StopSignal):
+    """Catches Ctrl-C within a ``with`` block of a program that goes on afterwards; the second one is a KeyboardInterrupt.
+
+    Outside the main thread, where Python handles no signals, nothing is caught.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(notice=b'\nstopping and saving; a second Ctrl-C stops without saving\n')
+
+    def _signals(self) -> tuple[signal.Signals, ...]:
+        return (signal.SIGINT,) if threading.current_thread() is threading.main_thread() else ()
+
+    def _end_at_once(self, number: int) -> None:
+        raise KeyboardInterrupt

@@ -13,8 +13,8 @@ from fakes import config_pair
 
 from rlframe import config
 from rlframe.entry.__main__ import main
-from rlframe.entry.evaluate import score
 from rlframe.errors import MissingDependencyError
+from rlframe.experiment.scoring import score
 from rlframe.pipeline import SerialPipeline
 from rlframe.run.film import check_encoder, write_film
 from rlframe.worker.evaluator.clips import Clips

@@ -1,0 +1,371 @@
+"""Run: a run in Python, to train step by step or at once, evaluate, plot, act and resume."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+
+from rlframe import config
+from rlframe.checkpoint import OpenCheckpoint, open_checkpoint, read_manifest
+from rlframe.config.sections import ExperimentConfig
+from rlframe.display.saying import short_path
+from rlframe.errors import ConfigError
+from rlframe.experiment.metric_columns import MetricColumns, read_columns
+from rlframe.experiment.run_text import run_table, run_text
+from rlframe.experiment.scoring import OwnParts, Score, play
+from rlframe.experiment.short_names import full_keys
+from rlframe.pipeline import build
+from rlframe.pipeline.resume import resume as find_resumption
+from rlframe.pipeline.serial import SerialPipeline
+from rlframe.pipeline.shown import run_shown
+from rlframe.run.progress import Progress
+from rlframe.run.stop_signal import Interrupt
+from rlframe.utils.seed import preserved_rng
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from rlframe.export.loaded import LoadedPolicy
+    from rlframe.pipeline.parallel.pipeline import ParallelPipeline
+
+
+class Iteration(NamedTuple):
+    """The counters and scores after one iteration: collecting, and the updates that follow."""
+
+    envstep: int
+    """Env steps so far."""
+    train_iter: int
+    """Updates so far."""
+    episodes: int
+    """Training episodes so far."""
+    mean_return: float
+    """Mean return of the last training episodes; NaN before the first."""
+    score: float
+    """Score of the last evaluation; NaN before the first."""
+    best: float
+    """Score of the best evaluation; NaN before the first."""
+
+
+class Run:
+    """A run: its folder, and the training in it. ``rlframe.train``, ``start`` and ``open_run`` return one.
+
+    Args:
+        cfg: The compiled config.
+        folder: The run folder; a function creates it when training starts.
+        model: A network that replaces the one named in the config.
+        trust: Whether the config of a foreign run may reach beyond the run.
+    """
+
+    def __init__(
+        self,
+        cfg: ExperimentConfig,
+        folder: Path | Callable[[], Path] | None,
+        *,
+        model: Any = None,
+        trust: bool = False,
+    ) -> None:
+        self.config = cfg
+        """The compiled config."""
+        self._model, self._trust = model, trust
+        self._pipeline: SerialPipeline | ParallelPipeline | None = None
+        self._saved: OpenCheckpoint | None = None
+        self.solved = False
+        """Whether an evaluation reached the goal."""
+        self.best = math.nan
+        """Score of the best evaluation; NaN if there was none."""
+        self.env_name = build.env_name(cfg.env)
+        """Name of the env."""
+        self.progress = Progress()
+        """Counters: env steps, updates, episodes and seconds."""
+        if isinstance(folder, Path):
+            self.folder = folder
+            """The run folder."""
+            self._read_facts()
+        else:
+            self._open(cfg, folder)
+
+    # training
+
+    def train(self, progress: bool = True) -> Self:
+        """Trains to the end, and shows the progress.
+
+        Args:
+            progress: Whether to show it.
+
+        Raises:
+            KeyboardInterrupt: After Ctrl-C, when everything is saved: ``resume()`` continues.
+        """
+        since, pipeline = perf_counter(), self._opened()
+        with Interrupt() as stop:
+            try:
+                if progress:
+                    shown: dict[str, Any] = dict(since=since, commands=self._commands)
+                    run_shown(pipeline, self._saved, lambda: stop.received is not None, **shown)
+                elif not pipeline.complete:
+                    _run_quietly(pipeline, lambda: stop.received is not None)
+            finally:
+                self._release()
+        if stop.received is not None:
+            raise KeyboardInterrupt
+        return self
+
+    def step(self) -> Iteration:
+        """Trains for one iteration: collects, updates, and evaluates if it is due.
+
+        Raises:
+            ConfigError: If the run is finished, or one of parallel mode.
+            KeyboardInterrupt: After Ctrl-C, when everything is saved.
+        """
+        pipeline = self._opened()
+        if not isinstance(pipeline, SerialPipeline):
+            raise ConfigError(
+                'the workers of parallel mode do not wait for each other: train() runs them all',
+                where='parallel',
+            )
+        if pipeline.complete:
+            raise ConfigError(
+                'the run is finished',
+                where=str(self.folder),
+                remedy='resume(max_env_step=...) trains further.',
+            )
+        with Interrupt() as stop:
+            try:
+                pipeline.run(lambda _: True, lambda: stop.received is not None, supervised=True)
+            except BaseException:
+                self._release()
+                raise
+        self._take_facts()
+        if stop.received is not None:
+            self.close()
+            raise KeyboardInterrupt
+        counts = self.progress
+        return Iteration(
+            counts.envstep,
+            counts.train_iter,
+            counts.episodes,
+            float(pipeline.collector.mean_return()),
+            pipeline.evaluator.score,
+            self.best,
+        )
+
+    def iterations(self) -> Iterator[Iteration]:
+        """Yields after every iteration until the run is finished; leaving the loop saves and closes it."""
+        try:
+            while not self._opened().complete:
+                yield self.step()
+        finally:
+            self.close()
+
+    def resume(
+        self, *, progress: bool = True, overrides: Mapping[str, Any] | None = None, **options: Any
+    ) -> Self:
+        """Trains further, from the newest checkpoint.
+
+        Args:
+            progress: Whether to show the progress.
+            overrides: Options by their dotted keys.
+            options: Options by their short names, such as ``max_env_step`` or ``learning_rate``.
+
+        Raises:
+            ConfigError: If an option is unknown, or cannot change in a resumed run.
+        """
+        self.close()
+        self._reopen({**(overrides or {}), **full_keys(options, self.config)})
+        return self.train(progress)
+
+    def close(self) -> None:
+        """Saves the run, and closes it if it is open; ``step`` and ``resume`` open it again."""
+        pipeline = self._pipeline
+        if pipeline is None:
+            return
+        try:
+            if isinstance(pipeline, SerialPipeline) and not pipeline.complete:
+                pipeline.learner.call_hook('after_run')
+                pipeline.checkpoints.save_latest()
+        finally:
+            self._release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    # results
+
+    def evaluate(
+        self,
+        episodes: int = 100,
+        seed: int = 0,
+        which: Literal['best', 'latest'] = 'best',
+        video: str | None = None,
+    ) -> Score:
+        """Scores a checkpoint on episodes that training never sees.
+
+        Args:
+            episodes: How many.
+            seed: Selects the episodes.
+            which: The best checkpoint (the latest if there is none), or the latest.
+            video: Folder for films of the worst, the median and the best episode.
+        """
+        with preserved_rng():
+            own = OwnParts(self._model, self._own_env)
+            return play(
+                open_checkpoint(self._checkpoint(which)), episodes, seed, None, video, self._trust, own
+            )
+
+    @property
+    def policy(self) -> LoadedPolicy:
+        """The policy, to act with: ``run.policy.act(obs)``; the present one while the run is open, else the best."""
+        from rlframe.export.artifact import Artifact
+        from rlframe.export.description import Restored, describe
+        from rlframe.export.loaded import LoadedPolicy
+        from rlframe.export.source import open_source
+
+        with preserved_rng():
+            path = self._checkpoint('best' if self._pipeline is None else 'latest')
+            source = open_source(path, self._trust, model=self._model, env=self._own_env)
+        facts = source.policy, source.cfg.policy, source.spec, source.frame_stack, source.measured
+        restored = Restored(source.policy, source.spec, source.frame_stack)
+        return LoadedPolicy(restored, Artifact(source.checkpoint, describe(*facts), source.manifest))
+
+    def metrics(self) -> MetricColumns:
+        """Returns everything that was logged: a column for each metric, NaN where a record has none."""
+        if self._pipeline is not None:
+            self._pipeline.writer.flush()
+        return read_columns(self.folder)
+
+    def plot(self, *metrics: str, smooth: int = 1) -> Figure:
+        """Draws curves over env steps, a panel for each metric.
+
+        Args:
+            metrics: Names of metrics; by default the return of evaluations.
+            smooth: Number of values of which each shown value is the mean.
+
+        Raises:
+            ConfigError: If the run has no metric of that name.
+            MissingDependencyError: If matplotlib is not installed.
+        """
+        from rlframe.analysis.figure import check_drawing, curves_figure
+        from rlframe.analysis.groups import grouped
+        from rlframe.analysis.plot import checked_metrics
+        from rlframe.analysis.run_files import read_runs
+
+        check_drawing()
+        if self._pipeline is not None:
+            self._pipeline.writer.flush()
+        groups = grouped(read_runs([self.folder]))
+        title = f'{self.env_name}, {groups[0].label}'
+        return curves_figure(groups, checked_metrics(groups, metrics), title, smooth)
+
+    # state
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing is left to train under the present budgets."""
+        return self._opened().complete
+
+    @property
+    def _own_env(self) -> Any:
+        """The env, if it is an object of this program."""
+        env = self.config.env['env_id']
+        return None if isinstance(env, str) else env
+
+    def _checkpoint(self, which: str) -> Path:
+        if which not in ('best', 'latest'):
+            raise ConfigError('bad value', where='which', got=which, expected="'best' or 'latest'")
+        best, latest = (self.folder / 'ckpt' / name for name in ('best', 'latest'))
+        if which == 'best' and best.exists():
+            return best
+        if isinstance(self._pipeline, SerialPipeline):
+            self._pipeline.checkpoints.save_latest()
+        return latest
+
+    def _opened(self) -> SerialPipeline | ParallelPipeline:
+        """Returns the pipeline; a run that was closed continues from its newest checkpoint."""
+        if self._pipeline is None:
+            self._reopen({})
+        assert self._pipeline is not None
+        return self._pipeline
+
+    def _reopen(self, changes: Mapping[str, Any]) -> None:
+        found = find_resumption(self.folder, config.split_config(self.config), overrides=changes)
+        self._open(found.cfg, found.folder, found.saved)
+
+    def _open(
+        self,
+        cfg: ExperimentConfig,
+        folder: Path | Callable[[], Path] | None,
+        saved: OpenCheckpoint | None = None,
+    ) -> None:
+        if cfg.get('parallel') is None:
+            self._pipeline = SerialPipeline(cfg, folder, self._model, saved)
+        else:
+            from rlframe.pipeline.parallel.pipeline import ParallelPipeline
+
+            self._pipeline = ParallelPipeline(cfg, folder, saved)
+        self.config, self.folder, self._saved = cfg, self._pipeline.folder, saved
+        self.env_name = self._pipeline.factory.spec.name
+        self._take_facts()
+
+    def _take_facts(self) -> None:
+        pipeline = self._pipeline
+        assert pipeline is not None
+        self.progress, self.solved = copy.copy(pipeline.progress), pipeline.solved
+        best = pipeline.evaluator.best
+        if not isinstance(best, int | float):  # a metric's result
+            self.best = self._best_saved()
+        elif math.isfinite(best):
+            self.best = float(best)
+
+    def _release(self) -> None:
+        """Closes envs and files."""
+        if self._pipeline is not None:
+            self._take_facts()
+            self._pipeline.cleanup()
+            self._pipeline = None
+
+    def _read_facts(self) -> None:
+        """Reads how far the run of an existing folder is."""
+        opened = open_checkpoint(self._checkpoint('latest'))
+        state = opened.state(buffer=False)
+        self.env_name = str(opened.manifest.get('env', self.env_name))
+        self.progress.load_state_dict(state['progress'])
+        loop = state.get('round', {})
+        self.solved = bool(loop.get('stopped') or loop.get('past_goal'))
+        self.best = self._best_saved()
+
+    def _best_saved(self) -> float:
+        best = self.folder / 'ckpt' / 'best'
+        score = read_manifest(best).get('score') if best.exists() else None
+        return math.nan if score is None else float(score)
+
+    def _commands(self, pipeline: object, interrupted: bool) -> Sequence[str]:
+        """Returns a line that says what to do next in Python."""
+        own = ', env=...' if self._own_env is not None else ''
+        own += ', model=...' if self._model is not None else ''
+        if interrupted:
+            return [f"resume: rlframe.open_run('{short_path(self.folder)}'{own}).resume()"]
+        return [
+            'next, with the returned run: .evaluate(), .plot(), .policy.act(obs), .resume(max_env_step=...)'
+        ]
+
+    def __repr__(self) -> str:
+        return run_text(self)
+
+    def _repr_html_(self) -> str:
+        return run_table(self)
+
+
+def _run_quietly(pipeline: SerialPipeline | ParallelPipeline, is_stopped: Callable[[], bool]) -> None:
+    """Trains without a display."""
+    if not isinstance(pipeline, SerialPipeline):
+        pipeline.run(lambda _: is_stopped())
+        return
+    pipeline.run(lambda _: is_stopped(), is_stopped)
+    if is_stopped():
+        pipeline.checkpoints.save_latest()

@@ -1,0 +1,203 @@
+"""Runs in Python: trained, scored, plotted, resumed, step by step, with parts that only the program has."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from fakes import CountingEnv, config_pair
+
+import rlframe
+from rlframe.errors import CheckpointError, ConfigError, ConfigWarning
+
+EPISODE = 5
+
+
+make_env = lambda **options: CountingEnv(lengths=EPISODE)  # noqa: E731  what no module has under its name
+
+
+def network() -> Any:
+    import torch
+
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3, 2))
+
+
+PAIR = config_pair(max_train_iter=6, evaluator=dict(eval_freq=2))
+
+
+@pytest.fixture(autouse=True)
+def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope='module')
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[rlframe.Run]:
+    """A finished run of a function and of a network of this program."""
+    before = Path.cwd()
+    os.chdir(tmp_path_factory.mktemp('run'))
+    try:
+        with pytest.warns(ConfigWarning, match='open_run'):
+            yield rlframe.train(PAIR, env=make_env, model=network(), seed=3, progress=False)
+    finally:
+        os.chdir(before)
+
+
+def test_import_of_the_package_has_the_names_and_imports_nothing_heavy() -> None:
+    assert {'Run', 'load', 'open_run', 'start', 'train'} <= set(dir(rlframe))
+    with pytest.raises(AttributeError, match='no attribute'):
+        rlframe.tarin  # type: ignore[attr-defined]  # noqa: B018
+
+
+@pytest.mark.filterwarnings('ignore:CountingEnv. two calls of reset')
+def test_run_with_own_env_and_network_is_scored_acts_and_tells_its_facts(run: rlframe.Run) -> None:
+    assert run.progress.train_iter == 6 and run.config.seed == 3 and not run.solved
+    score = run.evaluate(episodes=3)
+    assert score.lengths == [EPISODE] * 3 and score.mean == pytest.approx(np.mean(score.returns))
+    assert '95 % interval' in repr(score) and run.best == max(run.metrics()['eval/mean_reward'])
+    assert run.policy.act(np.zeros(3, np.float32)) in (0, 1)
+    assert run.folder.name == 'toy_seed3' and 'dqn on CountingEnv' in repr(run)
+
+
+def test_html_of_a_run_is_escaped(run: rlframe.Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, 'env_name', '<script>')
+    assert '&lt;script&gt;' in run._repr_html_() and '<script>' not in run._repr_html_()
+
+
+def test_metrics_are_columns_and_a_line_that_was_cut_is_skipped(run: rlframe.Run, tmp_path: Path) -> None:
+    metrics = run.metrics()
+    steps, returns = metrics.curve('eval/mean_reward')
+    assert len(steps) == len(returns) >= 3 and steps[0] == 0 and 'train_iter' in metrics
+    assert 'eval/mean_reward' in metrics._repr_html_() and 'records' in repr(metrics)
+    assert list(metrics.to_pandas()) == list(metrics)
+    from rlframe.experiment.metric_columns import read_columns
+
+    (tmp_path / 'metrics.jsonl').write_text('{"envstep": 1, "a": 2.0}\n[1]\n{"envstep": 3, "b": nul')
+    assert {name: list(values) for name, values in read_columns(tmp_path).items()} == {
+        'envstep': [1.0],
+        'a': [2.0],
+    }
+    assert not read_columns(tmp_path / 'nowhere')
+
+
+def test_figure_of_a_run_has_the_evaluations(run: rlframe.Run) -> None:
+    pytest.importorskip('matplotlib')
+    assert run.plot().axes[0].lines
+    with pytest.raises(ConfigError, match='eval/mean_reward'):
+        run.plot('eval/mean_rewards')
+
+
+@pytest.mark.filterwarnings('ignore:CountingEnv. two calls of reset')
+def test_other_process_passes_the_parts_again_and_is_told_so(run: rlframe.Run) -> None:
+    with pytest.raises(ConfigError, match=r'open_run\(folder, env='):
+        rlframe.open_run(run.folder)
+    again = rlframe.open_run(run.folder, env=make_env, model=network())
+    assert again.progress == run.progress and again.best == run.best and again.solved == run.solved
+    assert again.evaluate(2).returns == run.evaluate(2).returns
+    with pytest.raises(CheckpointError):
+        rlframe.open_run(run.folder / 'nowhere')
+
+
+def test_iterations_stop_where_the_loop_ends_and_the_run_resumes_as_one_that_never_stopped(cwd: Path) -> None:
+    whole = rlframe.train(PAIR, progress=False, folder='whole')
+    run = rlframe.start(PAIR, folder='parts')
+    for iteration in run.iterations():
+        run.evaluate(1, which='latest')  # draws nothing from the run's randomness
+        if iteration.train_iter >= 2:
+            break
+    assert run.progress.train_iter == iteration.train_iter and not (cwd / 'parts' / '.lock').exists()
+    run.resume(progress=False)
+    assert run.progress.train_iter == 6 and run.best == whole.best
+    values = [each.metrics()['eval/mean_reward'] for each in (whole, run)]
+    np.testing.assert_array_equal(*(value[np.isfinite(value)] for value in values))
+    run.resume(max_train_iter=8, progress=False)
+    assert run.progress.train_iter >= 8
+    with pytest.raises(ConfigError, match='finished'):
+        run.step()
+    run.close()
+
+
+@pytest.mark.filterwarnings('ignore::rlframe.errors.ConfigWarning', 'ignore:CountingEnv. two calls of reset')
+def test_ctrl_c_saves_and_is_raised(cwd: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sent = []
+
+    def make_interrupting(**options: Any) -> gymnasium.Env[Any, Any]:
+        return Interrupting(CountingEnv(lengths=EPISODE))
+
+    class Interrupting(gymnasium.Wrapper[Any, Any, Any, Any]):
+        def step(self, action: Any) -> Any:
+            if not sent and self.has_trained():
+                sent.append(1)
+                signal.raise_signal(signal.SIGINT)
+            return super().step(action)
+
+        def has_trained(self) -> bool:
+            return (cwd / 'toy_seed0' / 'ckpt' / 'best').exists()
+
+    pair = config_pair(max_train_iter=1000, evaluator=dict(eval_freq=2))
+    with pytest.raises(KeyboardInterrupt):
+        rlframe.train(pair, env=make_interrupting)
+    out = capsys.readouterr().out
+    assert 'interrupted and saved' in out and "rlframe.open_run('toy_seed0', env=...).resume()" in out
+    assert (cwd / 'toy_seed0' / 'ckpt' / 'latest').exists()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.parametrize(
+    ('options', 'words'),
+    [
+        (dict(lr=1e-3), 'policy.learn.learning_rate'),
+        (dict(batch_siz=3), 'Did you mean policy.learn.batch_size'),
+        (dict(type='x'), 'env.manager.type'),
+        (dict(learning_rate='fast'), 'policy.learn.learning_rate'),
+        (dict(policy='ppo'), 'names its policy already'),
+        (dict(overrides={'policy.lern.x': 1}), 'policy.lern'),
+    ],
+)
+def test_bad_options_are_told_with_the_right_ones_and_leave_nothing_behind(
+    options: dict[str, Any], words: str, cwd: Path
+) -> None:
+    with pytest.raises(ConfigError, match=words):
+        rlframe.train(PAIR, **options)
+    assert not list(cwd.iterdir())
+
+
+def test_what_is_trained_has_to_be_said(cwd: Path) -> None:
+    with pytest.raises(ConfigError, match='nothing to train'):
+        rlframe.train()
+    with pytest.raises(ConfigError, match=r"train\(env='CartPole-v1'\)"):
+        rlframe.train('CartPole-v1')
+    with pytest.raises(ConfigError, match='CartPole-v1'):
+        rlframe.train(env='CartPole-v9')
+    assert not list(cwd.iterdir())
+
+
+NOTEBOOK = """
+import rlframe
+run = rlframe.train(env='CartPole-v1', policy='dqn', max_env_step=1500, seed=0)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings('ignore')
+def test_notebook_shows_one_line_that_is_updated_and_a_table(cwd: Path) -> None:
+    nbformat = pytest.importorskip('nbformat')
+    nbclient = pytest.importorskip('nbclient')
+    pytest.importorskip('ipykernel')
+    cells = [nbformat.v4.new_code_cell(text) for text in (NOTEBOOK, 'run', 'run.evaluate(2)')]
+    book = nbformat.v4.new_notebook(cells=cells)
+    client = nbclient.NotebookClient(book, timeout=120, kernel_name='python3')
+    client.create_kernel_manager().transport = 'ipc'
+    client.execute()
+    trained, table, score = (cell.outputs for cell in book.cells)
+    shown = [output for output in trained if output.output_type == 'display_data']
+    assert len(shown) == 1 and 'env steps 1,504' in shown[0].data['text/plain']
+    text = ''.join(output.text for output in trained if output.output_type == 'stream')
+    assert 'dqn on 8 envs' in text and '.resume(' in text and '\x1b' not in text
+    assert '<table>' in table[0].data['text/html'] and 'over 2 episodes' in score[0].data['text/plain']
