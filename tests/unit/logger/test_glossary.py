@@ -1,0 +1,98 @@
+"""docs/logging.md explains every tag that rlframe writes, and none that it does not write."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes import config_pair
+
+from rlframe import config
+from rlframe.pipeline import SerialPipeline
+
+ROOT = Path(__file__).parents[3]
+KINDS = 'rollout|eval|train|buffer|buffer_sec|time|ray|parallel|league'
+TAG = re.compile(rf'(?:{KINDS})/[\w{{}}]+(?:/[\w{{}}]+)?')
+WILD = re.compile(r'NAME|PLAYER|SEAT|{}')
+NO_WRITERS = ('analysis', 'templates', 'display', 'tune', 'experiment', 'tools', 'hooks')
+"""Rooms that read tags, and hooks, whose tags their own page explains."""
+BUILT = {
+    'train/': 'q_value target_q_value policy_loss value_loss entropy approx_kl clip_fraction actor_loss critic_loss alpha'
+    ' total_loss learning_rate skipped_share',
+    'buffer/': 'use_avg priority_avg staleness_avg beta',
+    'buffer_sec/': 'pushed_in sampled_out removed current_have',
+    'time/': 'collect learn evaluate',
+    'eval/': 'mean_reward std_reward min_reward max_reward median_reward iqm_reward mean_ep_length success_rate episodes'
+    ' cut_episodes win_rate draw_rate loss_rate best_NAME info/NAME',
+}
+"""Tags that the source puts together from two parts."""
+
+
+def glossary() -> set[str]:
+    text = (ROOT / 'docs' / 'logging.md').read_text(encoding='utf-8')
+    return set(re.findall(rf'^\| `((?:{KINDS})/[^`]+)` \|', text, re.MULTILINE))
+
+
+def literals(path: Path) -> Iterator[str]:
+    """Yields the texts in a file, with ``{}`` for what is filled in."""
+    tree = ast.parse(path.read_text(encoding='utf-8'))
+    inner = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            yield ''.join(str(part.value) if isinstance(part, ast.Constant) else '{}' for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inner:
+            yield node.value
+
+
+def written() -> set[str]:
+    """Returns the tags in the source of the rooms that write metrics."""
+    files = [path for path in (ROOT / 'rlframe').rglob('*.py') if not {*NO_WRITERS} & {*path.parts}]
+    return {text for path in files for text in literals(path) if TAG.fullmatch(text)}
+
+
+def shape(tag: str) -> str:
+    return WILD.sub('{}', tag)
+
+
+def test_glossary_has_the_tags_of_the_source_and_no_others() -> None:
+    whole = {shape(tag) for tag in written()}
+    built = {f'{start}{name}' for start, names in BUILT.items() for name in names.split()}
+    fillers = {f'{start}{{}}' for start in BUILT} | {'eval/{}_rate', 'eval/best_'}
+    explained = {shape(tag) for tag in glossary()}
+    assert explained - {shape(tag) for tag in built} - whole == set(), 'in the glossary only'
+    assert whole - fillers - explained - {'eval/best_mean_reward'} == set(), 'in the source only'
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ('policy', 'env_id', 'sections'),
+    [
+        ('dqn', 'CartPole-v1', {'buffer': {'type': 'advanced'}, 'policy_': {'priority': True}}),
+        ('c51', 'CartPole-v1', {}),
+        ('ppo', 'CartPole-v1', {}),
+        ('a2c', 'CartPole-v1', {}),
+        ('sac', 'Pendulum-v1', {'learn': {'batch_size': 16}}),
+        ('td3', 'Pendulum-v1', {'learn': {'batch_size': 16}}),
+    ],
+)
+def test_glossary_explains_the_tags_of_runs(
+    policy: str, env_id: str, sections: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    pair = config_pair(policy, env_id, loggers=[], **sections)
+    overrides = ['policy.eval.evaluator.metrics=[median,iqm,length,success_rate]']
+    if policy in ('dqn', 'c51', 'sac', 'td3'):
+        overrides += ['replay_buffer.type=advanced', 'replay_buffer.monitor.sampled_data_attr.print_freq=2']
+    with SerialPipeline(config.compile_config(*pair, overrides=overrides, seed=1)) as pipeline:
+        for _ in range(8 if policy in ('ppo', 'a2c') else 60):
+            pipeline.step()
+        lines = (pipeline.folder / 'metrics.jsonl').read_text().splitlines()
+    tags = {tag for line in lines for tag in json.loads(line) if '/' in tag}
+    known = [re.compile(re.sub('NAME|PLAYER|SEAT', r'.+', tag)) for tag in glossary()]
+    assert [tag for tag in tags if not any(each.fullmatch(tag) for each in known)] == []
+    assert {'eval/mean_reward', 'eval/iqm_reward', 'train/total_loss', 'rollout/ep_rew_mean'} <= tags
