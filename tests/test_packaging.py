@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import importlib.metadata
 import os
 import re
@@ -55,18 +54,18 @@ def metadata(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return given
 
 
+IMPORT = re.compile(
+    r'^ *(?:from ([\w.]+) import |import ([\w.]+)(?: as \w+)?(?: *#.*)?$)'
+    r"|(?:LazyModule|import_module|find_spec)\('([\w.]+)'\)",
+    re.MULTILINE,
+)
+
+
 def imported() -> set[str]:
     """Returns the names of all packages that rlframe imports, looks for or names in ``LazyModule``."""
-    names = set()
-    for file in (ROOT / 'rlframe').rglob('*.py'):
-        text = file.read_text(encoding='utf-8')
-        for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.Import):
-                names |= {alias.name for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                names.add(node.module)
-        names |= set(re.findall(r"(?:LazyModule|import_module|find_spec)\('([\w.]+)'\)", text))
-    return {name.partition('.')[0] for name in names} - {'rlframe'} - set(sys.stdlib_module_names)
+    text = '\n'.join(file.read_text(encoding='utf-8') for file in (ROOT / 'rlframe').rglob('*.py'))
+    names = {''.join(found).partition('.')[0] for found in IMPORT.findall(text)}
+    return names - {'', 'rlframe'} - set(sys.stdlib_module_names)
 
 
 def modules(requirements: list[str]) -> set[str]:
@@ -78,9 +77,12 @@ def modules(requirements: list[str]) -> set[str]:
 def test_every_import_is_required_or_of_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     given = metadata(monkeypatch)
     extras = given['extras_require']
-    brought = {'werkzeug': 'flask', 'yaml': 'ray', 'PIL': 'moviepy'}  # module to the package that requires it
+    brought = dict(
+        werkzeug='flask', yaml='ray', pandas='ray', PIL='moviepy'
+    )  # by the package that requires it
     declared = modules([*given['install_requires'], *extras['all']])
     in_notebooks = {'IPython'}  # what shows progress in a notebook is there if there is a notebook
+    assert {'torch', 'flask', 'ray', 'yaml', 'optuna'} <= imported()
     missing = {name for name in imported() - in_notebooks if brought.get(name, name) not in declared}
     assert not missing, 'add them to an extra in setup.py'
 
