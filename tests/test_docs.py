@@ -181,6 +181,12 @@ def test_example_hook_stops_when_the_loss_is_out_of_bounds(cwd: Path) -> None:
     assert 'divergence(after_iter, priority 10)' in str(caught.value.__notes__)
 
 
+def test_example_hook_of_a_run_ends_training(cwd: Path) -> None:
+    hook = 'hooks.stop_at_return.value=5'
+    folder = train('cartpole_dqn', "import_names=['stop_at_return']", 'policy.learn.batch_size=8', hook)
+    assert 'training ends: the training return reached 5' in (folder / 'log.txt').read_text(encoding='utf-8')
+
+
 def test_example_buffer_prefers_fresh_data() -> None:
     import numpy as np
     from recent_buffer import RecentReplayBuffer
@@ -219,6 +225,7 @@ def test_no_example_is_left_out() -> None:
     tested = {
         'boltzmann_dqn',
         'stop_on_divergence',
+        'stop_at_return',
         'recent_buffer',
         'cartpole_extended',
         'from_python',

@@ -56,7 +56,7 @@ def last_lines(pipeline: Any, seconds: float, interrupted: bool) -> str:
     state = 'solved' if pipeline.solved else 'not solved' if goal else 'done'
     state = 'interrupted and saved' if interrupted else state
     if pipeline.hooks.stop_reason and not pipeline.solved:
-        state = f'stopped: {pipeline.hooks.stop_reason}. Saved'
+        state = f'stopped: {pipeline.hooks.stop_reason}\nsaved'
     best = f'best evaluation {score}' if score else 'never evaluated'
     goal = f' (goal {goal})' if goal else ''
     took = f'{seconds:.1f} s' if seconds < 60 else duration(seconds)

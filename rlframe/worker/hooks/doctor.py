@@ -101,7 +101,7 @@ class DoctorHook(RunHook):
         run.log(f'doctor/{name}', self._found[name])
         if self._evaluations - self._told.get(name, -self._cfg.repeat_every) >= self._cfg.repeat_every:
             self._told[name] = self._evaluations
-            logger.warning('%s', line)
+            logger.warning('doctor: %s', line)
 
     def state_dict(self) -> dict[str, Any]:
         return {

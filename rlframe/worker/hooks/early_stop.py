@@ -64,8 +64,7 @@ class EarlyStopHook(RunHook):
 
     def _judge(self, run: RunView) -> None:
         if self._worse >= self._cfg.patience:
-            best = 'there was none' if self._best is None else f'the best is {self._best:g}'
-            run.stop(f'no better evaluation in {self._worse} (hooks.{self.name}.patience); {best}')
+            run.stop(f'no better evaluation in {self._worse} (hooks.{self.name}.patience)')
 
     def state_dict(self) -> dict[str, Any]:
         return {'best': self._best, 'worse': self._worse}

@@ -80,8 +80,9 @@ class Exam:
         return section
 
     def advise(self, *keys: str) -> str:
-        """Returns those of these options that the config has, each with its value."""
+        """Returns those of these options that the config has, each with its value; options that are off only if all are."""
         known = [key for key in keys if self._has(key)]
+        known = [key for key in known if self.option(key) is not None] or known
         return ' or '.join(f'{key} (now {self.option(key)!r})' for key in known)
 
     def _has(self, key: str) -> bool:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rlframe.utils.field import Configurable
-from rlframe.utils.resolved_config import ResolvedConfig
 
 if TYPE_CHECKING:
     from rlframe.worker.hooks.run_view import RunView
@@ -37,7 +36,7 @@ class RunHook(Configurable):
         cfg: Options of the hook.
     """
 
-    _cfg: ResolvedConfig
+    _cfg: Any
     config: dict[str, Any] = {}
     name = ''
     """Name of its section below ``hooks``; set when a run creates it."""

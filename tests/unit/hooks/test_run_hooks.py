@@ -126,7 +126,7 @@ def test_training_that_a_hook_stops_ends_in_order(at: str, train_iter: int) -> N
     assert pipeline.loop.evaluated_at == train_iter and 'after_run' in hook.seen
     assert pipeline.hooks.run.outcome == 'stopped'
     assert load_checkpoint(pipeline.folder / 'ckpt' / 'latest')[1]['progress']['train_iter'] == train_iter
-    assert last_lines(pipeline, 1.0, False).startswith('stopped: enough. Saved: best evaluation')
+    assert last_lines(pipeline, 1.0, False).startswith('stopped: enough\nsaved: best evaluation')
     assert 'training ends: enough' in (pipeline.folder / 'log.txt').read_text()
 
 
