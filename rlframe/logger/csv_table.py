@@ -21,7 +21,7 @@ FIRST = ('envstep', 'train_iter', 'time')
 
 @LOGGER_REGISTRY.register('csv')
 class CsvLogger(Logger):
-    """Writes the records to ``metrics.csv``, a row each and a column per tag; cells without a number are empty.
+    """Writes the records to metrics.csv, a row each and a column per tag; cells without a number are empty.
 
     The table is always that of ``metrics.jsonl``: if a record has a new tag, and when a run is resumed, it is written again
     from that file, with all columns.

@@ -20,7 +20,7 @@ def line_of(record: Record) -> dict[str, Any]:
 
 @LOGGER_REGISTRY.register('jsonl')
 class JsonLinesLogger(Logger):
-    """Writes one JSON object per record to ``metrics.jsonl``; every run has this logger."""
+    """Writes one JSON object per record to metrics.jsonl; every run has this logger."""
 
     def __init__(self, cfg: Mapping[str, Any] | None, run: LoggedRun) -> None:
         super().__init__(cfg, run)

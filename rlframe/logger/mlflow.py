@@ -38,7 +38,7 @@ class MlflowConfig(ResolvedConfig):
 
 @LOGGER_REGISTRY.register('mlflow')
 class MlflowLogger(RemoteLogger):
-    """Sends records and the options of the config to MLflow, in batches; needs ``rlframe[mlflow]``."""
+    """Sends records and the options of the config to MLflow, in batches; needs rlframe[mlflow]."""
 
     package = 'mlflow'
     _cfg: MlflowConfig
@@ -56,12 +56,8 @@ class MlflowLogger(RemoteLogger):
         try:
             _client(cfg.get('tracking_uri'))
         except exceptions.MlflowException as error:
-            raise ConfigError(
-                'MLflow cannot use this tracking_uri',
-                where='loggers',
-                got=cfg.get('tracking_uri'),
-                expected=' '.join(str(error).split()),
-            ) from error
+            why = ' '.join(str(error).split())
+            raise ConfigError(f'MLflow cannot use its tracking_uri: {why}', where='loggers') from error
 
     def __init__(self, cfg: Mapping[str, Any] | None, run: LoggedRun) -> None:
         super().__init__(cfg, run)

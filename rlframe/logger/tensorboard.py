@@ -12,7 +12,7 @@ from rlframe.run.metrics import BOARD
 
 @LOGGER_REGISTRY.register('tensorboard')
 class TensorBoardLogger(Logger):
-    """Writes event files to the folder ``tensorboard`` of the run: ``tensorboard --logdir RUN``."""
+    """Writes event files to the folder tensorboard of the run, for the command tensorboard --logdir RUN."""
 
     follows_tag_style = True
     _file: EventFile | None = None

@@ -33,7 +33,7 @@ class WandbConfig(ResolvedConfig):
 
 @LOGGER_REGISTRY.register('wandb')
 class WandbLogger(RemoteLogger):
-    """Sends records, histograms, videos and the config to Weights & Biases; needs ``rlframe[wandb]``.
+    """Sends records, histograms, videos and the config to Weights & Biases; needs rlframe[wandb].
 
     The environment variables of W&B hold: ``WANDB_MODE=offline`` writes to the run folder only, for ``wandb sync``.
     """

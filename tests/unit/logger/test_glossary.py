@@ -13,7 +13,10 @@ import pytest
 from fakes import config_pair
 
 from rlframe import config
+from rlframe.logger import MetricWriter
 from rlframe.pipeline import SerialPipeline
+from rlframe.registry import EVAL_METRIC_REGISTRY, LOGGER_REGISTRY
+from rlframe.worker.evaluator.eval_metric import evaluation_metrics
 
 ROOT = Path(__file__).parents[3]
 KINDS = 'rollout|eval|train|buffer|buffer_sec|time|ray|parallel|league'
@@ -66,6 +69,25 @@ def test_glossary_has_the_tags_of_the_source_and_no_others() -> None:
     explained = {shape(tag) for tag in glossary()}
     assert explained - {shape(tag) for tag in built} - whole == set(), 'in the glossary only'
     assert whole - fillers - explained - {'eval/best_mean_reward'} == set(), 'in the source only'
+
+
+def test_examples_of_the_page_work(tmp_path: Path) -> None:
+    text = (ROOT / 'docs' / 'logging.md').read_text(encoding='utf-8')
+    classes = [block for block in re.findall(r'```python\n(.*?)```', text, re.DOTALL) if 'class ' in block]
+    try:
+        for block in classes:
+            assert len(block[block.index('@') :].splitlines()) <= 15
+            exec(block, {'__name__': __name__})
+        writer = MetricWriter(tmp_path, loggers=['best'])
+        for step, score in enumerate((1.0, 0.5, 2.0)):
+            writer.write({'eval/mean_reward': score}, step)
+        writer.close()
+        assert (tmp_path / 'best.txt').read_text() == '0 1.0\n2 2.0\n'
+        info = {'eval_episode_return': list(range(20))}
+        assert evaluation_metrics(info, 1.0, ['worst_tenth'])['eval/worst_tenth'] == 0.5
+    finally:
+        LOGGER_REGISTRY._classes.pop('best', None)
+        EVAL_METRIC_REGISTRY._classes.pop('worst_tenth', None)
 
 
 @pytest.mark.slow
