@@ -117,7 +117,7 @@ def duration(seconds: float) -> str:
     if not math.isfinite(seconds):
         return '-'
     if seconds < 100:
-        return f'{seconds:.3g} s'
+        return f'{seconds:.3g} s' if seconds >= 0.01 else '0 s'
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f'{hours}:{minutes:02}:{rest:02} h' if hours else f'{minutes}:{rest:02} min'

@@ -10,6 +10,7 @@ from rlframe.analysis.groups import Group, differing, grouped, shown
 from rlframe.analysis.run_files import RunFiles, check_one_env
 from rlframe.analysis.statistics import RESAMPLES, Estimate, estimate
 from rlframe.errors import ExperimentDirError
+from rlframe.run.time_split import KINDS
 
 
 class Row(NamedTuple):
@@ -123,7 +124,7 @@ def as_text(comparison: Comparison) -> str:
         ('seconds', [_or_dash(row.seconds, '{:,.1f}'.format) for row in rows]),
         *(
             (f'  {kind}', [f'{100 * row.shares[kind]:.0f} %' if row.shares else '-' for row in rows])
-            for kind in ('collect', 'learn', 'evaluate')
+            for kind in KINDS
         ),
     ]
     head = ('', [row.group.label for row in rows])

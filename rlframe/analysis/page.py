@@ -15,15 +15,19 @@ import numpy as np
 from rlframe._version import __version__
 from rlframe.analysis.chart import chart, duration, number
 from rlframe.analysis.findings import changed_options, films_of, machine_facts, warnings_of
+from rlframe.analysis.groups import SHORTENED
 from rlframe.analysis.page_style import POLICY, STYLE
 from rlframe.analysis.run_files import SCORE, RunFiles, is_run, not_a_run
 from rlframe.errors import ExperimentDirError
+from rlframe.run.time_split import KINDS
 from rlframe.safety.private_file import write_private
 
 NORMAL = 1.96
 """Standard errors to either side of a mean that make a 95 % interval."""
 OPEN, MOST_ROWS, MOST_CHARTS = 12, 200, 60
 """Evaluations shown at once and in all; charts of other metrics."""
+TIMES = ('time/elapsed', *(f'time/{kind}' for kind in KINDS))
+"""Metrics that only grow, which other parts of the page show."""
 PARTS = ('mean_reward', 'std_reward', 'min_reward', 'max_reward', 'mean_ep_length', 'episodes')
 STATES = {'running': 'running', 'ended': 'ended', 'stopped': 'stopped: its process died'}
 
@@ -76,7 +80,7 @@ def report_body(run: RunFiles, with_films: bool = True) -> str:
         with_films: Whether to include films.
     """
     parts = [_head(run), _curves(run), _evaluations(run), _times(run), _films(run) if with_films else '']
-    parts += [_others(run), _options(run), _warnings(run), _machine(run), _commands(run)]
+    parts += [_options(run), _warnings(run), _others(run), _machine(run), _commands(run)]
     return ''.join(parts)
 
 
@@ -126,7 +130,7 @@ def _half_width(std: float, episodes: float) -> float:
 
 
 def _others(run: RunFiles) -> str:
-    tags = [tag for tag in run.metrics.tags if tag != run.score_tag]
+    tags = [tag for tag in run.metrics.tags if tag not in (run.score_tag, *TIMES)]
     curves = {tag: run.metrics.curve(tag) for tag in tags[:MOST_CHARTS]}
     still = {tag: curve.values[0] for tag, curve in curves.items() if (curve.values == curve.values[0]).all()}
     charts = ''.join(chart(tag, curve) for tag, curve in curves.items() if tag not in still)
@@ -173,9 +177,14 @@ def _numbers(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
 
 
 def _table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """Returns a table of texts that are not HTML yet."""
+    """Returns a table of texts that are not HTML yet; dotted keys in its first column may break after a dot."""
     names = ''.join(f'<th>{escape(name)}</th>' for name in head)
-    rows = ''.join('<tr>' + ''.join(f'<td>{escape(cell)}</td>' for cell in line) + '</tr>' for line in lines)
+    rows = ''.join(
+        f'<tr><td>{escape(first).replace(".", ".<wbr>")}</td>'
+        + ''.join(f'<td>{escape(cell)}</td>' for cell in others)
+        + '</tr>'
+        for first, *others in lines
+    )
     return f'<div class="scroll"><table><tr>{names}</tr>{rows}</table></div>'
 
 
@@ -207,6 +216,8 @@ def _options(run: RunFiles) -> str:
 
 
 def _shown(value: Any) -> str:
+    if type(value) is int and abs(value) >= SHORTENED:
+        return f'{value:g}'
     return value if isinstance(value, str) else json.dumps(value, default=str)
 
 

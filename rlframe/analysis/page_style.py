@@ -39,12 +39,16 @@ path{vector-effect:non-scaling-stroke;fill:none}
 .key i{display:inline-block;width:.8em;height:.8em;border-radius:2px;margin-right:.4em}
 .scroll{overflow-x:auto}
 table{border-collapse:collapse;font-size:.88rem}
-th,td{text-align:left;padding:3px 14px 3px 0;border-bottom:1px solid var(--line);vertical-align:top;overflow-wrap:anywhere}
+th,td{text-align:left;padding:3px 14px 3px 0;border-bottom:1px solid var(--line);vertical-align:top;overflow-wrap:break-word}
 th{color:var(--soft);font-weight:600}td.n,th.n{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}
 code,pre{font:.85rem/1.45 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}
 pre{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:10px 12px;overflow-x:auto;margin:.4rem 0}
 details{margin:.6rem 0}summary{cursor:pointer;color:var(--soft)}
 video,img{max-width:100%;border-radius:8px;border:1px solid var(--line)}
+.x span:last-child{white-space:nowrap}
+@media (max-width:640px){.charts:not(.wide){grid-template-columns:1fr 1fr;gap:14px}.wide .plot{height:200px}
+.charts:not(.wide) .plot{height:120px;grid-template-columns:40px minmax(0,1fr)}.x span:nth-child(even){display:none}
+.charts:not(.wide) figcaption{font-size:.75rem}}
 .films{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,260px),1fr));gap:14px}
 .films figure{margin:0;font-size:.85rem;color:var(--soft);overflow-wrap:anywhere}
 """

@@ -17,6 +17,7 @@ from rlframe.errors import ExperimentDirError
 from rlframe.registry import nearest
 from rlframe.run.metrics import METRICS
 from rlframe.run.run_folder import last_holder
+from rlframe.run.time_split import KINDS
 from rlframe.safety import strict_json
 from rlframe.safety.limits import remedy_of
 
@@ -96,7 +97,7 @@ class RunFiles:
 
     def time_split(self) -> dict[str, float]:
         """Returns the seconds of collection, learning and evaluation; empty if the run did not record them."""
-        found = {kind: self.metrics.last(f'time/{kind}') for kind in ('collect', 'learn', 'evaluate')}
+        found = {kind: self.metrics.last(f'time/{kind}') for kind in KINDS}
         return found if all(map(math.isfinite, found.values())) else {}
 
     def steps_to_goal(self) -> float:

@@ -138,7 +138,7 @@ def test_long_curves_keep_their_ends_and_numbers_are_short() -> None:
     assert [number(x) for x in (0.0, 0.9731, -0.11, 12.0, 12345.6, 1e-7, float('nan'))] == [
         *('0', '0.9731', '-0.11', '12', '12,346', '1e-07', '-'),
     ]
-    assert [duration(x) for x in (9.04, 245, 7445)] == ['9.04 s', '4:05 min', '2:04:05 h']
+    assert [duration(x) for x in (1e-5, 9.04, 245, 7445)] == ['0 s', '9.04 s', '4:05 min', '2:04:05 h']
 
 
 @pytest.fixture
