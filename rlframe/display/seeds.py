@@ -71,13 +71,12 @@ def _in_words(run: SeedRun) -> str:
     return f'seed {run.seed}: {run.envstep:,} env steps{score}'
 
 
-def last_lines(runs: Sequence[SeedRun], seconds: float, plots: bool) -> Iterator[str]:
+def last_lines(runs: Sequence[SeedRun], seconds: float) -> Iterator[str]:
     """Yields lines with how the runs ended, their mean score and how to go on.
 
     Args:
         runs: The runs.
         seconds: Duration of all.
-        plots: Whether to name the commands that compare runs.
     """
     yield from map(_end_of, runs)
     complete = [run for run in runs if run.is_complete]
@@ -91,7 +90,7 @@ def last_lines(runs: Sequence[SeedRun], seconds: float, plots: bool) -> Iterator
         )
     if any(run.state in ('interrupted', 'waiting') for run in runs):
         yield 'resume: the same command with --resume auto'
-    if plots and len(complete) > 1:
+    if len(complete) > 1:
         yield f'plot: {_command("plot", complete)}'
         yield f'compare: {_command("compare", complete)}'
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from rlframe.display.saying import say
 from rlframe.display.seeds import SeedDisplay, last_lines
-from rlframe.entry.verb_table import VERBS
 from rlframe.errors import ConfigWarning
 from rlframe.experiment.seeds import parse_seeds, train_seeds
 from rlframe.run.stop_signal import StopSignal
@@ -37,7 +36,7 @@ def train_all(pair: Pair, args: argparse.Namespace) -> int:
         )
     for text in dict.fromkeys(str(warning.message) for warning in caught):
         sys.stderr.write(f'rlframe: warning: {text}\n')
-    for line in last_lines(runs, perf_counter() - start, plots={'plot', 'compare'} <= set(VERBS)):
+    for line in last_lines(runs, perf_counter() - start):
         say(line)
     failed = [run for run in runs if run.state == 'failed']
     for run in failed:
