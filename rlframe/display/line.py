@@ -35,15 +35,20 @@ def fitted(parts: Iterable[Part], width: int | None) -> Text:
         parts: The facts, in the order in which they are shown.
         width: Columns of the line; None: as many as it takes.
     """
-    chosen = list(parts)
+    parts = list(parts)
+    chosen = [list(part.texts) for part in parts]
+    cuts: list[tuple[list[str], str]] = []
     for name in SHRINK:
         if width is None or _length(chosen) <= width:
             break
-        chosen = [
-            part._replace(texts=part.texts[1:]) if part.name == name and len(part.texts) > 1 else part
-            for part in chosen
-        ]
-    shown = [(part.texts[0], part.style) for part in chosen if part.texts[0]]
+        for part, texts in zip(parts, chosen, strict=True):
+            if part.name == name and len(texts) > 1:
+                cuts.append((texts, texts.pop(0)))
+    for texts, longer in reversed(cuts):  # what a later cut left room for
+        texts.insert(0, longer)
+        if _length(chosen) > (width or 0):
+            texts.pop(0)
+    shown = [(texts[0], part.style) for part, texts in zip(parts, chosen, strict=True) if texts[0]]
     line = Text(no_wrap=True, overflow='ellipsis')
     for number, (text, style) in enumerate(shown):
         line.append(SEPARATOR if number else '', 'dim')
@@ -51,8 +56,8 @@ def fitted(parts: Iterable[Part], width: int | None) -> Text:
     return line
 
 
-def _length(parts: Sequence[Part]) -> int:
-    texts = [part.texts[0] for part in parts if part.texts[0]]
+def _length(chosen: Sequence[Sequence[str]]) -> int:
+    texts = [texts[0] for texts in chosen if texts[0]]
     return sum(map(len, texts)) + len(SEPARATOR) * (len(texts) - 1)
 
 

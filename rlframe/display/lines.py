@@ -24,9 +24,9 @@ def start_lines(pipeline: Any) -> str:
         until = f'until a budget is spent (the goal of {goal} was reached)'
     cfg = pipeline.cfg
     budgets = ' and '.join(f'{cfg[key]:,} {BUDGETS[key][1]}' for key in set_budgets(cfg))
-    until += f', at most {budgets}' if budgets else ''
+    limit = f'at most {budgets}; ' if budgets else ''
     folder = short_path(pipeline.folder)
-    return f'{pipeline.title}, seed {cfg.seed}, {until}\nresults go to {folder}, details to its log.txt'
+    return f'{pipeline.title}, seed {cfg.seed}, {until}\n{limit}results in {folder} (details: log.txt)'
 
 
 def resume_line(pipeline: Any, checkpoint: Path) -> str:

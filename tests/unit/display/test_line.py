@@ -46,7 +46,7 @@ def test_line_fits_and_keeps_time_and_what_is_left(
             ' | evaluating: 3 of 20 episodes, 1,234 env steps | loss 498.4 | 1:01:01 | at most 2:00:00 left',
         ),
         (80, '1.23M steps | return 498.4 | eval 498.4 | evaluating | 1:01:01 | 2:00:00 left'),
-        (40, '1.23M steps | 1:01:01 | 2:00:00 left'),
+        (40, '1,234,567 steps | 1:01:01 | 2:00:00 left'),
         (28, '1:01:01 | 2:00:00 left'),
     ],
 )

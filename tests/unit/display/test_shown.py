@@ -49,13 +49,17 @@ def test_serial_pipeline_shows_start_progress_score_and_commands(
     serial_pipeline(config_pair(max_train_iter=5, evaluator=dict(eval_freq=2)), progress=True)
     out, err = capsys.readouterr()
     (folder,) = tmp_path.iterdir()
-    first, second, *_, last, counts, evaluate, plot, export, further = out.splitlines()
+    first, second, *_, last, counts, evaluate, plot, report, export, further = out.splitlines()
     assert 'envs of' in first and 'until an evaluation averages 1e+09' in first and folder.name in second
     assert last.startswith('not solved: best evaluation') and '95 % interval' in last
     assert counts.endswith(f'Results: {folder.name}')
     assert evaluate == f'evaluate: python -m rlframe.entry eval {folder.name}'
     assert plot == f'plot: python -m rlframe.entry plot {folder.name}'
-    assert export.startswith('export: ') and further.endswith('--train-iter 10')
+    assert (
+        report.startswith('report: ')
+        and export.startswith('export: ')
+        and further.endswith('--train-iter 10')
+    )
     assert 'env steps' in err.splitlines()[-1]
     assert 'torch thread' in (folder / 'log.txt').read_text()
 
