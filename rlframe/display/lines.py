@@ -26,7 +26,7 @@ def start_lines(pipeline: Any) -> str:
     budgets = ' and '.join(f'{cfg[key]:,} {BUDGETS[key][1]}' for key in set_budgets(cfg))
     limit = f'at most {budgets}; ' if budgets else ''
     folder = short_path(pipeline.folder)
-    return f'{pipeline.title}, seed {cfg.seed}, {until}\n{limit}results in {folder} (details: log.txt)'
+    return f'{pipeline.title}, seed {cfg.seed}, {until}\n{limit}results and log.txt in {folder}'
 
 
 def resume_line(pipeline: Any, checkpoint: Path) -> str:

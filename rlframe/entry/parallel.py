@@ -61,12 +61,13 @@ def run(
 
 def _workers(pipeline: ParallelPipeline, args: argparse.Namespace) -> str:
     """Returns a line with the coordinator's address and its workers, and the commands by which others join if none starts."""
-    parallel, address = pipeline.cfg.parallel, pipeline.coordinator.server.address
+    parallel, commander = pipeline.cfg.parallel, pipeline.cfg.policy.other.commander['type']
+    address = f'{pipeline.coordinator.server.address} ({parallel.comm_collector.type}, {commander})'
     if pipeline.crew is None:
         return '\n'.join([f'coordinator at {address}; no worker yet', *_commands(pipeline, args)])
     collectors = count_of(parallel.collector_num, 'collector')
     learners = count_of(parallel.learner_num, 'learner')
-    return f'coordinator at {address}; {collectors} and {learners} start here'
+    return f'coordinator at {address}; {collectors}, {learners}'
 
 
 def _commands(pipeline: ParallelPipeline, args: argparse.Namespace) -> list[str]:

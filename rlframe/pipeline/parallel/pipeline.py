@@ -205,10 +205,8 @@ class ParallelPipeline(HasGoal):
 
     @property
     def title(self) -> str:
-        """The policy, its env and the kind of parallel mode, in words."""
-        cfg = self.cfg
-        kind, commander = cfg.parallel.comm_collector.type, cfg.policy.other.commander['type']
-        return f'{cfg.policy.type} on {self.factory.spec.name} in parallel ({kind}, {commander})'
+        """The policy and its env, in words."""
+        return f'{self.cfg.policy.type} on {self.factory.spec.name} in parallel'
 
     @property
     def exact(self) -> bool:
