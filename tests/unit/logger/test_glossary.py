@@ -43,7 +43,10 @@ def glossary() -> set[str]:
 
 def literals(path: Path) -> Iterator[str]:
     """Yields the texts in a file, with ``{}`` for what is filled in."""
-    tree = ast.parse(path.read_text(encoding='utf-8'))
+    text = path.read_text(encoding='utf-8')
+    if not TAG.search(text):
+        return
+    tree = ast.parse(text)
     inner = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
     for node in ast.walk(tree):
         if isinstance(node, ast.JoinedStr):
