@@ -131,10 +131,8 @@ def as_text(comparison: Comparison) -> str:
     parts = [f'{comparison.env}, score: {comparison.metric}', _table([head, *lines])]
     if comparison.options:
         parts.append(_options_text(comparison.options, head))
-    what = (
-        'interquartile mean over runs' if seeds > 3 else 'mean over runs (less than 4, so nothing is cut off)'
-    )
-    parts.append(f'scores: {what} [95 % bootstrap interval, {RESAMPLES:,} resamples]')
+    what = 'interquartile mean' if seeds > 3 else 'mean'  # the same for fewer than 4 runs
+    parts.append(f'scores: {what} over runs [95 % bootstrap interval, {RESAMPLES:,} resamples]')
     return '\n\n'.join(parts) + '\n'
 
 

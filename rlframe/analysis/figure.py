@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rlframe.analysis.chart import steps_text
 from rlframe.analysis.groups import Group
 from rlframe.errors import ConfigError, ExperimentDirError, MissingDependencyError
 
@@ -145,21 +146,13 @@ def _decorate(axes: Axes, groups: Sequence[Group], tag: str, values: Sequence[np
         )  # fmt: skip
     axes.set_xlabel('env steps')
     axes.set_ylabel(NAMES.get(tag, tag))
-    axes.xaxis.set_major_formatter(_steps_text)
+    axes.xaxis.set_major_formatter(lambda steps, _: steps_text(steps))
     axes.locator_params(axis='x', nbins=6)
     axes.margins(x=0.02)
     axes.grid(alpha=0.25, linewidth=0.6)
     axes.spines[['top', 'right']].set_visible(False)
     if not any(len(each) for each in values):
         axes.text(0.5, 0.5, 'no values', transform=axes.transAxes, ha='center', color='gray')
-
-
-def _steps_text(steps: float, position: object = None) -> str:
-    """Returns a number of env steps for an axis: ``12k``, ``1.5M``."""
-    for size, letter in ((1e9, 'G'), (1e6, 'M'), (1e3, 'k')):
-        if abs(steps) >= size:
-            return f'{steps / size:g}{letter}'
-    return f'{steps:g}'
 
 
 def save_figure(figure: Figure, paths: Sequence[Path]) -> None:

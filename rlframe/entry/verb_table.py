@@ -17,7 +17,7 @@ GROUPS: dict[str, dict[str, str]] = {
         'plot': 'draw the curves of one or many runs',
         'compare': 'compare runs: options that differ, scores with intervals, steps to the goal, time',
         'report': 'write one HTML page about a run, which needs no network',
-        'watch': 'show that page in a browser while the run goes on',
+        'watch': 'show the report on a run in a browser while the run goes on',
     },
     'write and check your own': {
         'new': 'begin a config, policy, model, hook, buffer, env, backend or logger of your own',
