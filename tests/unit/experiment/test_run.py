@@ -14,7 +14,7 @@ import pytest
 from fakes import CountingEnv, config_pair
 
 import rlframe
-from rlframe.errors import CheckpointError, ConfigError, ConfigWarning
+from rlframe.errors import CheckpointError, ConfigError, ConfigWarning, UnsafeCheckpointError
 
 EPISODE = 5
 
@@ -147,6 +147,16 @@ def test_ctrl_c_saves_and_is_raised(cwd: Path, capsys: pytest.CaptureFixture[str
     assert 'interrupted and saved' in out and "rlframe.open_run('toy_seed0', env=...).resume()" in out
     assert (cwd / 'toy_seed0' / 'ckpt' / 'latest').exists()
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_foreign_run_is_opened_only_if_it_is_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
+    main, create = config_pair(max_train_iter=2, evaluator=dict(eval_freq=2))
+    run = rlframe.train((main, {**create, 'import_names': ['colorsys']}), progress=False)
+    assert rlframe.open_run(run.folder).progress == run.progress
+    monkeypatch.setenv('RLFRAME_TRUST_KEY', 'another key of 32 letters or more')
+    with pytest.raises(UnsafeCheckpointError, match='colorsys'):
+        rlframe.open_run(run.folder)
+    assert rlframe.open_run(run.folder, trust=True).evaluate(1).episodes == 1
 
 
 @pytest.mark.parametrize(
