@@ -59,11 +59,16 @@ def chart(title: str, curve: Curve, spread: Array | None = None, goal: float = m
     )
     ys = ''.join(f'<span style="top:{y(np.array(row)):.1f}%">{number(row)}</span>' for row in rows)
     xs = ''.join(f'<span style="left:{x(np.array(tick)):.1f}%">{steps_text(tick)}</span>' for tick in columns)
-    last = f'{number(float(curve.values[-1]))}'
+    return _figure(title, number(float(curve.values[-1])), ''.join(shapes), xs, ys)
+
+
+def _figure(title: str, last: str, shapes: str, xs: str, ys: str) -> str:
+    """Returns a chart from its heading, its last value, its shapes as SVG, and the numbers on its axes as HTML."""
+    name = escape(title)
     return (
-        f'<figure class="chart"><figcaption>{escape(title)}<b>{last}</b></figcaption><div class="plot"><div class="y">'
-        f'{ys}</div><svg viewBox="0 0 100 100" preserveAspectRatio="none" role="img" aria-label="{escape(title)}">'
-        f'{"".join(shapes)}</svg><div class="x">{xs}</div></div></figure>'
+        f'<figure class="chart"><figcaption>{name}<b>{last}</b></figcaption><div class="plot"><div class="y">{ys}</div>'
+        f'<svg viewBox="0 0 100 100" preserveAspectRatio="none" role="img" aria-label="{name}">{shapes}</svg>'
+        f'<div class="x">{xs}</div></div></figure>'
     )
 
 
