@@ -91,7 +91,7 @@ MAY_IMPORT = {
         *BASE, 'plugins', 'run', 'checkpoint', 'config', 'worker.collector', 'pipeline', 'pipeline.parallel', 'export', 'tune',
         'backend.ray.actors', 'experiment', 'tools', 'display',
     ),
-    'entry.verbs': (*BASE, 'analysis', 'run', 'config', 'pipeline', 'tune', 'experiment', 'tools', 'entry', 'display'),
+    'entry.verbs': (*BASE, 'analysis', 'run', 'checkpoint', 'config', 'pipeline', 'tune', 'experiment', 'tools', 'entry', 'display'),
     '': ('_version', 'moved', 'experiment', 'export'),
     '__main__': ('entry',),
 }  # fmt: skip

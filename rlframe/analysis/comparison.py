@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rlframe.analysis.groups import Group, differing, grouped, shown
-from rlframe.analysis.run_files import RunFiles, check_one_env, printable
+from rlframe.analysis.run_files import RunFiles, check_one_env
 from rlframe.analysis.statistics import RESAMPLES, Estimate, estimate
 from rlframe.errors import ExperimentDirError
 from rlframe.run.time_split import KINDS
@@ -149,8 +149,7 @@ def _table(lines: Sequence[tuple[str, Sequence[str]]]) -> str:
     names = max(len(name) for name, _ in lines)
     widths = [max(len(cells[i]) for _, cells in lines) for i in range(len(lines[0][1]))]
     return '\n'.join(
-        f'{printable(name):{names}}  '
-        + '  '.join(f'{cell:>{width}}' for cell, width in zip(cells, widths, strict=True))
+        f'{name:{names}}  ' + '  '.join(f'{cell:>{width}}' for cell, width in zip(cells, widths, strict=True))
         for name, cells in lines
     )
 

@@ -91,7 +91,7 @@ def curves_figure(groups: Sequence[Group], tags: Sequence[str], title: str = '',
     for axes, tag in zip(panels, tags, strict=False):
         _panel(axes, groups, tag, smooth)
     if title:
-        figure.suptitle(_plain(title), fontsize=12)
+        figure.suptitle(title, fontsize=12)
     _legend(figure, panels[0], groups)
     return figure
 
@@ -122,16 +122,16 @@ def _panel(axes: Axes, groups: Sequence[Group], tag: str, smooth: int) -> None:
         if band is None or len(curves) <= MOST_LINES:
             alpha, width = (1.0, 1.6) if band is None else (0.35, 0.8)
             for i, curve in enumerate(curves):
-                label = _plain(group.label) if band is None and i == 0 else None
+                label = group.label if band is None and i == 0 else None
                 marker = 'o' if len(curve.steps) == 1 else None
                 axes.plot(
                     *curve, alpha=alpha, linewidth=width, label=label, marker=marker, markersize=4, **look
                 )
         if band is not None:
             axes.fill_between(band.steps, band.low, band.high, color=color, alpha=0.18, linewidth=0)
-            axes.plot(band.steps, band.mean, linewidth=2, label=_plain(group.label) + count, **look)
+            axes.plot(band.steps, band.mean, linewidth=2, label=group.label + count, **look)
         if not curves:
-            axes.plot([], [], label=_plain(group.label) + count, **look)
+            axes.plot([], [], label=group.label + count, **look)
     _decorate(axes, groups, tag, ends)
 
 
@@ -145,7 +145,7 @@ def _decorate(axes: Axes, groups: Sequence[Group], tag: str, values: Sequence[np
             textcoords='offset points', ha='left', va='center', color='gray',
         )  # fmt: skip
     axes.set_xlabel('env steps')
-    axes.set_ylabel(_plain(NAMES.get(tag, tag)))
+    axes.set_ylabel(NAMES.get(tag, tag))
     axes.xaxis.set_major_formatter(lambda steps, _: steps_text(steps))
     axes.locator_params(axis='x', nbins=6)
     axes.margins(x=0.02)
@@ -153,11 +153,6 @@ def _decorate(axes: Axes, groups: Sequence[Group], tag: str, values: Sequence[np
     axes.spines[['top', 'right']].set_visible(False)
     if not any(len(each) for each in values):
         axes.text(0.5, 0.5, 'no values', transform=axes.transAxes, ha='center', color='gray')
-
-
-def _plain(text: str) -> str:
-    """Escapes what matplotlib would read as a formula."""
-    return text.replace('$', r'\$')
 
 
 def save_figure(figure: Figure, paths: Sequence[Path]) -> None:

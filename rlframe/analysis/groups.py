@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlframe.analysis.metric_file import Curve
-from rlframe.analysis.run_files import SCORE, RunFiles, printable
+from rlframe.analysis.run_files import SCORE, RunFiles
 from rlframe.analysis.statistics import bootstrap, mean
 
 OF_ONE_RUN = ('seed', 'exp_name')
@@ -120,7 +120,7 @@ def shown(value: Any) -> str:
     """Returns a value of a config as a short text."""
     if isinstance(value, float) or (type(value) is int and abs(value) >= SHORTENED):
         return f'{value:g}'
-    text = printable(value if isinstance(value, str) else json.dumps(value, default=str))
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
     return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 3] + '...'
 
 

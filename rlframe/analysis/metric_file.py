@@ -111,7 +111,7 @@ class MetricFile:
             self.first_time = float(seconds) if math.isnan(self.first_time) else self.first_time
             self.last_time = float(seconds)
         for tag, value in record.items():
-            if tag not in FACTS and _is_number(value) and tag.isprintable():
+            if tag not in FACTS and _is_number(value):
                 columns = self._columns.get(tag)
                 if columns is None:
                     if len(self._columns) >= MOST_TAGS:

@@ -60,12 +60,12 @@ class RunFiles:
     @property
     def env(self) -> str:
         """Name of the env."""
-        return printable(self.options.get('env.env_id') or self.options.get('env.type') or 'an unknown env')
+        return str(self.options.get('env.env_id') or self.options.get('env.type') or 'an unknown env')
 
     @property
     def policy(self) -> str:
         """Type of the policy."""
-        return printable(self.options.get('policy.type', 'an unknown policy'))
+        return str(self.options.get('policy.type', 'an unknown policy'))
 
     @property
     def seed(self) -> Any:
@@ -126,11 +126,6 @@ def state_of(folder: Path) -> str:
     except OSError as error:
         return 'running' if error.errno == errno.EPERM else 'stopped'
     return 'running'
-
-
-def printable(value: object) -> str:
-    """Returns text from a file without characters that steer a terminal."""
-    return ''.join(letter if letter.isprintable() else '?' for letter in str(value))
 
 
 def is_run(folder: Path) -> bool:

@@ -11,6 +11,7 @@ GROUPS: dict[str, dict[str, str]] = {
         'train': 'train a policy: in an env, or as a config says (the default verb)',
         'tune': 'search over the options of a config with Ray Tune',
         'eval': 'score a checkpoint on episodes that training never saw',
+        'play': 'show a trained policy: in a window, as text in the terminal, or as a film',
         'export': 'write a trained policy for use elsewhere, without its config and env',
     },
     'look at results': {

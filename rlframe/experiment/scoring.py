@@ -156,16 +156,7 @@ def play(
     check_request(episodes, seed, video)
     path, manifest = opened.path, opened.manifest
     state = opened.state(buffer=False)  # verified before its config is used
-    data = config.as_played(config.config_of(manifest, str(path)))
-    if own.env is not None:
-        data = config.with_env(data, own.env)
-    config.check_env_is_named(data, str(path))
-    if not manifest.is_own:
-        config.check_trust(data, str(path), trust, overrides or [], own.env)
-    main, create = _with_episodes(data)
-    with warnings.catch_warnings():
-        warnings.simplefilter('ignore', ConfigWarning)  # they were shown when the run began
-        cfg = config.compile_config(main, create, overrides=overrides or [])
+    cfg = played_config(opened, overrides or [], trust, own)
     cfg.policy.eval.evaluator.backend = 'local'
     _film_or_not(cfg, video)
     set_seed(seed)
@@ -194,6 +185,27 @@ def play(
         info = evaluator.eval(n_episode=episodes)[1]
     returns, lengths = info['eval_episode_return'], info['eval_episode_len']
     return Score(returns, lengths, sum(info['eval_episode_cut']), path)
+
+
+def played_config(
+    opened: OpenCheckpoint, overrides: list[str], trust: bool, own: OwnParts = CONFIGURED
+) -> ExperimentConfig:
+    """Returns the config that a checkpoint is played with; the arguments are those of ``score``.
+
+    Raises:
+        ConfigError: If it cannot be used, or is that of a foreign run and reaches beyond it.
+    """
+    path, manifest = str(opened.path), opened.manifest
+    data = config.as_played(config.config_of(manifest, path))
+    if own.env is not None:
+        data = config.with_env(data, own.env)
+    config.check_env_is_named(data, path)
+    if not manifest.is_own:
+        config.check_trust(data, path, trust, overrides, own.env)
+    main, create = _with_episodes(data)
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore', ConfigWarning)  # they were shown when the run began
+        return config.compile_config(main, create, overrides=overrides)
 
 
 def check_request(episodes: int, seed: int, video: str | None, flag: str = '') -> None:

@@ -39,20 +39,21 @@ def check_encoder(where: str) -> None:
     Raises:
         MissingDependencyError: If they cannot.
     """
-    if not (_has('moviepy') or _has('PIL')):
+    if not (is_installed('moviepy') or is_installed('PIL')):
         raise MissingDependencyError(
             'films need moviepy, or Pillow for GIF files', where=where, remedy='pip install "rlframe[video]"'
         )
 
 
-def _has(package: str) -> bool:
+def is_installed(package: str) -> bool:
+    """Whether a package can be imported."""
     try:
         return importlib.util.find_spec(package) is not None
     except ValueError:  # a test has taken it out
         return False
 
 
-def write_film(path: Path, frames: Sequence[Any], fps: int) -> Path:
+def write_film(path: Path, frames: Sequence[Any], fps: float) -> Path:
     """Writes a film.
 
     Args:
@@ -64,8 +65,8 @@ def write_film(path: Path, frames: Sequence[Any], fps: int) -> Path:
         The file that was written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    if not _has('moviepy'):
-        return _write_gif(path.with_name(f'{path.name}.gif'), frames, fps)
+    if not is_installed('moviepy'):
+        return write_gif(path.with_name(f'{path.name}.gif'), frames, fps)
     from moviepy import ImageSequenceClip
 
     height, width = np.shape(frames[0])[:2]
@@ -77,7 +78,8 @@ def write_film(path: Path, frames: Sequence[Any], fps: int) -> Path:
     return file
 
 
-def _write_gif(file: Path, frames: Sequence[Any], fps: int) -> Path:
+def write_gif(file: Path, frames: Sequence[Any], fps: float) -> Path:
+    """Writes a GIF file and returns its path."""
     from PIL import Image
 
     first, *others = (Image.fromarray(np.asarray(frame)) for frame in frames)

@@ -173,7 +173,7 @@ def test_a_film_is_a_gif_without_moviepy_and_nothing_without_pillow(
     from PIL import Image
 
     have = {'moviepy', 'PIL'}
-    monkeypatch.setattr('rlframe.run.film._has', lambda package: package in have)
+    monkeypatch.setattr('rlframe.run.film.is_installed', lambda package: package in have)
     have.remove('moviepy')
     check_encoder('--video')
     file = write_film(tmp_path / 'a' / 'x_return_1.5', [np.full((3, 5, 3), i, np.uint8) for i in (0, 90)], 10)

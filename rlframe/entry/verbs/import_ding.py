@@ -30,8 +30,7 @@ def run(args: argparse.Namespace) -> int:
     import shutil
     import sys
 
-    from rlframe.tools.import_ding import import_ding
-    from rlframe.tools.imported_ding import text_of
+    from rlframe.tools.import_ding import import_ding, text_of
 
     found = import_ding(args.file, args.out, args.parallel)
     width = min(shutil.get_terminal_size().columns, 100)

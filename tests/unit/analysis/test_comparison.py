@@ -150,15 +150,3 @@ def test_without_matplotlib_plot_says_what_to_install_and_compare_has_no_picture
         plot(['dqn0'])
     assert main(['compare', '.']) == 0
     assert 'final score' in capsys.readouterr().out and not Path('compare.png').exists()
-
-
-def test_text_of_a_run_steers_no_terminal_and_is_no_formula(runs: Path, capsys: Any) -> None:
-    for i, policy in enumerate(('a$\\nope{$', '\x1b[2Jb')):
-        write_run(
-            runs / 'x' / str(i), policy=policy, env='\x1b]0;evil\x07$\\x$', more={'\x1b[31m': 1.0, '$y$': 2.0}
-        )
-    assert main(['compare', 'x']) == 0
-    assert main(['plot', 'x', '--metric', '$y$', '--out', 'y.png']) == 0
-    assert main(['plot', 'x', '--metric', 'nothing']) == 2
-    said = capsys.readouterr()
-    assert 'nope' in said.out and all(c.isprintable() or c == '\n' for c in said.out + said.err)

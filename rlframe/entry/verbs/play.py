@@ -1,0 +1,70 @@
+"""``rlframe play``: shows a trained policy in its env."""
+
+from __future__ import annotations
+
+import argparse
+
+from rlframe.entry.arguments import add_json, add_overrides, add_trust
+
+HELP = 'show a trained policy: in a window, as text in the terminal, or as a film'
+EXAMPLES = (
+    'cartpole_dqn_seed0',
+    'cartpole_dqn_seed0 --episodes 3 --human',
+    'cartpole_dqn_seed0 --save film.gif',
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the verb."""
+    parser.add_argument(
+        'checkpoint', metavar='RUN', help='a run folder (its best checkpoint), or a checkpoint'
+    )
+    parser.add_argument(
+        '-n', '--episodes', type=int, default=1, metavar='N', help='episodes to play (default: 1)'
+    )
+    parser.add_argument('-s', '--seed', type=int, default=0, help='seed of the episodes (default: 0)')
+    parser.add_argument('--fps', type=float, metavar='N', help='env steps per second, and those of a film')
+    shown = parser.add_mutually_exclusive_group()
+    shown.add_argument(
+        '--human',
+        action='store_true',
+        help='in a window (default: if there is a display; else the text that the env draws, or a line per step)',
+    )
+    shown.add_argument(
+        '--save', metavar='FILE', help='write a film instead: FILE.mp4 or FILE.gif (needs rlframe[video])'
+    )
+    add_trust(parser)
+    add_json(parser)
+    add_overrides(parser, 'run')
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the verb and returns the exit code."""
+    import json
+    import os
+    import re
+    import sys
+
+    from rlframe.checkpoint import open_checkpoint
+    from rlframe.tools.play import Wish, play_run
+
+    stream = sys.stderr if args.json else sys.stdout
+    is_coloured = stream.isatty() and not os.environ.get('NO_COLOR')
+
+    def say(line: str) -> None:
+        line = line if is_coloured else re.sub(r'\x1b\[[0-9;]*m', '', line)
+        stream.write(line + '\n')
+        stream.flush()
+
+    wish = Wish(args.episodes, args.seed, args.fps, args.human, args.save, args.overrides, args.trust)
+    opened = open_checkpoint(args.checkpoint)
+    episodes = play_run(opened, wish, say)
+    if args.json:
+        found = {
+            'checkpoint': str(opened.path),
+            'returns': [episode.return_ for episode in episodes],
+            'lengths': [episode.length for episode in episodes],
+            'endings': [episode.ending for episode in episodes],
+        }
+        sys.stdout.write(json.dumps(found) + '\n')
+    return 0

@@ -1,0 +1,147 @@
+"""``rlframe play``: a trained policy is shown as text, as a film or in a window, and nothing is shown of foreign code."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlframe.checkpoint import open_checkpoint
+from rlframe.entry.__main__ import main
+from rlframe.errors import ConfigError
+from rlframe.pipeline import serial_pipeline
+from rlframe.tools import play as playing
+from rlframe.tools.play import DISPLAYS, Wish, play_run
+from tests.foreign import set_config
+
+
+@pytest.fixture(scope='module')
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of a few steps in an env that draws itself as text."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp('runs'))
+        env = dict(env_id='FrozenLake-v1', collector_env_num=1, evaluator_env_num=1, n_evaluator_episode=1)
+        policy = dict(cuda=False, learn=dict(batch_size=4), model=dict(encoder_hidden_size_list=[8]))
+        serial_pipeline(
+            (dict(exp_name='lake', env=env, policy=policy), dict(policy=dict(type='dqn'))),
+            seed=0,
+            max_env_step=16,
+        )
+        return Path.cwd() / 'lake_seed0'
+
+
+@pytest.fixture(autouse=True)
+def no_display(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No display and an empty working directory."""
+    for name in DISPLAYS:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    yield
+
+
+def test_an_env_that_draws_text_is_shown_as_text_with_the_return_of_each_episode(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(['play', str(run), '-n', '2']) == 0
+    out = capsys.readouterr().out
+    assert 'SFFF\nFHFH\nFFFH\nHFFG\nepisode 1 begins: obs 0' in out and '\x1b' not in out
+    assert 'step 1: action ' in out and 'episode 2: return ' in out
+
+
+def test_an_env_without_pictures_is_shown_as_a_line_per_step_and_the_same_seed_plays_the_same_episode(
+    run: Path,
+) -> None:
+    def shown(seed: int) -> list[str]:
+        lines: list[str] = []
+        wish = Wish(seed=seed, overrides=['env.kwargs.is_slippery=True'])
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(playing, 'TEXT', 'no such mode')
+            (episode,) = play_run(open_checkpoint(run), wish, lines.append)
+        assert len(lines) == episode.length + 2
+        return lines
+
+    assert shown(1) == shown(1) and shown(1)[0] == 'episode 1 begins: obs 0'
+
+
+def test_json_is_all_that_stdout_gets(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(['play', str(run), '--json']) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert len(found['returns']) == len(found['lengths']) == 1 and found['endings'][0] in (
+        'terminated',
+        'truncated',
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('suffix', ['.gif', '.mp4'])
+def test_a_film_is_written(run: Path, suffix: str, tmp_path: Path) -> None:
+    file = tmp_path / f'film{suffix}'
+    assert main(['play', str(run), '--save', str(file), '--fps', '4']) == 0
+    assert file.stat().st_size > 1000
+    assert main(['play', str(run), '--save', str(file)]) == 2  # it exists
+
+
+@pytest.mark.slow
+def test_a_window_is_opened_where_there_is_a_display(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv('SDL_VIDEODRIVER', 'dummy')
+    lines: list[str] = []
+    play_run(open_checkpoint(run), Wish(human=True), lines.append)
+    assert len(lines) == 1 and lines[0].startswith('episode 1: return')
+
+
+def test_ctrl_c_ends_it_quietly_and_closes_the_env(
+    run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = []
+
+    def interrupt(*args: Any) -> None:
+        raise KeyboardInterrupt
+
+    close = playing.BaseEnvManager.close
+    monkeypatch.setattr(playing.BaseEnvManager, 'close', lambda self: (closed.append(1), close(self)))
+    monkeypatch.setattr(playing.Stage, 'show', interrupt)
+    assert main(['play', str(run)]) == 130
+    assert capsys.readouterr() == ('', '') and closed
+
+
+@pytest.mark.parametrize(
+    ('words', 'said'),
+    [
+        (['--episodes', '0'], '--episodes'),
+        (['--fps', '0'], '--fps'),
+        (['--seed', '-1'], '--seed'),
+        (['--human'], 'no display'),
+        (['--save', 'film.avi'], '.mp4 or .gif'),
+        (['--save', 'no/film.gif'], 'does not exist'),
+        (['env.env_id=Pendulum-v1'], 'Pendulum'),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_line_and_writes_nothing(
+    words: list[str], said: str, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(['play', str(run), *words]) == 2
+    out, err = capsys.readouterr()
+    assert out == '' and said in err and len(err.splitlines()) == 1 and list(Path.cwd().iterdir()) == []
+    assert main(['play', 'no_run']) == 2
+
+
+def test_a_foreign_run_whose_env_would_run_code_is_refused(run: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(run, tmp_path / 'theirs', symlinks=True)
+    set_config((copy / 'ckpt' / 'best').resolve(), env__env_id='theirs:Env')
+    (tmp_path / 'theirs.py').write_text("raise SystemExit('imported')")
+    assert main(['play', str(copy)]) == 2
+
+
+def test_a_game_of_several_players_is_refused() -> None:
+    class Game:
+        only_vector = False
+
+        class spec:  # stands for one
+            name, player_num = 'chess', 2
+
+    with pytest.raises(ConfigError, match='2 players'):
+        playing._check_env(Game)
