@@ -21,7 +21,9 @@ from rlframe.registry import MODEL_REGISTRY
 class NewModel(nn.Module):
     """Values each action of a discrete space."""
 
-    def __init__(self, spec: EnvSpec, encoder_hidden_size_list: Sequence[int] = (128, 128)) -> None:
+    def __init__(
+        self, spec: EnvSpec, encoder_hidden_size_list: Sequence[int] = (128, 128), **others: Any
+    ) -> None:  # ``others``: options of policy.model that a config sets and this network does not have
         super().__init__()
         space: Any = spec.action_space
         self.body = MLP(

@@ -58,7 +58,7 @@ def test_an_env_without_faults_passes_every_check() -> None:
 
 
 @pytest.mark.parametrize(
-    'env', [pytest.param('Taxi-v4', marks=pytest.mark.slow), 'Blackjack-v1', 'Pendulum-v1']
+    'env', [pytest.param(env, marks=pytest.mark.slow) for env in ('Taxi-v4', 'Blackjack-v1', 'Pendulum-v1')]
 )
 def test_masks_tuples_and_boxes_are_checked_too(env: str) -> None:
     assert checked(env)['good']
