@@ -72,6 +72,13 @@ def reference() -> str:
         listed = dict(_builtin(REGISTRIES[kind]))
         parts += [''.join(_title(name, cls) for name, cls in listed.items())]
         parts += [_table_of_all({name: flat_fields(cls.config_fields()) for name, cls in listed.items()})]
+    hooks = dict(_builtin(REGISTRIES['hook']))
+    parts.append(
+        '## hook: `hooks`\n\nA key is the name of a hook, or any name of yours with `dict(type=NAME, OPTION=...)`.\n'
+    )
+    parts += [''.join(_title(name, cls) for name, cls in hooks.items())]
+    options = {name: flat_fields(cls.config_fields(), f'hooks.{name}.') for name, cls in hooks.items()}
+    parts += [_table_of_all(options)]
     parts.append(
         '## model: `policy.model`\n\nThe options of the built-in networks are declared by the policies above.\n'
     )

@@ -16,6 +16,7 @@ import pytest
 from doc_blocks import blocks_of, page_folder, run_blocks
 
 from rlframe.entry.__main__ import main
+from rlframe.entry.verb_table import GROUPS, verb_of
 from rlframe.registry import REGISTRIES
 
 ROOT = Path(__file__).parents[1]
@@ -279,3 +280,11 @@ def test_results_and_first_lines_of_configs_are_what_was_measured() -> None:
     for name, runs in script.by_config(records).items():
         first = (ROOT / 'configs' / f'{name}.py').read_text(encoding='utf-8').split('\n')[0]
         assert script.first_line(first, runs) == first, 'run: python docs/make_results.py'
+
+
+def test_page_of_the_command_line_lists_every_verb_with_its_help() -> None:
+    page = (ROOT / 'docs' / 'command_line.md').read_text(encoding='utf-8')
+    listed = re.findall(r'^\| `([\w-]+)` \| (.*) \|$', page, re.MULTILINE)
+    expected = [item for verbs in GROUPS.values() for item in verbs.items()]
+    assert listed[: len(expected)] == expected
+    assert all(text == verb_of(name).HELP for name, text in expected)

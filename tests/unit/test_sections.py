@@ -25,7 +25,15 @@ from rlframe.utils.field import Configurable, Field, Options, ResolvedConfig, to
 CONFIGS = sorted((Path(__file__).parents[2] / 'configs').glob('*.py'))
 SOMEWHERE_ELSE = ['policy.collect.collector.backend=ray', 'policy.eval.evaluator.backend=ray']
 
-TRANSLATES = ('ding_table.py', 'ding_convert.py', 'ding_draft.py', 'ding.py', 'synonyms.py', 'moved.py')
+TRANSLATES = (
+    'import_ding.py',
+    'ding_table.py',
+    'ding_convert.py',
+    'ding_draft.py',
+    'ding.py',
+    'synonyms.py',
+    'moved.py',
+)
 """Files with keys of other frameworks, and with names of modules."""
 
 OTHER_NAMES = {'policy.json', 'policy.onnx'}

@@ -11,7 +11,7 @@ EXAMPLES = (
     'policy.learn.batch_size',
     'gamma',
     'n_sample -c cartpole_dqn',
-    'policy.dqn',
+    'replay_buffer.advanced',
 )
 
 
