@@ -18,7 +18,7 @@ GRID = 200
 """Points of a mean curve."""
 MOST_WORDS = 3
 """Options in a label; if more differ, folders are the labels."""
-LONGEST_VALUE, SHORTENED = 24, 10**6
+LONGEST_VALUE, SHORTENED = 24, 10**9
 
 
 class Band(NamedTuple):
@@ -118,10 +118,15 @@ def _short(key: str, others: Sequence[str]) -> str:
 
 def shown(value: Any) -> str:
     """Returns a value of a config as a short text."""
-    if isinstance(value, float) or (type(value) is int and abs(value) >= SHORTENED):
-        return f'{value:g}'
-    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    text = f'{value:g}' if isinstance(value, float) else value_text(value)
     return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 3] + '...'
+
+
+def value_text(value: Any) -> str:
+    """Returns a value of a config as text; a power of ten that means "no limit" is written as one."""
+    if type(value) is int and abs(value) >= SHORTENED and value == float(f'{value:g}'):
+        return f'{value:g}'
+    return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 def has_metric(run: RunFiles, tag: str) -> bool:

@@ -8,14 +8,13 @@ import shlex
 from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from rlframe._version import __version__
 from rlframe.analysis.chart import chart, duration, number
 from rlframe.analysis.findings import changed_options, films_of, machine_facts, warnings_of
-from rlframe.analysis.groups import SHORTENED
+from rlframe.analysis.groups import value_text
 from rlframe.analysis.page_style import POLICY, STYLE
 from rlframe.analysis.run_files import SCORE, RunFiles, is_run, not_a_run
 from rlframe.errors import ExperimentDirError
@@ -207,18 +206,13 @@ def _times(run: RunFiles) -> str:
 def _options(run: RunFiles) -> str:
     changed = changed_options(run)
     lines = [
-        (each.key, _shown(each.value), _shown(each.default) if each.has_default else '') for each in changed
+        (each.key, value_text(each.value), value_text(each.default) if each.has_default else '')
+        for each in changed
     ]
     table = _table(('option', 'value', 'default'), lines) if lines else '<p>Everything is at its default.</p>'
     whole = json.dumps({'main_config': run.main, 'create_config': run.create}, indent=2)
     everything = f'<details id="config"><summary>whole config</summary><pre>{escape(whole)}</pre></details>'
     return f'<h2>Options that differ from the defaults</h2>{table}{everything}'
-
-
-def _shown(value: Any) -> str:
-    if type(value) is int and abs(value) >= SHORTENED:
-        return f'{value:g}'
-    return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 def _warnings(run: RunFiles) -> str:

@@ -15,7 +15,7 @@ from written_runs import write_run
 
 from rlframe.analysis import figure, statistics
 from rlframe.analysis.comparison import as_data, as_text, compare_runs
-from rlframe.analysis.groups import grouped, smoothed
+from rlframe.analysis.groups import grouped, smoothed, value_text
 from rlframe.analysis.plot import plot
 from rlframe.analysis.run_files import read_runs
 from rlframe.analysis.statistics import bootstrap, estimate, interquartile_mean, mean
@@ -150,3 +150,17 @@ def test_without_matplotlib_plot_says_what_to_install_and_compare_has_no_picture
         plot(['dqn0'])
     assert main(['compare', '.']) == 0
     assert 'final score' in capsys.readouterr().out and not Path('compare.png').exists()
+
+
+@pytest.mark.parametrize(
+    ('value', 'text'),
+    [
+        (1_000_000, '1000000'),
+        (1_234_567_890, '1234567890'),
+        (10**10, '1e+10'),
+        (True, 'true'),
+        (None, 'null'),
+    ],
+)
+def test_whole_numbers_of_a_config_lose_no_digit(value: Any, text: str) -> None:
+    assert value_text(value) == text
