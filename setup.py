@@ -56,6 +56,8 @@ EXTRAS = {
         'waitress',
         'wandb',
         'mlflow-skinny',
+        'nbclient',
+        'ipykernel',
     ],
     'bench': ['stable-baselines3', 'tianshou', 'cpprb; python_version < "3.13"'],
 }
