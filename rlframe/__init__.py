@@ -51,18 +51,18 @@ def load(
     Neither the training config nor the env is needed.
 
     Args:
-        path: The exported folder, what it was exported to, or the run folder that has an export.
-        device: ``'cpu'``, ``'cuda'``, ``'cuda:i'`` or ``'auto'``; None: the CPU if the policy was trained to be there,
-            else CUDA where there is one.
-        stack_frames: Whether to stack frames for a policy that sees several; False: observations come stacked, as a
-            wrapper does it.
+        path: A run folder with an export, or the exported folder.
+        device: ``'cpu'``, ``'cuda'``, ``'cuda:i'`` or ``'auto'``; None: the CPU if the config of
+            the run chose it, else CUDA if available.
+        stack_frames: Whether to stack frames for a policy that needs several; False: the observations are stacked
+            already, as by a wrapper.
         trust: Whether to import the custom modules of a policy that somebody else exported; only for folders that you
             trust. Otherwise only rlframe and Gymnasium are imported.
         allow_import: Old name of ``trust``.
 
     Raises:
-        CheckpointNotFoundError: If there is none.
-        CheckpointCorruptError: If a file is not what the manifest says; it is named.
+        CheckpointNotFoundError: If there is no exported policy.
+        CheckpointCorruptError: If a file differs from the manifest; the error names it.
         CheckpointVersionError: If a newer rlframe wrote it.
         UnsafeCheckpointError: If it would run code.
     """

@@ -57,7 +57,7 @@ class Run:
         cfg: The compiled config.
         folder: The run folder; a function creates it when training starts.
         model: A network that replaces the one named in the config.
-        trust: Whether the config of a foreign run may reach beyond the run.
+        trust: Whether the config of a foreign run may import code, open files and start programs.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class Run:
         """Trains for one iteration: collects, updates, and evaluates if it is due.
 
         Raises:
-            ConfigError: If the run is finished, or one of parallel mode.
+            ConfigError: If the run is finished, or uses parallel mode.
             KeyboardInterrupt: After Ctrl-C, when everything is saved.
         """
         pipeline = self._opened()
@@ -207,9 +207,9 @@ class Run:
         """Scores a checkpoint on episodes that training never sees.
 
         Args:
-            episodes: How many.
-            seed: Selects the episodes.
-            which: The best checkpoint (the latest if there is none), or the latest.
+            episodes: Number of episodes.
+            seed: Seed of the episodes.
+            which: ``'best'``: the checkpoint with the best evaluation, or the latest if there is none; ``'latest'``.
             video: Folder for films of the worst, the median and the best episode.
         """
         with preserved_rng():
@@ -220,7 +220,7 @@ class Run:
 
     @property
     def policy(self) -> LoadedPolicy:
-        """The policy, to act with: ``run.policy.act(obs)``; the present one while the run is open, else the best."""
+        """The policy, to act with: ``run.policy.act(obs)``; the current one while the run is open, else the best."""
         from rlframe.export.artifact import Artifact
         from rlframe.export.description import Restored, describe
         from rlframe.export.loaded import LoadedPolicy
@@ -244,7 +244,7 @@ class Run:
 
         Args:
             metrics: Names of metrics; by default the return of evaluations.
-            smooth: Number of values of which each shown value is the mean.
+            smooth: Number of values that each point is the mean of.
 
         Raises:
             ConfigError: If the run has no metric of that name.
@@ -266,7 +266,7 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether nothing is left to train under the present budgets."""
+        """Whether nothing is left to train within the budgets."""
         return self._opened().complete
 
     @property

@@ -22,7 +22,7 @@ NAMES = ('seed', 'exp_name', 'max_env_step', 'max_train_iter')
 """Options that ``compile_config`` takes by themselves."""
 
 
-def train(  # keywords, all but the first
+def train(
     config: Any = None,
     *,
     env: Any = None,
@@ -33,14 +33,14 @@ def train(  # keywords, all but the first
     progress: bool = True,
     **options: Any,
 ) -> Run:
-    """Trains, and returns the run.
+    """Trains a policy and returns the run.
 
     Args:
         config: Name of a shipped config, such as ``'cartpole_dqn'``, path of a config file, or a pair of main and create
             config; None: one that suits the env.
-        env: Id, class or function of the env, in place of the one named in the config.
+        env: Id or class of the env, or a function that returns one; it replaces that of the config.
         policy: Name of the policy if there is no config; None: one that suits the env.
-        model: A ``torch.nn.Module`` in place of the network named in the config.
+        model: A ``torch.nn.Module`` that replaces the network of the config.
         folder: The run folder, which must not exist; by default a new one in the working directory.
         overrides: Options by their dotted keys, such as ``{'policy.learn.batch_size': 64}``.
         progress: Whether to show the progress.
@@ -76,8 +76,8 @@ def open_run(folder: str | Path, *, env: Any = None, model: Any = None, trust: b
 
     Args:
         folder: The run folder.
-        env: The env again, if it was a class or a function that only the program that trained had.
-        model: The network again, if it was passed as an object.
+        env: The env again, if it was passed as a class or a function.
+        model: The network again, if one was passed.
         trust: Whether the config of a foreign run may import code, open files and start programs.
 
     Raises:

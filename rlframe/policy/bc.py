@@ -29,7 +29,7 @@ class BCPolicy(ActorPolicy):
     """Behaviour cloning.
 
     It maximizes the likelihood of recorded discrete actions, and minimizes the squared distance to continuous ones, in
-    units of [-1, 1]. It learns from recorded data, which the default collector ``dataset`` reads.
+    units of [-1, 1]. The collector ``dataset``, its default, reads the data that ``collector.data`` names.
 
     Source:
         Pomerleau, Efficient Training of Artificial Neural Networks for Autonomous Navigation (1991).

@@ -43,9 +43,9 @@ class R2D2Config(DQNConfig):
 
 @POLICY_REGISTRY.register('r2d2')
 class R2D2Policy(DQNPolicy):
-    """Recurrent replay distributed DQN, without the distribution: its collector and learner are those of the pipeline.
+    """R2D2: DQN with an LSTM that learns from replayed sequences.
 
-    Each transition carries the recurrent state that its action was chosen with. A sequence of the replay buffer
+    The actors of the paper are those of the config, for example ``collector.backend='ray'``. Each transition carries the recurrent state that its action was chosen with. A sequence of the replay buffer
     'sequence' is processed from the state of its first step; its burn-in only updates that state with the current
     network.
 

@@ -13,10 +13,7 @@ from rlframe.worker import BaseLearner, LearnerHook, register_learner_hook
 class NewHook(LearnerHook):
     """Logs ``train/smooth_loss``."""
 
-    position, priority = (
-        'after_iter',
-        50,
-    )  # of several hooks at a position, the one with the lowest number runs first
+    position, priority = 'after_iter', 50  # lower runs earlier
     freq = 50  # an option: dict(type='new_hook', freq=10)
     mean = 0.0
 

@@ -1,4 +1,4 @@
-"""``rlframe new``: begins a file of one's own, from a template that runs as it is, or as a config for an env."""
+"""``rlframe new``: begins a file of your own, from a template that runs as it is, or as a config for an env."""
 
 from __future__ import annotations
 

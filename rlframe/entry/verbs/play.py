@@ -23,12 +23,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         '-n', '--episodes', type=int, default=1, metavar='N', help='episodes to play (default: 1)'
     )
     parser.add_argument('-s', '--seed', type=int, default=0, help='seed of the episodes (default: 0)')
-    parser.add_argument('--fps', type=float, metavar='N', help='env steps per second, and those of a film')
+    parser.add_argument('--fps', type=float, metavar='N', help='env steps shown per second, also in a film')
     shown = parser.add_mutually_exclusive_group()
     shown.add_argument(
         '--human',
         action='store_true',
-        help='in a window (default: if there is a display; else the text that the env draws, or a line per step)',
+        help='show a window (default: if there is a display; otherwise the text that the env draws, or a line per step)',
     )
     shown.add_argument(
         '--save', metavar='FILE', help='write a film instead: FILE.mp4 or FILE.gif (needs rlframe[video])'

@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         '--out',
         metavar='FILE',
-        help='a .png or .svg file (default: both, in the folder of a single run, else in this one)',
+        help='a .png or .svg file (default: both, in the folder of a single run, else in the current folder)',
     )
     parser.add_argument('--title', help='title of the picture (default: the env)')
     parser.add_argument(

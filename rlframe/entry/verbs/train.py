@@ -43,7 +43,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         '--seeds', metavar='SEEDS', help='one run for each of these seeds, such as 0-4 or 0,3,7, in processes'
     )
     parser.add_argument(
-        '--jobs', type=count, metavar='N', help='with --seeds: runs at a time (default: the number of cores)'
+        '--jobs',
+        type=count,
+        metavar='N',
+        help='with --seeds: runs at a time (default: as many as the cores allow)',
     )
     parser.add_argument(
         '-m',

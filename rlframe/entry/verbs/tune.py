@@ -69,7 +69,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         '--train-iter', type=count, metavar='N', help='budget of each trial in train iterations'
     )
-    parser.add_argument('--time-budget', type=float, metavar='SECONDS', help='when the whole search ends')
+    parser.add_argument(
+        '--time-budget', type=float, metavar='SECONDS', help='ends the whole search after this time'
+    )
     parser.add_argument(
         '--max-concurrent',
         type=count,
