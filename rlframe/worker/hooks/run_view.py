@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger('rlframe.hooks')
 TIMES = 'time/'
 """Start of the tags that differ in each run, even with the same seed."""
+OF_THE_MACHINE = (TIMES, 'ray/')
+"""Start of the tags that tell of where a run runs; it can be resumed elsewhere."""
 
 
 @dataclasses.dataclass
@@ -91,6 +93,6 @@ class RunView:
             logger.info('training ends: %s', reason)
 
     def state_dict(self) -> Mapping[str, float]:
-        """Returns the last metrics, which are the only part of the view that nobody else saves."""
+        """Returns the last metrics of training, which are the only part of the view that nobody else saves."""
         found = dict(getattr(self.writer, 'latest', {}))  # a copy, as other threads may write
-        return {tag: value for tag, value in found.items() if not tag.startswith(TIMES)}
+        return {tag: value for tag, value in found.items() if not tag.startswith(OF_THE_MACHINE)}

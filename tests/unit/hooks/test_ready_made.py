@@ -150,3 +150,9 @@ def test_a_command_that_fails_is_a_warning(command: list[str], caplog: pytest.Lo
         hook.after_run(run_with())
     (record,) = caplog.records
     assert record.getMessage().startswith('hooks.notify: ') and command[0] in record.getMessage()
+
+
+def test_metrics_of_the_machine_are_not_part_of_the_state() -> None:
+    board = SimpleNamespace(latest={'train/kl': 0.1, 'time/fps': 9.0, 'ray/in_flight': 1.0})
+    run = run_with(writer=board)
+    assert run.state_dict() == {'train/kl': 0.1} and set(run.metrics()) == {'train/kl', 'ray/in_flight'}
