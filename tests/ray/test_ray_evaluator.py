@@ -101,23 +101,31 @@ def actor_pid(pipeline: SerialPipeline) -> int:
     return int(pipeline.evaluator._pool.slots[0].facts.pid)
 
 
+def kill_when_asked(pool: Any, times: int) -> list[int]:
+    """Kills the actor of a pool just after it was asked for something, and returns the list of killed processes."""
+    ask, killed = pool.ask, []
+
+    def ask_and_kill(rank: int, *words: Any) -> Any:
+        facts = pool.slots[rank].facts
+        if facts is None or len(killed) == times:
+            return ask(rank, *words)
+        os.kill(facts.pid, signal.SIGSTOP)  # so that it cannot answer before it is killed
+        call = ask(rank, *words)
+        os.kill(facts.pid, signal.SIGKILL)
+        killed.append(facts.pid)
+        return call
+
+    pool.ask = ask_and_kill
+    return killed
+
+
 def test_evaluation_of_an_actor_that_is_killed_is_repeated(tmp_path: Path) -> None:
     with start(tmp_path / 'here', 'dqn naive', *HERE) as pipeline:
         pipeline.run()
     with start(tmp_path / 'beside', 'dqn naive', *BESIDE) as pipeline:
-        killed = []
-
-        def kill(p: SerialPipeline) -> bool:
-            if len(killed) < 2 and p.evaluator._call is not None and p.evaluator._pool.slots[0].facts:
-                pid = actor_pid(p)
-                os.kill(pid, signal.SIGSTOP)  # so that it cannot answer before it is killed
-                os.kill(pid, signal.SIGKILL)
-                killed.append(pid)
-                p.evaluator.wait()
-            return False
-
-        pipeline.run(kill)
-        assert len(set(killed)) == 2 and pipeline.evaluator.repeated >= 1
+        killed = kill_when_asked(pipeline.evaluator._pool, times=2)
+        pipeline.run()
+        assert len(set(killed)) == 2 and pipeline.evaluator.repeated == 2
     assert differences(left_of(tmp_path / 'here'), left_of(tmp_path / 'beside')) == []
 
 
