@@ -70,14 +70,51 @@ def test_evaluation_beside_training_is_that_of_the_process_itself(
     assert differences(here, beside) == []
 
 
+def actor_pid(pipeline: SerialPipeline) -> int:
+    return int(pipeline.evaluator._pool.slots[0].facts.pid)
+
+
+def freeze_when_asked(
+    pipeline: SerialPipeline, times: int, train_iter: int = 0, kill: bool = False
+) -> list[int]:
+    """Stops the actor before it is asked for an evaluation, so that it cannot answer, however fast it is.
+
+    Returns:
+        The process ids, which grow with each actor that is stopped.
+    """
+    pool = pipeline.evaluator._pool
+    ask, frozen = pool.ask, []
+
+    def freeze_and_ask(rank: int, *words: Any) -> Any:
+        facts = pool.slots[rank].facts
+        if facts is None or len(frozen) == times or pipeline.progress.train_iter < train_iter:
+            return ask(rank, *words)
+        os.kill(facts.pid, signal.SIGSTOP)
+        call = ask(rank, *words)
+        if kill:
+            os.kill(facts.pid, signal.SIGKILL)
+        frozen.append(facts.pid)
+        return call
+
+    pool.ask = freeze_and_ask
+    return frozen
+
+
 def test_training_goes_on_while_the_policy_is_evaluated_and_stops_at_the_answer(tmp_path: Path) -> None:
     words = (*BESIDE, 'env.stop_value=1', 'env.n_evaluator_episode=60', 'evaluator.eval_freq=20')
     with start(tmp_path, 'dqn naive', *words, 'evaluator.max_pending=1000', train_iter=20_000) as pipeline:
-        pipeline.run()
+        frozen = freeze_when_asked(pipeline, times=1, train_iter=20)
+
+        def thaw(p: SerialPipeline) -> bool:
+            if frozen and p.progress.train_iter >= 60:
+                os.kill(frozen[0], signal.SIGCONT)
+            return False
+
+        pipeline.run(thaw)
         assert pipeline.stopped and 20 < pipeline.progress.train_iter < 20_000
     _, manifest = load_checkpoint(tmp_path / 'ckpt' / 'best')
     first = evaluations(tmp_path)[1]  # at train iteration 0 no run stops
-    assert first['train_iter'] >= 20 and pipeline.progress.train_iter > first['train_iter']
+    assert first['train_iter'] == 20 and pipeline.progress.train_iter >= 60
     assert manifest['score'] == pipeline.evaluator.best
 
 
@@ -97,33 +134,11 @@ def test_best_has_the_weights_that_were_evaluated(tmp_path: Path) -> None:
     assert scores[at] == manifest['score'] == max(scores.values())
 
 
-def actor_pid(pipeline: SerialPipeline) -> int:
-    return int(pipeline.evaluator._pool.slots[0].facts.pid)
-
-
-def kill_when_asked(pool: Any, times: int) -> list[int]:
-    """Kills the actor of a pool just after it was asked for something, and returns the list of killed processes."""
-    ask, killed = pool.ask, []
-
-    def ask_and_kill(rank: int, *words: Any) -> Any:
-        facts = pool.slots[rank].facts
-        if facts is None or len(killed) == times:
-            return ask(rank, *words)
-        os.kill(facts.pid, signal.SIGSTOP)  # so that it cannot answer before it is killed
-        call = ask(rank, *words)
-        os.kill(facts.pid, signal.SIGKILL)
-        killed.append(facts.pid)
-        return call
-
-    pool.ask = ask_and_kill
-    return killed
-
-
 def test_evaluation_of_an_actor_that_is_killed_is_repeated(tmp_path: Path) -> None:
     with start(tmp_path / 'here', 'dqn naive', *HERE) as pipeline:
         pipeline.run()
     with start(tmp_path / 'beside', 'dqn naive', *BESIDE) as pipeline:
-        killed = kill_when_asked(pipeline.evaluator._pool, times=2)
+        killed = freeze_when_asked(pipeline, times=2, kill=True)
         pipeline.run()
         assert len(set(killed)) == 2 and pipeline.evaluator.repeated == 2
     assert differences(left_of(tmp_path / 'here'), left_of(tmp_path / 'beside')) == []
@@ -132,17 +147,11 @@ def test_evaluation_of_an_actor_that_is_killed_is_repeated(tmp_path: Path) -> No
 def test_too_many_lost_actors_end_the_run_with_causes_and_a_checkpoint(tmp_path: Path) -> None:
     words = (*BESIDE, 'evaluator.max_actor_restarts=0', 'env.n_evaluator_episode=500')
     with start(tmp_path, 'dqn naive', *words) as pipeline:
-
-        def kill(p: SerialPipeline) -> bool:
-            if p.evaluator._pending:
-                os.kill(actor_pid(p), signal.SIGKILL)
-                p.evaluator.wait()
-            return False
-
+        freeze_when_asked(pipeline, times=1, kill=True)
         with pytest.raises(
             ActorLostError, match=r'evaluator\.max_actor_restarts: 1 actor was lost'
         ) as caught:
-            pipeline.run(kill)
+            pipeline.run()
     assert any('emergency checkpoint' in note for note in caught.value.__notes__)
     path = next((tmp_path / 'ckpt').glob('emergency_*'))
     state, _ = load_checkpoint(path)
@@ -151,15 +160,8 @@ def test_too_many_lost_actors_end_the_run_with_causes_and_a_checkpoint(tmp_path:
 
 def test_frozen_actor_is_replaced_after_the_timeout(tmp_path: Path) -> None:
     with start(tmp_path, 'dqn naive', *BESIDE, 'evaluator.eval_timeout=8', train_iter=70) as pipeline:
-        frozen: list[int] = []
-
-        def freeze(p: SerialPipeline) -> bool:
-            if not frozen:
-                frozen.append(actor_pid(p))
-                os.kill(frozen[0], signal.SIGSTOP)
-            return False
-
-        pipeline.run(freeze)
+        frozen = freeze_when_asked(pipeline, times=1)
+        pipeline.run()
         assert pipeline.evaluator.repeated == 1 and actor_pid(pipeline) != frozen[0]
     assert len(evaluations(tmp_path)) >= 2
 
@@ -188,7 +190,7 @@ def test_run_that_is_interrupted_during_an_evaluation_resumes_it(tmp_path: Path)
     with start(tmp_path / 'straight', 'dqn naive', *words) as pipeline:
         pipeline.run()
     with start(tmp_path / 'parts', 'dqn naive', *words) as pipeline:
-        stopped = []
+        stopped, frozen = [], freeze_when_asked(pipeline, times=1, train_iter=60)
 
         def stop(p: SerialPipeline) -> bool:
             if p.progress.train_iter >= 60 and p.evaluator._pending:
@@ -198,6 +200,8 @@ def test_run_that_is_interrupted_during_an_evaluation_resumes_it(tmp_path: Path)
         pipeline.run(stop, lambda: bool(stopped))
         pipeline.checkpoints.save_latest()
         assert stopped
+        for pid in frozen:  # none, if the evaluation before was still running
+            os.kill(pid, signal.SIGCONT)
     saved, _ = load_checkpoint(tmp_path / 'parts' / 'ckpt' / 'latest')
     assert len(saved['evaluator']['pending']) == len(saved['held']) >= 1
     cfg = config_of('dqn naive', *words, 'max_train_iter=180')
