@@ -133,6 +133,8 @@ KEYS = (
         'seed',
     ),
 )
+HARMLESS = {'discount_factor': 0.5, 'double': False, 'nstep': 2, 'batch_size': 4, 'learning_rate': 0.01}
+"""Valid values of options that reach nothing."""
 TYPES = sorted({name for registry in REGISTRIES.values() for name in registry.names()})
 
 
@@ -171,6 +173,18 @@ def mutated(tree: dict[str, Any], rng: random.Random) -> dict[str, Any]:
     return tree
 
 
+def harmlessly_changed(tree: dict[str, Any], rng: random.Random) -> dict[str, Any]:
+    """Returns a copy in which one option has another valid value, which reaches nothing."""
+    tree, chosen = copy.deepcopy(tree), rng.choice(sorted(HARMLESS))
+    (path,) = (path for path in places(tree) if path[-1] == chosen)
+    *above, name = path
+    section = tree
+    for step in above:
+        section = section[step]
+    section[name] = HARMLESS[name]
+    return tree
+
+
 @pytest.fixture
 def work(small_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working directory with a copy of a run, and a module that must not be imported."""
@@ -197,20 +211,24 @@ def act_on(what: str, path: Path) -> None:
 
 
 def check_mutations(work: Path, number: int, seed: int) -> dict[str, int]:
-    """Makes sure that changed configs reach nothing; returns how many went through each way, and how many were refused."""
+    """Makes sure that changed configs reach nothing; returns how many were refused, and how many passed.
+
+    One in nine is changed harmlessly, so that some of each kind pass, whatever the generator draws for the others.
+    """
     rng, counts = random.Random(seed), {'refused': 0, 'done': 0}
     checkpoint, artifact = (work / 'run' / 'ckpt' / 'latest').resolve(), work / 'run' / 'export' / 'artifact'
     facts, said = verify_checkpoint(checkpoint), json.loads((artifact / 'policy.json').read_text())
     for i in range(number):
         what = ('resume', 'eval', 'export', 'load')[i % 4]
+        change = mutated if i % 9 else harmlessly_changed
         if what == 'load':
-            changed = {**said, 'policy': mutated(said['policy'], rng)}
+            changed = {**said, 'policy': change(said['policy'], rng)}
             if any(not isinstance(place[-1], str | int) for place in places(changed)):
                 continue
             set_policy(artifact, lambda now, changed=changed: now.update(changed))
             path = artifact
         else:
-            changed = {'config': mutated(facts['config'], rng)}
+            changed = {'config': change(facts['config'], rng)}
             path = reseal(checkpoint, lambda now, changed=changed: now.update(changed))
         with armed(work.parent) as found:
             try:
@@ -228,8 +246,8 @@ def check_mutations(work: Path, number: int, seed: int) -> dict[str, int]:
 
 
 def test_a_hundred_changed_configs_reach_nothing(work: Path) -> None:
-    counts = check_mutations(work, 100, seed=1)
-    assert counts['refused'] > 30 and counts['done'] > 1, 'both ways are gone'
+    counts = check_mutations(work, 100, seed=0)
+    assert counts['refused'] > 30 and counts['done'] > 5, 'both ways are gone'
 
 
 @pytest.mark.slow
