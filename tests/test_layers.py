@@ -50,7 +50,7 @@ MAY_IMPORT = {
     'transport.ray': (*BASE, 'data', 'checkpoint', 'transport', 'transport.flask_fs', 'backend.ray.actors'),
     'worker.parallel': (*BASE, 'data', 'run', 'transport', 'worker.collector', 'worker.evaluator', 'worker.players'),
     'worker.comm': (
-        *BASE, 'data', 'transport', 'transport.flask_fs', 'worker.coordinator', 'worker.learner', 'worker.parallel',
+        *BASE, 'data', 'run', 'transport', 'transport.flask_fs', 'worker.coordinator', 'worker.learner', 'worker.parallel',
     ),
     'config.parallel': BASE,
     'config': (*BASE, 'run', 'logger', 'checkpoint', 'config.parallel'),

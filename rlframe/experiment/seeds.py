@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import os
 import queue
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from rlframe.errors import ConfigError, WorkerLostError
 from rlframe.experiment.seed_run import MESSAGE
 from rlframe.pipeline import build
 from rlframe.run.child_process import ChildProcess
+from rlframe.run.machine import usable_cores
 from rlframe.utils.serialize import to_bytes
 
 MOST_SEEDS = 1000
@@ -128,7 +128,7 @@ def train_seeds(
     cfgs = [compile_config(main, create, overrides=overrides, seed=seed, **given) for seed in seeds]
     check_serial(cfgs[0])
     build.check_policy(cfgs[0], build.make_factory(cfgs[0]).spec)
-    at_a_time = jobs or max(_cores() // cfgs[0].num_threads, 1)
+    at_a_time = jobs or max(usable_cores() // cfgs[0].num_threads, 1)
     data = [to_bytes((cfg, resume), 'config') for cfg in cfgs]
     return _Team(seeds, data, at_a_time).train(on_change, should_stop)
 
@@ -212,7 +212,3 @@ class _Team:
             if run.state == 'running':
                 run.state = 'interrupted' if is_stopping else 'failed'
                 run.error = '' if is_stopping else how or 'it ended without a result'
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1

@@ -11,12 +11,16 @@ from pathlib import Path
 PACKAGES = ('torch', 'numpy', 'gymnasium')
 
 
+def usable_cores() -> int:
+    """Returns the number of CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
+
+
 @cache
 def machine() -> dict[str, str]:
     """Returns the processor, the cores that this process may use, the system, and versions, without names of host or user."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
     facts = {
-        'processor': f'{_processor()}, {cores} cores',
+        'processor': f'{_processor()}, {usable_cores()} cores',
         'system': f'{platform.system()} {platform.release()} {platform.machine()}',
         'Python': platform.python_version(),
     }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import keyword
-import os
 import re
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.errors import ConfigError
 from rlframe.experiment.starting import starting_config
+from rlframe.run.machine import usable_cores
 from rlframe.tools.config_text import config_text, write_new
 from rlframe.tools.env_compare import measure
 from rlframe.tools.layout import space_text
@@ -82,7 +82,7 @@ def new_config(name: str, folder: Path, env: str, policy: str | None = None) -> 
 
 def _choose_manager(create: dict[str, Any], rate: float) -> str:
     """Chooses how envs are stepped, and says why."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
+    cores = usable_cores()
     speed = f'One env takes about {float(f"{rate:.1g}"):,.0f} steps/s here'
     if rate < SLOW_STEPS and cores > 1:
         create['env_manager']['type'] = 'subprocess'

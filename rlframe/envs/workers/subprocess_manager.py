@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Self
 
 from easydict import EasyDict
@@ -12,6 +11,7 @@ from rlframe.envs.env_group import Group
 from rlframe.envs.env_manager import BaseEnvManager, EnvManagerConfig
 from rlframe.envs.workers.worker_group import WorkerGroup
 from rlframe.registry import ENV_MANAGER_REGISTRY
+from rlframe.run.machine import usable_cores
 from rlframe.utils.field import Field
 from rlframe.utils.serialize import to_bytes
 
@@ -74,6 +74,5 @@ class SubprocessEnvManager(BaseEnvManager):
         return manager
 
     def _make_group(self) -> Group:
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
-        worker_num = min(self._cfg.worker_num or cores, self.env_num)
+        worker_num = min(self._cfg.worker_num or usable_cores(), self.env_num)
         return WorkerGroup(self._env_fn, worker_num, self._cfg.step_timeout, self._cfg.reset_timeout)

@@ -26,11 +26,6 @@ CLOSED, ENDED = 'it was closed', 'the coordinator ended the run'
 """Why a worker ends."""
 
 
-def usable_cores() -> int:
-    """Returns the number of CPU cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
-
-
 class CommConfig(ResolvedConfig):
     """Options of every comm collector and comm learner."""
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from easydict import EasyDict
 
+from rlframe.run.machine import usable_cores
 from rlframe.transport.base import Server
 from rlframe.transport.extras import split
 from rlframe.transport.in_process import InProcessServer
@@ -29,7 +30,7 @@ from rlframe.transport.messages import (
 from rlframe.utils.coordinator_options import COORDINATOR_FIELDS
 from rlframe.utils.field import Field
 from rlframe.worker.comm.averaging import average, merged_info, networks_in, with_networks
-from rlframe.worker.comm.comm_worker import CLOSED, CommConfig, CommWorker, usable_cores
+from rlframe.worker.comm.comm_worker import CLOSED, CommConfig, CommWorker
 from rlframe.worker.comm.learner_group import LearnerGroup, Member, Round, State
 from rlframe.worker.comm.one_ahead import OneAhead
 from rlframe.worker.comm.transport_learner import CHECKPOINT, SPARE

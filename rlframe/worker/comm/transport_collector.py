@@ -10,9 +10,10 @@ from easydict import EasyDict
 
 from rlframe.errors import NoRoomError, RLFrameError
 from rlframe.registry import COMM_COLLECTOR_REGISTRY
+from rlframe.run.machine import usable_cores
 from rlframe.transport.messages import AskWeights, Beat, Collected, Finished, Taken, Task, Weights
 from rlframe.worker.comm.comm_interface import BaseCommCollector
-from rlframe.worker.comm.comm_worker import CommWorker, usable_cores
+from rlframe.worker.comm.comm_worker import CommWorker
 from rlframe.worker.parallel.base_parallel_collector import BaseParallelCollector
 from rlframe.worker.parallel.held_weights import TaskAbandoned, Update
 from rlframe.worker.parallel.zergling_parallel_collector import ZerglingParallelCollector

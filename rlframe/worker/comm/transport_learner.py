@@ -11,6 +11,7 @@ from easydict import EasyDict
 
 from rlframe.data.faces import acting_of
 from rlframe.registry import COMM_LEARNER_REGISTRY
+from rlframe.run.machine import usable_cores
 from rlframe.transport.extras import split
 from rlframe.transport.messages import (
     AskData,
@@ -29,7 +30,7 @@ from rlframe.transport.messages import (
 from rlframe.utils.field import Field
 from rlframe.worker.comm.averaging import batches_of
 from rlframe.worker.comm.comm_interface import BaseCommLearner
-from rlframe.worker.comm.comm_worker import CLOSED, CommConfig, CommWorker, usable_cores
+from rlframe.worker.comm.comm_worker import CLOSED, CommConfig, CommWorker
 from rlframe.worker.comm.learn_report import InterruptHook, LearnReport, SendLearnInfoHook, SendPolicyHook
 from rlframe.worker.comm.one_ahead import OneAhead
 from rlframe.worker.learner.base_learner import BaseLearner
