@@ -13,8 +13,8 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from rlframe.entry.listing import flat_fields
 from rlframe.registry import POLICY_REGISTRY
+from rlframe.tools.options import flat_fields
 
 FOLDER = Path(__file__).parent
 HEAD = """# Algorithms

@@ -10,11 +10,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from rlframe.config.schema import HOOKS
 from rlframe.display.saying import program
 from rlframe.plugins import PLUGINS
 from rlframe.registry import PARALLEL_COMMANDER_REGISTRY, REGISTRIES
-from rlframe.tools.options import SECTIONS, flat_fields, registry_of, told
+from rlframe.tools.options import fields_of, registry_of, told
 from rlframe.utils.field import REQUIRED
 
 
@@ -61,9 +60,8 @@ def _show_options(console: Console, kind: str, name: str) -> None:
     cls = registry_of(kind, name).get(name)
     first_line = (inspect.getdoc(cls) or '').partition('\n')[0]
     console.print(Text.assemble((f'{kind} {name!r}', 'bold'), f' ({cls.__module__}): {first_line}'))
-    fields = cls.config_fields() if hasattr(cls, 'config_fields') else {}
-    section = f'{HOOKS}.{name}' if kind == 'hook' else SECTIONS.get(kind, '')
-    for key, field in flat_fields(fields, f'{section}.' if section else ''):
+    fields = fields_of(kind, name)
+    for key, field in fields:
         default = '(required)' if field.default is REQUIRED else f'= {field.default!r}'
         console.print(Text.assemble((key, 'bold'), f' {default}'), soft_wrap=True)
         console.print(
