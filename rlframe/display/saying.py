@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+MOST_COLUMNS = 100
+"""Width of text in wider terminals."""
 
 
 def say(text: str) -> None:
     """Writes a line to standard output and flushes it."""
     sys.stdout.write(text + '\n')
     sys.stdout.flush()
+
+
+def say_result(found: Any, text_of: Callable[[Any, int], str], as_json: bool) -> None:
+    """Writes the result of a verb to standard output.
+
+    Args:
+        found: The result, as JSON-able data.
+        text_of: Returns the result as text of at most so many columns.
+        as_json: Whether a program reads it, as one line of JSON.
+    """
+    width = min(shutil.get_terminal_size().columns, MOST_COLUMNS)
+    say(json.dumps(found) if as_json else text_of(found, width))
 
 
 def count_of(count: int, noun: str) -> str:

@@ -33,10 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the verb and returns the exit code."""
-    import json
-    import shutil
-    import sys
-
+    from rlframe.display.saying import say_result
     from rlframe.errors import ConfigError
     from rlframe.tools.check_config import check_config, mistakes_of
     from rlframe.tools.checked_config import text_of
@@ -47,9 +44,8 @@ def run(args: argparse.Namespace) -> int:
         if not args.json:
             raise
         found = {'valid': False, 'config': args.config, 'mistakes': mistakes_of(error)}
-        sys.stdout.write(json.dumps(found) + '\n')
+        say_result(found, text_of, args.json)
         return error.exit_code
     found = {'valid': True, 'mistakes': [], **found}
-    width = min(shutil.get_terminal_size().columns, 100)
-    sys.stdout.write((json.dumps(found) if args.json else text_of(found, width)) + '\n')
+    say_result(found, text_of, args.json)
     return 0

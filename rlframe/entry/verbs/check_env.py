@@ -47,10 +47,7 @@ def check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the verb and returns the exit code: 1 if the env has errors."""
-    import json
-    import shutil
-    import sys
-
+    from rlframe.display.saying import say_result
     from rlframe.experiment.starting import env_options
     from rlframe.tools.check_env import check_env
     from rlframe.tools.checked_env import text_of
@@ -59,6 +56,5 @@ def run(args: argparse.Namespace) -> int:
     if args.wrappers:
         section['wrappers'] = [*args.wrappers, *section.get('wrappers', ())]
     report = check_env(section, args.steps, args.seed, args.timeout)
-    width = min(shutil.get_terminal_size().columns, 100)
-    sys.stdout.write((json.dumps(report) if args.json else text_of(report, width)) + '\n')
+    say_result(report, text_of, args.json)
     return 0 if report['good'] else 1

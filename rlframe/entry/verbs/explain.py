@@ -36,14 +36,10 @@ def check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the verb and returns the exit code."""
-    import json
-    import shutil
-    import sys
-
+    from rlframe.display.saying import say_result
     from rlframe.tools.explain import explain
     from rlframe.tools.explained import text_of
 
     found = explain(args.key, args.config, args.overrides)
-    text = json.dumps(found) if args.json else text_of(found, min(shutil.get_terminal_size().columns, 100))
-    sys.stdout.write(text + '\n')
+    say_result(found, text_of, args.json)
     return 0

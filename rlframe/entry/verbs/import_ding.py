@@ -26,13 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the verb and returns the exit code."""
-    import json
-    import shutil
-    import sys
-
+    from rlframe.display.saying import say_result
     from rlframe.tools.import_ding import import_ding, text_of
 
     found = import_ding(args.file, args.out, args.parallel)
-    width = min(shutil.get_terminal_size().columns, 100)
-    sys.stdout.write((json.dumps(found) if args.json else text_of(found, width)) + '\n')
+    say_result(found, text_of, args.json)
     return 0
