@@ -6,6 +6,9 @@ import argparse
 import math
 from typing import Any
 
+CONFIG = 'config: a .py, .json or .yaml file, or the name of a shipped one, such as cartpole_dqn'
+"""Help of an argument that takes a config."""
+
 
 def count(text: str) -> int:
     """Reads ``100000`` or ``1e5``.
@@ -24,13 +27,27 @@ def count(text: str) -> int:
 
 def add_config(parser: argparse.ArgumentParser, **more: Any) -> None:
     """Adds ``-c``, for verbs that start from a config."""
+    parser.add_argument('-c', '--config', metavar='FILE', help=CONFIG, **more)
+
+
+def add_checkpoint(parser: argparse.ArgumentParser) -> None:
+    """Adds ``RUN``, for verbs that use the policy of a checkpoint."""
     parser.add_argument(
-        '-c',
-        '--config',
-        metavar='FILE',
-        help='config: a .py, .json or .yaml file, or the name of a shipped one, such as cartpole_dqn',
-        **more,
+        'checkpoint', metavar='RUN', help='a run folder (its best checkpoint), or a checkpoint'
     )
+
+
+def add_episodes(parser: argparse.ArgumentParser, default: int) -> None:
+    """Adds ``--episodes`` and ``--seed``, for verbs that play episodes."""
+    parser.add_argument(
+        '-n',
+        '--episodes',
+        type=int,
+        default=default,
+        metavar='N',
+        help='episodes to play (default: %(default)s)',
+    )
+    parser.add_argument('-s', '--seed', type=int, default=0, help='seed of the episodes (default: 0)')
 
 
 def add_trust(parser: argparse.ArgumentParser) -> None:

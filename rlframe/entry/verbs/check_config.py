@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from rlframe.entry.arguments import add_json, add_overrides
+from rlframe.entry.arguments import CONFIG, add_json, add_overrides
 
 HELP = 'report all mistakes of a config at once, or what it would train'
 EXAMPLES = (
@@ -16,11 +16,7 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the verb."""
-    parser.add_argument(
-        'config',
-        metavar='FILE',
-        help='config: a .py, .json or .yaml file, or the name of a shipped one, such as cartpole_dqn',
-    )
+    parser.add_argument('config', metavar='FILE', help=CONFIG)
     parser.add_argument(
         '--no-env',
         action='store_true',

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from rlframe.entry.arguments import add_json, add_overrides, add_trust
+from rlframe.entry.arguments import add_checkpoint, add_episodes, add_json, add_overrides, add_trust
 
 HELP = 'score a checkpoint on episodes that training never saw'
 EXAMPLES = (
@@ -16,11 +16,8 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the verb."""
-    parser.add_argument('checkpoint', help='a run folder (its best checkpoint), or a checkpoint')
-    parser.add_argument(
-        '-n', '--episodes', type=int, default=100, metavar='N', help='episodes to play (default: 100)'
-    )
-    parser.add_argument('-s', '--seed', type=int, default=0, help='seed of the episodes (default: 0)')
+    add_checkpoint(parser)
+    add_episodes(parser, default=100)
     parser.add_argument(
         '--video',
         metavar='DIR',

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from rlframe.entry.arguments import add_overrides, add_trust
+from rlframe.entry.arguments import add_checkpoint, add_overrides, add_trust
 
 HELP = 'write a trained policy for use elsewhere, without its config and env'
 EXAMPLES = ('cartpole_dqn_seed0', 'cartpole_dqn_seed0 --format artifact onnx --out my_policy')
@@ -12,9 +12,7 @@ EXAMPLES = ('cartpole_dqn_seed0', 'cartpole_dqn_seed0 --format artifact onnx --o
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the verb."""
-    parser.add_argument(
-        'checkpoint', metavar='RUN', help='a run folder (its best checkpoint), or a checkpoint'
-    )
+    add_checkpoint(parser)
     parser.add_argument(
         '--format',
         nargs='+',

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from rlframe.entry.arguments import add_json, add_overrides, add_trust
+from rlframe.entry.arguments import add_checkpoint, add_episodes, add_json, add_overrides, add_trust
 
 HELP = 'show a trained policy: in a window, as text in the terminal, or as a film'
 EXAMPLES = (
@@ -16,13 +16,8 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the verb."""
-    parser.add_argument(
-        'checkpoint', metavar='RUN', help='a run folder (its best checkpoint), or a checkpoint'
-    )
-    parser.add_argument(
-        '-n', '--episodes', type=int, default=1, metavar='N', help='episodes to play (default: 1)'
-    )
-    parser.add_argument('-s', '--seed', type=int, default=0, help='seed of the episodes (default: 0)')
+    add_checkpoint(parser)
+    add_episodes(parser, default=1)
     parser.add_argument('--fps', type=float, metavar='N', help='env steps shown per second, also in a film')
     shown = parser.add_mutually_exclusive_group()
     shown.add_argument(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from rlframe.entry.arguments import add_config, count
+from rlframe.entry.arguments import add_config, add_overrides, count
 from rlframe.tune.names import METRIC, SCHEDULERS, SEARCHES
 
 HELP = 'search over the options of a config with Ray Tune'
@@ -102,12 +102,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action='store_true',
         help='with --resume: restart trials that failed',
     )
-    parser.add_argument(
-        'overrides',
-        nargs='*',
-        metavar='KEY=VALUE',
-        help='options that replace those of the file in all trials',
-    )
+    add_overrides(parser, 'file in all trials')
 
 
 def check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
