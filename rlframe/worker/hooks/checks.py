@@ -18,6 +18,11 @@ STALLED = 3
 """Evaluations without a better one, after which a symptom that a good policy may have, too, is reported."""
 
 
+def threshold(default: float, range: str, doc: str, unit: str = '') -> Field:
+    """Declares the option of a check, whose value None switches it off."""
+    return Field(default, type=(type(default), type(None)), range=range, unit=unit, doc=doc, may_change=True)
+
+
 class Check(ABC):
     """Looks for one disease of training at each evaluation.
 
@@ -57,12 +62,10 @@ class EntropyCollapse(Check):
     """
 
     name = 'entropy'
-    field = Field(
+    field = threshold(
         0.02,
-        type=(float, type(None)),
         range='[0, 1]',
         doc='share of the largest entropy, or standard deviation of continuous actions, below which the policy has collapsed',
-        may_change=True,
     )
 
     def look(self, exam: Exam) -> str:
@@ -107,12 +110,10 @@ class ExplodingQ(Check):
     """
 
     name = 'q_value'
-    field = Field(
+    field = threshold(
         3.0,
-        type=(float, type(None)),
         range='[1, inf)',
         doc='times the largest possible value, above which Q-values have diverged',
-        may_change=True,
     )
 
     def __init__(self, limit: float) -> None:
@@ -159,13 +160,11 @@ class LargeKL(Check):
     """
 
     name = 'kl'
-    field = Field(
+    field = threshold(
         0.1,
-        type=(float, type(None)),
         range='(0, inf)',
         unit='nats',
         doc='mean divergence of an update, above which updates are too large',
-        may_change=True,
     )
 
     def look(self, exam: Exam) -> str:
@@ -190,12 +189,10 @@ class DeadUnits(Check):
     """
 
     name = 'dead_units'
-    field = Field(
+    field = threshold(
         0.9,
-        type=(float, type(None)),
         range='(0, 1]',
         doc='share of the units of a hidden layer that output 0 for every observation, above which it is dying',
-        may_change=True,
     )
 
     def look(self, exam: Exam) -> str:

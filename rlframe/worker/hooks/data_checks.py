@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from rlframe.utils.field import Field
 from rlframe.utils.schema import COUNT, NUMBER, check_state, maybe
-from rlframe.worker.hooks.checks import STALLED, Check
+from rlframe.worker.hooks.checks import STALLED, Check, threshold
 from rlframe.worker.hooks.exam import Exam
 
 TINY = 0.01
@@ -33,13 +32,11 @@ class RewardScale(Check):
     """
 
     name = 'reward_scale'
-    field = Field(
+    field = threshold(
         100.0,
-        type=(float, type(None)),
         range='(1, inf)',
         unit='reward per env step',
         doc='absolute mean above which rewards are too large; returns below 0.01 are too small',
-        may_change=True,
     )
 
     def look(self, exam: Exam) -> str:
@@ -69,13 +66,11 @@ class AllTruncated(Check):
     """
 
     name = 'truncated'
-    field = Field(
+    field = threshold(
         20,
-        type=(int, type(None)),
         range='[2, inf)',
         unit='evaluations',
         doc='in a row whose episodes were all cut by the time limit, with the same score',
-        may_change=True,
     )
 
     def __init__(self, limit: float) -> None:
@@ -118,12 +113,10 @@ class Saturation(Check):
     """
 
     name = 'saturation'
-    field = Field(
+    field = threshold(
         0.95,
-        type=(float, type(None)),
         range='(0, 1]',
         doc='share of action components at a bound, above which the actor is saturated',
-        may_change=True,
     )
 
     def look(self, exam: Exam) -> str:
@@ -151,12 +144,10 @@ class ReplayRatio(Check):
     """
 
     name = 'replay_ratio'
-    field = Field(
+    field = threshold(
         2.0,
-        type=(float, type(None)),
         range='(1, inf)',
         doc='factor by which updates per env step may differ from the config',
-        may_change=True,
     )
 
     def __init__(self, limit: float) -> None:
@@ -215,13 +206,11 @@ class StaleWeights(Check):
     """
 
     name = 'stale_weights'
-    field = Field(
+    field = threshold(
         100.0,
-        type=(float, type(None)),
         range='(0, inf)',
         unit='train iterations',
         doc='mean age of the weights that collected, above which data are stale',
-        may_change=True,
     )
 
     def look(self, exam: Exam) -> str:
@@ -246,13 +235,11 @@ class BelowRandom(Check):
     """
 
     name = 'below_random'
-    field = Field(
+    field = threshold(
         5,
-        type=(int, type(None)),
         range='[1, inf)',
         unit='evaluations',
         doc='in a row below the return of the first training episodes',
-        may_change=True,
     )
 
     def __init__(self, limit: float) -> None:
