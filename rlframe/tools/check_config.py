@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rlframe import config
-from rlframe.config.schema import TOP, find_schema
+from rlframe.config.schema import find_schema
 from rlframe.config.sections import ExperimentConfig
 from rlframe.errors import ConfigError, ConfigErrors, ConfigWarning
 from rlframe.registry import import_modules
+from rlframe.run.budgets import BUDGETS, set_budgets
 from rlframe.tools.layout import space_text
 from rlframe.tools.options import flat_fields, plain
 from rlframe.utils.field import to_plain
@@ -88,12 +89,9 @@ def _env_name(cfg: ExperimentConfig) -> str:
 
 def _budget(cfg: ExperimentConfig) -> dict[str, Any]:
     """Returns when the run ends; None for what does not end it."""
-
-    def limit(key: str) -> int | None:
-        return None if cfg[key] == TOP[key].default else int(cfg[key])
-
-    steps, iters = limit('max_env_step'), limit('max_train_iter')
-    return {'max_env_step': steps, 'max_train_iter': iters, 'stop_value': plain(cfg.env.get('stop_value'))}
+    given = set_budgets(cfg)
+    limits = {key: int(cfg[key]) if key in given else None for key in BUDGETS}
+    return {**limits, 'stop_value': plain(cfg.env.get('stop_value'))}
 
 
 def _buffer(cfg: ExperimentConfig) -> dict[str, Any] | None:
