@@ -1,10 +1,12 @@
-"""Scores as people read them: numbers with as many digits as matter, and 95 % confidence intervals of means."""
+"""Scores as people read them: numbers with as many digits as matter, interquartile means, 95 % intervals of means."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 Z = 1.959963984540054
 """97.5 % quantile of the normal distribution."""
@@ -63,6 +65,26 @@ def interval_of(values: Sequence[float]) -> Interval | None:
         return None
     mean = math.fsum(values) / count
     return mean_interval(mean, math.sqrt(math.fsum((value - mean) ** 2 for value in values) / count), count)
+
+
+def interquartile_mean(scores: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Returns the mean of the middle half: a quarter of the scores, rounded down, is cut off at either end.
+
+    With fewer than 4 scores, this is the mean.
+
+    Args:
+        scores: Scores along the last axis. float [..., K], K >= 1.
+
+    Returns:
+        float64 [...].
+
+    Source:
+        Agarwal et al., Deep Reinforcement Learning at the Edge of the Statistical Precipice (2021), section 4.3.
+    """
+    ordered = np.sort(np.asarray(scores, float), axis=-1)
+    cut = ordered.shape[-1] // 4
+    middle: np.ndarray[Any, Any] = ordered[..., cut : ordered.shape[-1] - cut].mean(axis=-1)
+    return middle
 
 
 def t_quantile(freedom: int) -> float:

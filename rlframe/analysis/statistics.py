@@ -1,4 +1,4 @@
-"""Interquartile mean, and bootstrap intervals over runs.
+"""Bootstrap intervals over runs.
 
 Source:
     Agarwal et al., Deep Reinforcement Learning at the Edge of the Statistical Precipice (NeurIPS 2021).
@@ -10,6 +10,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from rlframe.scores import interquartile_mean
 
 RESAMPLES = 2_000
 """Resamples of a bootstrap. The generator is seeded, so that the same runs give the same interval."""
@@ -26,23 +28,6 @@ class Estimate(NamedTuple):
     high: float
     runs: int
     """Number of runs. One run has no interval: ``low`` and ``high`` are its value."""
-
-
-def interquartile_mean(scores: Array) -> Array:
-    """Returns the mean of the middle half: a quarter of the scores, rounded down, is cut off at either end.
-
-    With fewer than 4 scores, this is the mean.
-
-    Args:
-        scores: Scores of runs along the last axis. float [..., K], K >= 1.
-
-    Returns:
-        float64 [...].
-    """
-    ordered = np.sort(np.asarray(scores, float), axis=-1)
-    cut = ordered.shape[-1] // 4
-    middle: Array = ordered[..., cut : ordered.shape[-1] - cut].mean(axis=-1)
-    return middle
 
 
 def mean(scores: Array) -> Array:

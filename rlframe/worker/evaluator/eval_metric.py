@@ -10,6 +10,7 @@ import numpy as np
 
 from rlframe.data.timestep import BoolArray, FloatArray
 from rlframe.registry import EVAL_METRIC_REGISTRY
+from rlframe.scores import interquartile_mean
 from rlframe.utils.component_list import ComponentList
 from rlframe.utils.field import Configurable
 from rlframe.worker.collector.info_metrics import ALL, wanted_names
@@ -88,16 +89,10 @@ class MedianMetric(EvalMetric):
 
 @EVAL_METRIC_REGISTRY.register('iqm')
 class InterquartileMetric(EvalMetric):
-    """Interquartile mean of the returns: the mean without the lowest and the highest quarter.
-
-    Source:
-        Agarwal et al., Deep Reinforcement Learning at the Edge of the Statistical Precipice (2021), section 4.3.
-    """
+    """Interquartile mean of the returns: the mean without the lowest and the highest quarter."""
 
     def measure(self, episodes: PlayedEpisodes) -> Mapping[str, float]:
-        ordered = np.sort(episodes.returns)
-        cut = len(ordered) // 4
-        return {'iqm_reward': ordered[cut : len(ordered) - cut].mean()}
+        return {'iqm_reward': float(interquartile_mean(episodes.returns))}
 
 
 METRICS = ComponentList(

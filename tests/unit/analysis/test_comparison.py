@@ -18,9 +18,10 @@ from rlframe.analysis.comparison import as_data, as_text, compare_runs
 from rlframe.analysis.groups import grouped, smoothed, value_text
 from rlframe.analysis.plot import plot
 from rlframe.analysis.run_files import read_runs
-from rlframe.analysis.statistics import bootstrap, estimate, interquartile_mean, mean
+from rlframe.analysis.statistics import bootstrap, estimate, mean
 from rlframe.entry.__main__ import main
 from rlframe.errors import MissingDependencyError
+from rlframe.scores import interquartile_mean
 
 NUMBERS = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=12)
 
