@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -43,15 +41,13 @@ def run(
     """
     from rlframe.pipeline.parallel.pipeline import ParallelPipeline
     from rlframe.pipeline.shown import run_shown
-    from rlframe.run.run_folder import named_folder
+    from rlframe.run.run_folder import chosen_folder
 
     launches = args.mode != 'coordinator'
     if not launches and cfg.parallel.coordinator.port is None:
         cfg.parallel.coordinator.port = DEFAULT_PORT
     since = perf_counter()
-    folder: Path | Callable[[], Path] | None = resumption.folder if resumption else again
-    if folder is None and folder_name:
-        folder = partial(named_folder, folder_name)
+    folder = chosen_folder(resumption.folder if resumption else again, folder_name or None)
     saved = resumption.saved if resumption else None
     with StopSignal() as stop, ParallelPipeline(cfg, folder, saved, launches) as pipeline:
         workers = _workers(pipeline, args)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import warnings
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -131,12 +130,10 @@ def run(
     """
     from rlframe.pipeline.serial import SerialPipeline
     from rlframe.pipeline.shown import run_shown
-    from rlframe.run.run_folder import named_folder
+    from rlframe.run.run_folder import chosen_folder
 
     since = perf_counter()
-    folder: Path | Callable[[], Path] | None = resumption.folder if resumption else again
-    if folder is None and folder_name:
-        folder = partial(named_folder, folder_name)
+    folder = chosen_folder(resumption.folder if resumption else again, folder_name or None)
     saved = resumption.saved if resumption else None
     with StopSignal() as stop, SerialPipeline(cfg, folder, resume=saved) as pipeline:
         run_shown(pipeline, saved, lambda: stop.received is not None, since=since)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from rlframe.errors import ConfigError, ConfigWarning
 from rlframe.experiment.run import Run
 from rlframe.experiment.short_names import full_keys
 from rlframe.experiment.starting import SHAPING, starting_config
-from rlframe.run.run_folder import named_folder
+from rlframe.run.run_folder import chosen_folder
 
 NAMES = ('seed', 'exp_name', 'max_env_step', 'max_train_iter')
 """Options that ``compile_config`` takes by themselves."""
@@ -102,8 +101,7 @@ def open_run(folder: str | Path, *, env: Any = None, model: Any = None, trust: b
 def _begun(cfg: ExperimentConfig, model: Any, folder: str | Path | None) -> Run:
     """Starts a run with a compiled config."""
     config.warn_of_own_parts(cfg, model)
-    make: Callable[[], Path] | None = None if folder is None else partial(named_folder, str(folder))
-    return Run(cfg, make, model=model)
+    return Run(cfg, chosen_folder(None, folder), model=model)
 
 
 def _compiled(

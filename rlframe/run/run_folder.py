@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -157,6 +158,19 @@ def named_folder(name: str) -> Path:
             remedy='Resume it with --resume, choose another --exp-name, or leave that out for a free name.',
         ) from error
     return folder
+
+
+def chosen_folder(existing: Path | None, name: str | Path | None) -> Path | Callable[[], Path] | None:
+    """Returns the folder of a run as pipelines take it.
+
+    Args:
+        existing: The folder of a run that is resumed, or starts again; None for a new run.
+        name: The folder that the user asked for; only for a new run.
+
+    Returns:
+        The existing folder, else a function that creates the one asked for, else None: the pipeline creates one by its config.
+    """
+    return existing if existing is not None or name is None else partial(named_folder, str(name))
 
 
 def check_links(folder: Path, is_own: bool = False) -> None:
