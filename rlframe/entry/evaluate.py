@@ -8,7 +8,7 @@ import sys
 from time import monotonic
 
 from rlframe.checkpoint import open_checkpoint
-from rlframe.experiment.scoring import OnStep, check_request, play
+from rlframe.experiment.scoring import OnStep, Request, play
 from rlframe.experiment.scoring import score as score  # the name by which scripts know it
 
 PLAIN_SECONDS = 5.0
@@ -17,16 +17,9 @@ PLAIN_SECONDS = 5.0
 
 def evaluate(args: argparse.Namespace) -> int:
     """Runs the verb and returns the exit code."""
-    check_request(args.episodes, args.seed, args.video, flag='--')
-    found = play(
-        open_checkpoint(args.checkpoint),
-        args.episodes,
-        args.seed,
-        args.overrides,
-        args.video,
-        args.trust,
-        on_step=_Progress(),
-    )
+    request = Request(args.episodes, args.seed, args.video, args.overrides, args.trust, flag='--')
+    request.check()
+    found = play(open_checkpoint(args.checkpoint), request, on_step=_Progress())
     if args.json:
         sys.stdout.write(json.dumps({**found.facts(), 'video': args.video}) + '\n')
     else:

@@ -16,7 +16,7 @@ from rlframe.display.saying import short_path
 from rlframe.errors import ConfigError
 from rlframe.experiment.metric_columns import MetricColumns, read_columns
 from rlframe.experiment.run_text import run_table, run_text
-from rlframe.experiment.scoring import OwnParts, Score, play
+from rlframe.experiment.scoring import OwnParts, Request, Score, play
 from rlframe.experiment.short_names import full_keys
 from rlframe.pipeline import build
 from rlframe.pipeline.resume import resume as find_resumption
@@ -212,11 +212,10 @@ class Run:
             which: ``'best'``: the checkpoint with the best evaluation, or the latest if there is none; ``'latest'``.
             video: Folder for films of the worst, the median and the best episode.
         """
+        request = Request(episodes, seed, video, trust=self._trust)
         with preserved_rng():
             own = OwnParts(self._model, self._own_env)
-            return play(
-                open_checkpoint(self._checkpoint(which)), episodes, seed, None, video, self._trust, own
-            )
+            return play(open_checkpoint(self._checkpoint(which)), request, own)
 
     @property
     def policy(self) -> LoadedPolicy:

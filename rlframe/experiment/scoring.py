@@ -6,10 +6,10 @@ import copy
 import html
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,10 @@ from rlframe.registry import SERIAL_EVALUATOR_REGISTRY
 from rlframe.run.film import FilmFolder, check_encoder
 from rlframe.scores import Interval, interval_of, number_text
 from rlframe.utils.seed import SCORE, set_seed
+
+if TYPE_CHECKING:
+    from rlframe.data.timestep import EnvSpec
+    from rlframe.policy.base_policy import Policy
 
 
 class Score(NamedTuple):
@@ -93,6 +97,39 @@ CONFIGURED = OwnParts()
 """Everything as the config says."""
 
 
+class Request(NamedTuple):
+    """The episodes that a user asks for."""
+
+    episodes: int
+    """How many episodes."""
+    seed: int = 0
+    """Selects the episodes: episode k has the seed f(seed, k), which training never uses."""
+    video: str | None = None
+    """Folder for films of the worst, the median and the best episode."""
+    overrides: Sequence[str] = ()
+    """Options that replace those of the run."""
+    trust: bool = False
+    """Whether the config of a foreign run may reach beyond the run."""
+    flag: str = ''
+    """Start of the arguments' names in errors: ``--`` on the command line."""
+
+    def check(self) -> None:
+        """Checks the arguments, before a checkpoint is opened.
+
+        Raises:
+            ConfigError: If one of them is invalid.
+        """
+        if self.episodes < 1:
+            raise self._bad('episodes', self.episodes, 'an int >= 1')
+        if not 0 <= self.seed < 2**32:
+            raise self._bad('seed', self.seed, 'an int in [0, 4294967296)')
+        if self.video is not None and Path(self.video).exists() and not Path(self.video).is_dir():
+            raise self._bad('video', self.video, 'a folder, not a file')
+
+    def _bad(self, name: str, got: Any, expected: str) -> ConfigError:
+        return ConfigError('bad value', where=f'{self.flag}{name}', got=got, expected=expected)
+
+
 class OnStep:
     """Called after each step of a long evaluation; does nothing."""
 
@@ -133,62 +170,58 @@ def score(  # noqa: PLR0913  # what the command line has, and what it cannot hav
         Returns and lengths of the episodes.
     """
     parts = OwnParts(model, env)
-    found = play(open_checkpoint(path), episodes, seed, overrides, video, trust or allow_import, parts)
+    request = Request(episodes, seed, video, overrides or (), trust or allow_import)
+    found = play(open_checkpoint(path), request, parts)
     return found.returns, found.lengths
 
 
 def play(
-    opened: OpenCheckpoint,
-    episodes: int,
-    seed: int,
-    overrides: list[str] | None,
-    video: str | None,
-    trust: bool,
-    own: OwnParts = CONFIGURED,
-    on_step: OnStep | None = None,
+    opened: OpenCheckpoint, request: Request, own: OwnParts = CONFIGURED, on_step: OnStep | None = None
 ) -> Score:
-    """Plays episodes with the policy of an open checkpoint; the arguments are those of ``score``.
+    """Plays episodes with the policy of an open checkpoint.
+
+    Args:
+        opened: The checkpoint.
+        request: The episodes.
+        own: Parts passed by the user in place of those that the config names.
+        on_step: Called after each step.
 
     Raises:
-        ConfigError: If the number of episodes, the seed or the folder of the video is invalid.
+        ConfigError: If the request is invalid.
         CheckpointError: If the checkpoint is damaged, or of another network.
     """
-    check_request(episodes, seed, video)
-    path, manifest = opened.path, opened.manifest
+    request.check()
     state = opened.state(buffer=False)  # verified before its config is used
-    cfg = played_config(opened, overrides or [], trust, own)
+    cfg = played_config(opened, request.overrides, request.trust, own)
     cfg.policy.eval.evaluator.backend = 'local'
-    _film_or_not(cfg, video)
-    set_seed(seed)
+    _film_or_not(cfg, request)
+    set_seed(request.seed)
     build.set_threads(cfg)
     factory = build.make_factory(cfg)
     with ExitStack() as closers:
-        cfg.env.evaluator_env_num = min(cfg.env.evaluator_env_num, episodes)
+        cfg.env.evaluator_env_num = min(cfg.env.evaluator_env_num, request.episodes)
         backend = build.evaluator_backend(cfg, factory)
         closers.callback(backend.close)
-        if video is not None and factory.spec.player_num > 1:
+        if request.video is not None and factory.spec.player_num > 1:
             raise ConfigError(
                 f'{factory.spec.name} has {factory.spec.player_num} players; videos show one player only',
-                where='--video',
+                where=f'{request.flag}video',
                 remedy='policy.eval.evaluator.render.render_freq=0 films evaluations during training.',
             )
-        if own.model is None:
-            build.check_network(cfg, factory.spec, state, manifest, str(path))
-        policy = build.make_policy(cfg, factory.spec, copy.deepcopy(own.model), fields=('eval',))
-        build.load_network(policy, state, manifest, cfg, str(path))
-        films = None if video is None else FilmFolder(Path(video))
-        how: dict[str, Any] = {'seed': seed, 'purpose': SCORE, 'tb_logger': films}
+        policy = played_policy(opened, state, cfg, factory.spec, own.model)
+        films = None if request.video is None else FilmFolder(Path(request.video))
+        how: dict[str, Any] = {'seed': request.seed, 'purpose': SCORE, 'tb_logger': films}
         evaluator = build.make_evaluator(cfg, backend, policy, factory.spec, **how)
         closers.callback(evaluator.close)
         if on_step is not None:
             on_step.status, evaluator.on_step = evaluator.status, on_step
-        info = evaluator.eval(n_episode=episodes)[1]
+        info = evaluator.eval(n_episode=request.episodes)[1]
     returns, lengths = info['eval_episode_return'], info['eval_episode_len']
-    return Score(returns, lengths, sum(info['eval_episode_cut']), path)
+    return Score(returns, lengths, sum(info['eval_episode_cut']), opened.path)
 
 
 def played_config(
-    opened: OpenCheckpoint, overrides: list[str], trust: bool, own: OwnParts = CONFIGURED
+    opened: OpenCheckpoint, overrides: Sequence[str], trust: bool, own: OwnParts = CONFIGURED
 ) -> ExperimentConfig:
     """Returns the config that a checkpoint is played with; the arguments are those of ``score``.
 
@@ -208,35 +241,38 @@ def played_config(
         return config.compile_config(main, create, overrides=overrides)
 
 
-def check_request(episodes: int, seed: int, video: str | None, flag: str = '') -> None:
-    """Checks what is asked for, before a checkpoint is opened.
+def played_policy(
+    opened: OpenCheckpoint, state: Mapping[str, Any], cfg: ExperimentConfig, spec: EnvSpec, model: Any = None
+) -> Policy:
+    """Creates the policy of a checkpoint, to act greedily.
 
     Args:
-        episodes: Number of episodes.
-        seed: Seed of the episodes.
-        video: Folder for a film.
-        flag: Start of the arguments' names in errors.
+        opened: The checkpoint.
+        state: Its content.
+        cfg: The config that it is played with.
+        spec: The env.
+        model: A network to load the weights into, in place of the one named in the config.
 
     Raises:
-        ConfigError: If one of them is invalid.
+        CheckpointError: If the checkpoint is of another network.
     """
-    if episodes < 1:
-        raise ConfigError('bad value', where=f'{flag}episodes', got=episodes, expected='an int >= 1')
-    if not 0 <= seed < 2**32:
-        raise ConfigError('bad value', where=f'{flag}seed', got=seed, expected='an int in [0, 4294967296)')
-    if video is not None and Path(video).exists() and not Path(video).is_dir():
-        raise ConfigError('bad value', where=f'{flag}video', got=video, expected='a folder, not a file')
+    path = str(opened.path)
+    if model is None:
+        build.check_network(cfg, spec, state, opened.manifest, path)
+    policy = build.make_policy(cfg, spec, copy.deepcopy(model), fields=('eval',))
+    build.load_network(policy, state, opened.manifest, cfg, path)
+    return policy
 
 
-def _film_or_not(cfg: ExperimentConfig, video: str | None) -> None:
+def _film_or_not(cfg: ExperimentConfig, request: Request) -> None:
     """Films the evaluation if a folder for films is given, whatever training did."""
-    section = cfg.policy.eval.evaluator
+    section, video, where = cfg.policy.eval.evaluator, request.video, f'{request.flag}video'
     if section.get('render') is not None:
         section['render'].render_freq = -1 if video is None else 0
     elif video is not None:
-        raise ConfigError(f'the evaluator {section.type!r} makes no films', where='--video', got=video)
+        raise ConfigError(f'the evaluator {section.type!r} makes no films', where=where, got=video)
     if video is not None:
-        check_encoder('--video')
+        check_encoder(where)
         os.environ.setdefault('SDL_VIDEODRIVER', 'dummy')  # pygame draws into memory; no display is needed
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from rlframe.checkpoint import OpenCheckpoint
 from rlframe.envs.env_manager import BaseEnvManager
 from rlframe.errors import ConfigError, EnvStartError, MissingDependencyError
-from rlframe.experiment.scoring import played_config
+from rlframe.experiment.scoring import Request, played_config, played_policy
 from rlframe.pipeline import build
 from rlframe.run.film import DEFAULT_FPS, check_encoder, is_installed, write_film, write_gif
 from rlframe.utils.seed import SCORE, env_seed, set_seed
@@ -49,12 +49,7 @@ class Wish(NamedTuple):
         Raises:
             ConfigError: If one is invalid.
         """
-        if self.episodes < 1:
-            raise ConfigError('bad value', where='--episodes', got=self.episodes, expected='an int >= 1')
-        if not 0 <= self.seed < 2**32:
-            raise ConfigError(
-                'bad value', where='--seed', got=self.seed, expected='an int in [0, 4294967296)'
-            )
+        Request(self.episodes, self.seed, flag='--').check()
         if self.fps is not None and not 0 < self.fps < float('inf'):
             raise ConfigError('bad value', where='--fps', got=self.fps, expected='a number > 0')
         if self.save is not None:
@@ -106,7 +101,7 @@ def play_run(opened: OpenCheckpoint, wish: Wish, say: Callable[[str], None]) -> 
     """
     wish.check()
     state = opened.state(buffer=False)  # verified before its config is used
-    cfg = played_config(opened, list(wish.overrides), wish.trust)
+    cfg = played_config(opened, wish.overrides, wish.trust)
     set_seed(wish.seed)
     build.set_threads(cfg)
     factory = build.make_factory(cfg)
@@ -116,10 +111,7 @@ def play_run(opened: OpenCheckpoint, wish: Wish, say: Callable[[str], None]) -> 
     mode = _mode_for(modes, wish, factory.spec.name)
     if mode == FILM:
         os.environ.setdefault('SDL_VIDEODRIVER', 'dummy')  # pygame draws into memory; no display is needed
-    path = str(opened.path)
-    build.check_network(cfg, factory.spec, state, opened.manifest, path)
-    policy = build.make_policy(cfg, factory.spec, fields=('eval',))
-    build.load_network(policy, state, opened.manifest, cfg, path)
+    policy = played_policy(opened, state, cfg, factory.spec)
     try:
         env = factory.create(mode)
     except Exception as error:

@@ -14,7 +14,15 @@ import pytest
 from fakes import CountingEnv, config_pair
 
 import rlframe
-from rlframe.errors import CheckpointError, ConfigError, ConfigWarning, UnsafeCheckpointError
+from rlframe.checkpoint import open_checkpoint
+from rlframe.errors import (
+    CheckpointError,
+    ConfigError,
+    ConfigWarning,
+    MissingDependencyError,
+    UnsafeCheckpointError,
+)
+from rlframe.experiment.scoring import OwnParts, Request, play
 
 EPISODE = 5
 
@@ -63,6 +71,21 @@ def test_run_with_own_env_and_network_is_scored_acts_and_tells_its_facts(run: rl
     assert '95 % interval' in repr(score) and run.best == max(run.metrics()['eval/mean_reward'])
     assert run.policy.act(np.zeros(3, np.float32)) in (0, 1)
     assert run.folder.name == 'toy_seed3' and 'dqn on CountingEnv' in repr(run)
+
+
+def test_an_evaluation_that_cannot_be_filmed_names_the_argument_of_the_caller(
+    run: rlframe.Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ConfigError) as bad:
+        run.evaluate(1, video=__file__)
+    monkeypatch.setattr('rlframe.run.film.is_installed', lambda package: False)
+    with pytest.raises(MissingDependencyError) as missing:
+        run.evaluate(1, video='films')
+    assert bad.value.where == missing.value.where == 'video'
+    asked = Request(1, video='films', trust=True, flag='--')
+    with pytest.raises(MissingDependencyError) as missing:
+        play(open_checkpoint(run.folder), asked, OwnParts(network(), make_env))
+    assert missing.value.where == '--video'
 
 
 def test_html_of_a_run_is_escaped(run: rlframe.Run, monkeypatch: pytest.MonkeyPatch) -> None:
