@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import importlib
-import json
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,7 +13,7 @@ import numpy as np
 
 from rlframe.data.timestep import Array
 from rlframe.errors import MissingDependencyError
-from rlframe.run.metrics import METRICS
+from rlframe.run.metrics import records
 
 
 class MetricColumns(Mapping[str, Array]):
@@ -73,23 +72,10 @@ class MetricColumns(Mapping[str, Array]):
 
 def read_columns(folder: Path) -> MetricColumns:
     """Returns the metrics of a run folder; lines that are damaged, such as a last one cut off, are skipped."""
-    records = list(_records(folder / METRICS))
-    names = dict.fromkeys(name for record in records for name in record)
-    columns = {name: np.full(len(records), math.nan) for name in names}
-    for row, record in enumerate(records):
+    found = list(records(folder))
+    names = dict.fromkeys(name for record in found for name in record)
+    columns = {name: np.full(len(found), math.nan) for name in names}
+    for row, record in enumerate(found):
         for name, value in record.items():
             columns[name][row] = value
     return MetricColumns(columns)
-
-
-def _records(path: Path) -> Iterator[dict[str, float]]:
-    if not path.is_file():
-        return
-    with open(path, encoding='utf-8', errors='replace') as file:
-        for line in file:
-            try:
-                record = json.loads(line)
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(record, dict):
-                yield {name: float(value) for name, value in record.items() if isinstance(value, int | float)}

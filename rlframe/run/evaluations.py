@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from rlframe.run.metrics import METRICS
+from rlframe.run.metrics import records
 from rlframe.scores import Interval, mean_interval
 
 MEAN, STD, EPISODES = 'eval/mean_reward', 'eval/std_reward', 'eval/episodes'
@@ -31,22 +30,12 @@ class Evaluation(NamedTuple):
 
 def evaluations(folder: Path) -> Iterator[Evaluation]:
     """Yields the evaluations of a run that played episodes; lines that are damaged are skipped."""
-    try:
-        file = open(folder / METRICS, encoding='utf-8', errors='replace')  # noqa: SIM115  closed below
-    except OSError:
-        return
-    with file:
-        for line in file:
-            if MEAN not in line:
-                continue
-            try:
-                record = json.loads(line)
-                found = Evaluation(
-                    int(record['envstep']), float(record[MEAN]), float(record[STD]), int(record[EPISODES])
-                )
-            except (ValueError, KeyError, TypeError, RecursionError):
-                continue
-            yield found
+    for record in records(folder, containing=MEAN):
+        try:
+            found = Evaluation(int(record['envstep']), record[MEAN], record[STD], int(record[EPISODES]))
+        except (KeyError, ValueError, OverflowError):  # a number is missing, or is not finite
+            continue
+        yield found
 
 
 def evaluation_of(folder: Path, score: float) -> Evaluation | None:

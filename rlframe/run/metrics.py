@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -34,6 +35,32 @@ def copy_records(source: Path, folder: Path) -> None:
             target = folder / path.relative_to(source)
             target.parent.mkdir(exist_ok=True)
             shutil.copyfile(path, target)
+
+
+def records(folder: Path, containing: str = '') -> Iterator[dict[str, float]]:
+    """Yields the numbers of each record of a run; damaged lines, such as a last one that is cut off, are skipped.
+
+    Args:
+        folder: The run folder.
+        containing: Text that a line must contain, such as a tag; the others are not parsed.
+    """
+    path = folder / METRICS
+    if not path.is_file():
+        return
+    with open(path, encoding='utf-8', errors='replace') as file:
+        for line in file:
+            if containing not in line:
+                continue
+            try:
+                record = json.loads(line)
+                if not isinstance(record, dict):
+                    continue
+                numbers = {
+                    name: float(value) for name, value in record.items() if isinstance(value, int | float)
+                }
+            except (ValueError, RecursionError, OverflowError):  # no JSON, or an int beyond all floats
+                continue
+            yield numbers
 
 
 def cut_off(folder: Path, sizes: Mapping[str, Any]) -> int:
