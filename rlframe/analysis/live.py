@@ -171,9 +171,8 @@ class _Handler(BaseHTTPRequestHandler):
         """Answers a request."""
         port = self.connection.getsockname()[1]
         if self.headers.get('Host', '') not in (f'{HOST}:{port}', f'localhost:{port}'):
-            self._send(
-                HTTPStatus.FORBIDDEN, 'text/plain', 'this page is for this machine only'
-            )  # DNS rebinding
+            # the name of another site may lead to this machine (DNS rebinding)
+            self._send(HTTPStatus.FORBIDDEN, 'text/plain', 'this page is for this machine only')
             return
         path, _, query = self.path.partition('?')
         answer = self.answers.get(path)

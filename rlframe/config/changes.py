@@ -56,18 +56,13 @@ def check_changes(saved: Data, cfg: ResolvedConfig, where: str) -> list[str]:
         before, after = old.get(key, ADDED.get(key, default)), new.get(key, default)
         if before == after or key.rpartition('.')[2] in FREE or REDACTED in (before, after):
             continue
-        if key.startswith(f'{HOOKS}.') and ABSENT in (
-            before,
-            after,
-        ):  # any run may be resumed with other hooks
+        is_hook = key.startswith(f'{HOOKS}.')
+        if is_hook and ABSENT in (before, after):  # any run may be resumed with other hooks
             continue
         line = f'{key}: {before!r} when the run began, {after!r} now'
         may_change = known.get(key) and (key != BACKEND or all(map(_may_move, (old, new))))
-        may_change = (
-            may_change
-            or key.startswith(f'{HOOKS}.')
-            or (key.startswith(COMM) and not (key in old and key in new))
-        )
+        is_of_one = key.startswith(COMM) and not (key in old and key in new)
+        may_change = may_change or is_hook or is_of_one
         (allowed if may_change else refused).append(line)
     if refused:
         raise ConfigError(

@@ -73,7 +73,7 @@ class NotebookScreen(PlainScreen):
         if self._handle is None:
             from IPython.display import display
 
-            self._handle = display(shown, display_id=True)  # type: ignore[no-untyped-call]
+            self._handle = display(shown, display_id=True)  # type: ignore[no-untyped-call]  # IPython's function has no annotations
         else:
             self._handle.update(shown)
 

@@ -159,9 +159,8 @@ class _Team:
                 if monotonic() > deadline:
                     break
         finally:
-            deadline = min(
-                deadline, monotonic() + SAVE_SECONDS
-            )  # an exception also lets them save themselves
+            # after an exception, too, they may save themselves
+            deadline = min(deadline, monotonic() + SAVE_SECONDS)
             for child, _ in self._children.values():
                 child.terminate()
             for child, _ in self._children.values():

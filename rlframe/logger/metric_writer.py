@@ -39,7 +39,7 @@ class MetricWriter:
         config: The run's ``main_config`` and ``create_config`` as plain data, without secrets.
     """
 
-    def __init__(  # a run's facts and choices
+    def __init__(
         self,
         folder: Path,
         tag_style: str = 'sb3',

@@ -26,6 +26,9 @@ ROUND_SECONDS = 1.0
 class PipelineHooks(HookList):
     """The hooks of a run, with a method for each moment at which its pipeline calls them."""
 
+    _beat: Callable[[], None] | None = None
+    """The call that tells the stall detector of progress; None while the pipeline does not run."""
+
     @classmethod
     def of(cls, cfg: ExperimentConfig, run: RunView) -> PipelineHooks:
         """Creates the hooks of a config; ``False`` in place of a section is no hook."""
@@ -61,10 +64,6 @@ class PipelineHooks(HookList):
         """Why a hook ends training; empty if none does."""
         return self.run.stop_reason
 
-    @staticmethod
-    def beat() -> None:
-        """Tells the stall detector of a running pipeline that there is progress."""
-
     def on_step(self, beat: Callable[[], None] | None) -> Callable[[], None] | None:
         """Returns what a collector calls after each step of its envs.
 
@@ -72,10 +71,15 @@ class PipelineHooks(HookList):
             beat: Tells the stall detector of progress; None: the pipeline does not run.
         """
         if beat is None:
-            vars(self).pop('beat', None)
+            self._beat = None
             return None
-        self.beat = beat  # type: ignore[method-assign]  # which is the one of the class at other times
+        self._beat = beat
         return self._after_env_step if 'after_env_step' in self else beat
+
+    def beat(self) -> None:
+        """Tells the stall detector of a running pipeline that there is progress."""
+        if self._beat is not None:
+            self._beat()
 
     def _after_env_step(self) -> None:
         self.beat()

@@ -116,9 +116,8 @@ def _lay(key: str, value: Any, found: dict[str, Any]) -> None:
 def log_scaled(space: Mapping[str, Any]) -> list[str]:
     """Returns the keys of a flat search space whose domains are logarithmic."""
     samplers = {key: getattr(domain, 'sampler', None) for key, domain in space.items()}
-    inner = {
-        key: getattr(sampler, 'sampler', sampler) for key, sampler in samplers.items()
-    }  # of a quantized one
+    # the sampler of a quantized domain wraps that of its values
+    inner = {key: getattr(sampler, 'sampler', sampler) for key, sampler in samplers.items()}
     return [key for key, sampler in inner.items() if isinstance(sampler, LogUniform)]
 
 
