@@ -12,7 +12,7 @@ from rlframe.run.evaluations import evaluation_of
 
 
 def start_lines(pipeline: Any) -> str:
-    """Returns two lines: what is trained until when, and where the results go.
+    """Returns two lines: policy, env, seed and goal, then the budgets and the run folder.
 
     Args:
         pipeline: The run, serial or parallel.

@@ -18,8 +18,8 @@ def _whole_parser() -> argparse.ArgumentParser:
         prog='rlframe',
         usage='rlframe VERB [argument ...]',
         description='Reinforcement learning from components that a config file puts together.',
-        epilog=f'{overview()}\nArguments of a verb: rlframe VERB --help. Without a verb: train.'
-        ' Example: rlframe -c configs/cartpole_dqn.py',
+        epilog=f'{overview()}\nArguments of a verb: rlframe VERB --help. Without a verb: train.\n'
+        'Example: rlframe -c configs/cartpole_dqn.py',
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument('--version', action='version', version=f'rlframe {__version__}')

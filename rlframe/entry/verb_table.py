@@ -8,27 +8,27 @@ from typing import Protocol, cast
 
 GROUPS: dict[str, dict[str, str]] = {
     'train and use a policy': {
-        'train': 'train a policy: in an env, or as a config says (the default verb)',
+        'train': 'train a policy in an env, or by a config (the default verb)',
         'tune': 'search over the options of a config with Ray Tune',
         'eval': 'score a checkpoint on episodes that training never saw',
-        'play': 'show a trained policy: in a window, as text in the terminal, or as a film',
-        'export': 'write a trained policy for use elsewhere, without its config and env',
+        'play': 'show a trained policy in a window, as text, or as a film',
+        'export': 'write a trained policy for use without its config and env',
     },
     'look at results': {
         'plot': 'draw the curves of one or many runs',
-        'compare': 'compare runs: options that differ, scores with intervals, steps to the goal, time',
+        'compare': 'compare runs: options, scores with intervals, steps to the goal',
         'report': 'write one HTML page about a run, which needs no network',
-        'watch': 'show the report on a run in a browser while the run goes on',
+        'watch': 'show the report on a run in a browser, live',
     },
     'write and check your own': {
-        'new': 'begin a config, policy, model, hook, buffer, env, backend or logger of your own',
-        'import-ding': 'write a config of DI-engine as one of rlframe, and list what changed and why',
-        'check-config': 'report all mistakes of a config at once, or what it would train',
-        'check-env': 'say what is wrong with an env and where, how fast it is, and which policies fit',
+        'new': 'begin your own config, policy, model, hook, env or other part',
+        'import-ding': 'convert a config of DI-engine, and list all changes with reasons',
+        'check-config': 'report all mistakes of a config at once, or describe its run',
+        'check-env': 'check an env: its mistakes, its speed, and the policies that fit',
     },
     'look things up': {
         'list': 'show the registered components, or the options of one',
-        'explain': 'say what an option is: its values, defaults, unit, and what a config sets it to',
+        'explain': 'describe an option: values, default, unit, value in a config',
     },
 }
 """Heading of a group of verbs to its verbs; each verb with its help in one line, the ``HELP`` of its module."""

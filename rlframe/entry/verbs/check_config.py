@@ -6,7 +6,7 @@ import argparse
 
 from rlframe.entry.arguments import CONFIG, add_json, add_overrides
 
-HELP = 'report all mistakes of a config at once, or what it would train'
+HELP = 'report all mistakes of a config at once, or describe its run'
 EXAMPLES = (
     'cartpole_dqn',
     'my_config.py policy.learn.batch_size=256',

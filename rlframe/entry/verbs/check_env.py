@@ -1,4 +1,4 @@
-"""``rlframe check-env``: checks an env, and says what is wrong with it and where."""
+"""``rlframe check-env``: checks an env, and reports each mistake with its line."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 
 from rlframe.entry.arguments import add_json, add_overrides
 
-HELP = 'say what is wrong with an env and where, how fast it is, and which policies fit'
+HELP = 'check an env: its mistakes, its speed, and the policies that fit'
 EXAMPLES = (
     'CartPole-v1',
     'my_env:MyEnv',

@@ -8,7 +8,7 @@ import sys
 
 from rlframe.entry.arguments import add_json
 
-HELP = 'compare runs: options that differ, scores with intervals, steps to the goal, time'
+HELP = 'compare runs: options, scores with intervals, steps to the goal'
 EXAMPLES = (
     'cartpole_dqn_seed* cartpole_ppo_seed*',
     'runs --out comparison.png',

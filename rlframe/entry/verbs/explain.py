@@ -1,4 +1,4 @@
-"""``rlframe explain``: says what an option or a component is."""
+"""``rlframe explain``: describes an option or a component."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 
 from rlframe.entry.arguments import add_config, add_json, add_overrides
 
-HELP = 'say what an option is: its values, defaults, unit, and what a config sets it to'
+HELP = 'describe an option: values, default, unit, value in a config'
 EXAMPLES = (
     'policy.learn.batch_size',
     'gamma',

@@ -6,7 +6,7 @@ import argparse
 
 from rlframe.entry.arguments import add_checkpoint, add_overrides, add_trust
 
-HELP = 'write a trained policy for use elsewhere, without its config and env'
+HELP = 'write a trained policy for use without its config and env'
 EXAMPLES = ('cartpole_dqn_seed0', 'cartpole_dqn_seed0 --format artifact onnx --out my_policy')
 
 

@@ -1,4 +1,4 @@
-"""``rlframe import-ding``: writes a config of DI-engine as one of rlframe."""
+"""``rlframe import-ding``: converts a config of DI-engine to one of rlframe."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 
 from rlframe.entry.arguments import add_json
 
-HELP = 'write a config of DI-engine as one of rlframe, and list what changed and why'
+HELP = 'convert a config of DI-engine, and list all changes with reasons'
 EXAMPLES = ('cartpole_dqn_config.py', 'cartpole_dqn_config.py --out my_config.py')
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-HELP = 'begin a config, policy, model, hook, buffer, env, backend or logger of your own'
+HELP = 'begin your own config, policy, model, hook, env or other part'
 EXAMPLES = (
     'config my_config --env CartPole-v1 --policy ppo',
     'policy my_policy',

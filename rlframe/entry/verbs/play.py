@@ -6,7 +6,7 @@ import argparse
 
 from rlframe.entry.arguments import add_checkpoint, add_episodes, add_json, add_overrides, add_trust
 
-HELP = 'show a trained policy: in a window, as text in the terminal, or as a film'
+HELP = 'show a trained policy in a window, as text, or as a film'
 EXAMPLES = (
     'cartpole_dqn_seed0',
     'cartpole_dqn_seed0 --episodes 3 --human',

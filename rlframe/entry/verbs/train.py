@@ -6,7 +6,7 @@ import argparse
 
 from rlframe.entry.arguments import add_config, add_overrides, add_trust, count
 
-HELP = 'train a policy: in an env, or as a config says (the default verb)'
+HELP = 'train a policy in an env, or by a config (the default verb)'
 EXAMPLES = (
     '--env CartPole-v1 --policy ppo',
     '--env CartPole-v1 --policy dqn --seeds 0-4 --jobs 2',

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-HELP = 'show the report on a run in a browser while the run goes on'
+HELP = 'show the report on a run in a browser, live'
 EXAMPLES = ('cartpole_dqn_seed0', 'cartpole_dqn_seed0 --port 8000')
 
 
