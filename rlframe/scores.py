@@ -98,7 +98,7 @@ def t_quantile(freedom: int) -> float:
     """
     if freedom in FEW:
         return FEW[freedom]
-    n = float(freedom)
+    n = min(float(freedom), 1e15)  # more do not change the last bit, and their powers overflow
     return (
         Z
         + (Z**3 + Z) / (4 * n)

@@ -20,9 +20,8 @@ from rlframe.analysis.run_files import SCORE, RunFiles, is_run, not_a_run
 from rlframe.errors import ExperimentDirError
 from rlframe.run.time_split import KINDS
 from rlframe.safety.private_file import write_private
+from rlframe.scores import mean_interval
 
-NORMAL = 1.96
-"""Standard errors to either side of a mean that make a 95 % interval."""
 OPEN, MOST_ROWS, MOST_CHARTS = 12, 200, 60
 """Evaluations shown at once and in all; charts of other metrics."""
 TIMES = ('time/elapsed', *(f'time/{kind}' for kind in KINDS))
@@ -125,7 +124,9 @@ def _curves(run: RunFiles) -> str:
 
 
 def _half_width(std: float, episodes: float) -> float:
-    return NORMAL * std / math.sqrt(episodes) if episodes > 0 else math.nan
+    """Returns half the width of the 95 % interval of a mean; NaN if there is none."""
+    interval = mean_interval(0.0, std, int(episodes)) if math.isfinite(episodes) else None
+    return math.nan if interval is None else interval.high
 
 
 def _others(run: RunFiles) -> str:

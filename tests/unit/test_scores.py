@@ -8,7 +8,8 @@ from rlframe.scores import interval_of, mean_interval, number_text, short_count,
 
 
 @pytest.mark.parametrize(
-    ('freedom', 'quantile'), [(1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (9, 2.262), (99, 1.984)]
+    ('freedom', 'quantile'),
+    [(1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (9, 2.262), (99, 1.984), (10**308, 1.960)],
 )
 def test_quantiles_are_those_of_the_tables(freedom: int, quantile: float) -> None:
     assert t_quantile(freedom) == pytest.approx(quantile, rel=2e-3)

@@ -77,7 +77,9 @@ def test_a_report_says_what_matters(run: Path) -> None:
         'data:image/gif;base64,R0lGODlh',
     ):
         assert text in page, text
-    assert '<td class="n">40</td><td class="n">2</td>' in page, 'a mean with its interval: 1.96 * 2 / sqrt(4)'
+    assert '<td class="n">40</td><td class="n">3.7</td>' in page, (
+        'a mean with its interval: 3.18 * 2 / sqrt(3)'
+    )
     assert 'rlframe eval' in page and 'rlframe train --resume' in page and 'prefers-color-scheme:dark' in page
 
 
