@@ -45,6 +45,8 @@ EXTRAS = {
         'moviepy',
         'pyyaml',
         'gymnasium[box2d]',
+        'gymnasium[atari]',
+        'opencv-python-headless',
         'minigrid',
         'minatar',
         'pettingzoo',

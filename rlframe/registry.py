@@ -38,7 +38,9 @@ def _in(package: str, **modules: str) -> dict[str, str]:
     return {name: f'rlframe.{package}.{module}' for name, module in modules.items()}
 
 
-ENV_REGISTRY: Registry[EnvFactory] = Registry('env', _in('envs', gym='gym_env', pettingzoo='pettingzoo_env'))
+ENV_REGISTRY: Registry[EnvFactory] = Registry(
+    'env', _in('envs', gym='gym_env', pettingzoo='pettingzoo_env', atari='atari.factory')
+)
 """Factories of envs, by name."""
 ENV_MANAGER_REGISTRY: Registry[IEnvManager] = Registry(
     'env manager',

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from easydict import EasyDict
 
@@ -86,10 +86,14 @@ class EnvFactory(Configurable, ABC):
 
     def __init__(self, cfg: EasyDict | dict[str, Any]) -> None:
         self.cfg = self.resolve_config(cfg)
-        self._spec: EnvSpec | None = None
+        self._known: dict[str, EnvSpec] = {}  # that copies of the factory share
         self._gives_mask: bool | None = self.cfg.action_mask
         self.remark = ''
         """Warnings about the env that was probed."""
+
+    def for_training(self) -> Self:
+        """Returns the factory of the envs that training data comes from, which may differ from those of evaluation."""
+        return self
 
     @abstractmethod
     def make(self, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
@@ -162,20 +166,21 @@ class EnvFactory(Configurable, ABC):
         Raises:
             EnvStartError: If the env's constructor fails.
         """
-        if self._spec is None:
+        if 'spec' not in self._known:
             try:
                 env = (self.create_vector(1) if self.only_vector else None) or self.create()
             except RLFrameError:
                 raise
             except Exception as error:
                 raise not_made(0, error) from error
-            self._spec = spec_of(env)
+            self._known['spec'] = spec_of(env)
             env.close()
-        return self._spec.player or self._spec
+        spec = self._known['spec']
+        return spec.player or spec
 
     @spec.setter
     def spec(self, spec: EnvSpec) -> None:
-        self._spec = spec
+        self._known['spec'] = spec
 
 
 class MakeEnv:

@@ -54,12 +54,14 @@ def make_factory(cfg: ExperimentConfig) -> EnvFactory:
     return ENV_REGISTRY.build(cfg.env, cfg.env)
 
 
-def make_env(
-    cfg: ExperimentConfig, factory: EnvFactory, env_num: int, render_mode: str | None = None
-) -> IEnvManager:
-    """Creates ``env_num`` envs under the config's manager."""
+def make_env(cfg: ExperimentConfig, factory: EnvFactory, env_num: int) -> IEnvManager:
+    """Creates ``env_num`` envs that training data comes from, under the config's manager."""
+    return _managed(cfg, factory.for_training(), env_num, None)
+
+
+def _managed(cfg: ExperimentConfig, factory: EnvFactory, env_num: int, mode: str | None) -> IEnvManager:
     kind = ENV_MANAGER_REGISTRY.get_cls(cfg.env.manager)
-    return kind.from_factory(factory, env_num, cfg.env.manager, render_mode)
+    return kind.from_factory(factory, env_num, cfg.env.manager, mode)
 
 
 def collector_backend(cfg: ExperimentConfig, factory: EnvFactory) -> Backend:
@@ -108,7 +110,7 @@ def make_eval_env(
         cfg = copy.deepcopy(cfg)
         cfg.env.manager.update(own)
     with named_during('evaluation'):
-        return make_env(cfg, factory, env_num, render_mode)
+        return _managed(cfg, factory, env_num, render_mode)
 
 
 def make_policy(

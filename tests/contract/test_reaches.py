@@ -119,7 +119,7 @@ def backend_fields(name: str, role: str) -> Options:
 
 def pair(kind: str, name: str) -> dict[str, Any]:
     """Returns a config pair that chooses a component."""
-    env_id = 'classic.tictactoe_v3' if name == 'pettingzoo' else 'CartPole-v1'
+    env_id = {'pettingzoo': 'classic.tictactoe_v3', 'atari': 'ALE/Pong-v5'}.get(name, 'CartPole-v1')
     main: dict[str, Any] = {'env': {'env_id': env_id}, 'policy': {}}
     create: dict[str, Any] = {'policy': {'type': 'dqn'}}
     if kind == 'model':

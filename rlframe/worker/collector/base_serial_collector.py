@@ -136,9 +136,8 @@ class SerialCollector(Metered, ISerialCollector):
         if self.on_step is not None:
             self.on_step()
         count = len(step.done)
-        self._meter.count(count, len(step.finished))
         episode_step = self._log.lengths[step.timestep.env_id] if self._mark_episodes else None
-        self._log.update(step)
+        self._meter.count(count, len(self._log.update(step).env_id))
         if count:
             self._append(step, stamp, level_seeds, episode_step, reserve)
         if len(step.abnormal):

@@ -36,6 +36,9 @@ NO_EPISODES = Episodes(np.zeros(0, np.int64), np.zeros(0), np.zeros(0), ())
 class EpisodeLog:
     """Sums up the episodes of N envs as they are stepped.
 
+    An episode whose last info has ``game_goes_on`` is a part of a game, as where a lost life ends it: the log counts the
+    game, once it is over.
+
     Args:
         env_num: Number of envs, N.
         info_metrics: Numbers of infos to count: value of the option of that name.
@@ -44,6 +47,7 @@ class EpisodeLog:
     def __init__(self, env_num: int, info_metrics: Any = ALL) -> None:
         self._return = np.zeros(env_num)
         self._length = np.zeros(env_num, np.int64)
+        self._before = np.zeros(env_num, np.int64)  # of the running game, env steps of earlier episodes
         # return, length and success of episodes, [n, 3]: the last ones up to the last summary, and all since
         self._window: FloatArray = np.zeros((0, 3))
         self._recent: list[FloatArray] = []
@@ -59,7 +63,7 @@ class EpisodeLog:
     @property
     def lengths(self) -> IntArray:
         """Env steps of each env's running episode, [N]."""
-        return self._length
+        return self._length - self._before if self._before.any() else self._length
 
     def update(self, step: Step) -> Episodes:
         """Counts the rows of a step and returns the episodes that it ended."""
@@ -74,11 +78,15 @@ class EpisodeLog:
         ended = step.finished
         if len(ended) == 0:
             return NO_EPISODES
+        has_info = step.timestep.info[0] is not NO_INFO
+        if has_info and len(ended := self._over(step)) == 0:
+            return NO_EPISODES
         entries = np.empty((len(ended), 3))
         entries[:, 0], entries[:, 1], entries[:, 2] = self._return[ended], self._length[ended], np.nan
         infos: Sequence[Mapping[str, Any]] = ()
-        if step.timestep.info[0] is not NO_INFO:
-            infos = [step.timestep.info[row] for row in np.flatnonzero(step.done).tolist()]
+        if has_info:
+            info_of = dict(zip(env_id.tolist(), step.timestep.info, strict=True))
+            infos = [info_of[env] for env in ended.tolist()]
             for entry, info in zip(entries, infos, strict=True):
                 if info.get('eval_episode_return') is not None:
                     entry[0] = np.asarray(info['eval_episode_return']).item()
@@ -89,10 +97,21 @@ class EpisodeLog:
         self._recent.append(entries)
         return Episodes(ended, entries[:, 0], entries[:, 1], infos or (NO_INFO,) * len(ended))
 
+    def _over(self, step: Step) -> IntArray:
+        """Returns the envs whose game is over, and begins the next episode of games that go on."""
+        rows = np.flatnonzero(step.done).tolist()
+        going_on = np.array([bool(step.timestep.info[row].get('game_goes_on')) for row in rows])
+        if not going_on.any():
+            return step.finished
+        continued: IntArray = step.finished[going_on]
+        self._before[continued] = self._length[continued]
+        over: IntArray = step.finished[~going_on]
+        return over
+
     def forget(self, env_id: IntArray) -> None:
         """Begins anew to count the episodes of these envs."""
         self._return[env_id] = 0.0
-        self._length[env_id] = 0
+        self._length[env_id] = self._before[env_id] = 0
 
     def forget_recent(self) -> None:
         """Forgets the episodes that ended since the last summary."""
@@ -153,6 +172,7 @@ class EpisodeLog:
             'length': self._length.copy(),
             'window': self._window.copy(),
             'recent': recent,
+            **({'before': self._before.copy()} if self._before.any() else {}),
             **self._infos.state_dict(),
         }
 
@@ -161,9 +181,11 @@ class EpisodeLog:
         envs = len(self._return)
         counts = {'return': array('f', self._return.shape), 'length': array('iu', (envs,))}
         check_state(state, {**counts, 'window': array('f', (None, 3)), 'recent': array('f', (None, 3))})
+        check_state(state, {'before?': array('iu', (envs,))})
         names = list_of(TEXT, len(state.get('info_sums', ())))
         check_state(state, {'info_sums?': array('f', (None, 2)), 'info_names?': names})
         self._return, self._length = state['return'].copy(), state['length'].copy()
+        self._before = state['before'].copy() if 'before' in state else np.zeros(envs, np.int64)
         self._window = state['window'].copy()
         self._recent = [state['recent'].copy()] if len(state['recent']) else []
         self._infos.load_state_dict(state)

@@ -124,7 +124,7 @@ def test_a_time_limit_is_a_truncation_and_kwargs_reach_the_task(make: Any) -> No
     factory = GymEnvFactory({'env_id': 'Acrobot-v1', 'kwargs': {'max_episode_steps': 4}})
     for batch_size in (None, 2):
         manager = EnvPoolManager.from_factory(factory, 3, {'batch_size': batch_size})
-        assert factory._spec is manager.spec and manager.spec.max_episode_steps == 4
+        assert factory.spec is manager.spec and manager.spec.max_episode_steps == 4
         collector = SampleSerialCollector({}, manager, ScriptedPolicy().collect_mode)
         rows = collector.collect(60)
         for env in range(3):
