@@ -6,12 +6,12 @@ usage: python docs/make_algorithms.py
 from __future__ import annotations
 
 import inspect
-import json
 import re
-import runpy
 import statistics
 from pathlib import Path
 from typing import Any
+
+from results_rows import Row, Run, read_rows, read_runs, shown
 
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.tools.options import flat_fields
@@ -46,6 +46,8 @@ OPTIONS = {
 }
 """Policy to the options that matter most, without the prefix ``policy.``."""
 
+Measured = list[tuple[Row, list[Run]]]
+
 
 def main() -> None:
     """Writes the page."""
@@ -54,11 +56,12 @@ def main() -> None:
 
 def page() -> str:
     """Returns the text of ``docs/algorithms.md``."""
-    records = json.loads((FOLDER / 'results.json').read_text(encoding='utf-8'))
-    return HEAD + ''.join(_section(name, records) for name in OPTIONS)
+    rows = read_rows()
+    measured = [(rows[name], runs) for name, runs in shown(read_runs()).items() if name in rows]
+    return HEAD + ''.join(_section(name, measured) for name in OPTIONS)
 
 
-def _section(name: str, records: dict[str, Any]) -> str:
+def _section(name: str, measured: Measured) -> str:
     cls: Any = POLICY_REGISTRY.get(name)
     text, _, source = (inspect.getdoc(cls) or '').replace('``', '`').partition('\nSource:\n')
     paper = ' '.join(source.split())
@@ -69,22 +72,19 @@ def _section(name: str, records: dict[str, Any]) -> str:
     ]
     options = '\n'.join(['| option | default | unit | meaning |', '|---|---|---|---|', *rows])
     return (
-        f'\n## `{name}`\n\n{text.strip()}\n\n**Source:** {paper}\n\n{options}\n\n{_results(name, records)}\n'
+        f'\n## `{name}`\n\n{text.strip()}\n\n**Source:** {paper}\n\n{options}\n\n{_results(name, measured)}\n'
     )
 
 
-def _results(name: str, records: dict[str, Any]) -> str:
+def _results(name: str, measured: Measured) -> str:
     """Returns the table of the measured configs of a policy."""
     lines = ['| config | seeds | mean return | worst seed | published |', '|---|---|---|---|---|']
-    for config in sorted({run['config'] for run in records['runs']}):
-        runs = [run['mean'] for run in records['runs'] if run['config'] == config]
-        file = FOLDER.parent / 'configs' / f'{config}.py'
-        if runpy.run_path(str(file))['create_config']['policy']['type'] == name:
-            mean, worst = _number(statistics.fmean(runs)), _number(min(runs))
-            published = records['published'].get(config, '')
-            lines.append(
-                f'| [{config}](../configs/{config}.py) | {len(runs)} | {mean} | {worst} | {published} |'
-            )
+    for row, runs in measured:
+        if row.sections[1]['policy']['type'] == name:
+            means = [run['mean'] for run in runs]
+            mean, worst = _number(statistics.fmean(means)), _number(min(means))
+            link = f'[{row.name}](../configs/{row.file.name})'
+            lines.append(f'| {link} | {len(runs)} | {mean} | {worst} | {row.published or ""} |')
     if len(lines) == 2:
         return 'No shipped config is measured yet; the tests train it on toy problems.'
     return '\n'.join(lines)

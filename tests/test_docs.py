@@ -32,7 +32,7 @@ QUICK = ['--env-step', '200', 'env.n_evaluator_episode=2', 'env.evaluator_env_nu
 def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty working directory; what examples register and import is forgotten afterwards."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, 'path', [str(EXAMPLES), *sys.path])
+    monkeypatch.setattr(sys, 'path', [str(EXAMPLES), str(ROOT / 'docs'), *sys.path])
     yield tmp_path
     own = [file.stem for file in EXAMPLES.glob('*.py')]
     for registry in REGISTRIES.values():
@@ -273,13 +273,14 @@ def test_page_of_algorithms_is_up_to_date_and_has_every_policy() -> None:
 
 
 def test_results_and_first_lines_of_configs_are_what_was_measured() -> None:
-    script = docs_script('make_results')
-    records = json.loads((ROOT / 'docs' / 'results.json').read_text(encoding='utf-8'))
+    page = docs_script('results_page')
+    records = docs_script('results_rows')
+    runs, rows = records.read_runs(), records.read_rows()
     written = (ROOT / 'docs' / 'results.md').read_text(encoding='utf-8')
-    assert script.page(records) == written, 'run: python docs/make_results.py'
-    for name, runs in script.by_config(records).items():
-        first = (ROOT / 'configs' / f'{name}.py').read_text(encoding='utf-8').split('\n')[0]
-        assert script.first_line(first, runs) == first, 'run: python docs/make_results.py'
+    assert page.page(runs, rows) == written, 'run: python docs/make_results.py'
+    for name, first in page.first_lines(runs, rows).items():
+        line = (ROOT / 'configs' / f'{name}.py').read_text(encoding='utf-8').split('\n')[0]
+        assert line == first, 'run: python docs/make_results.py'
 
 
 def test_page_of_the_command_line_lists_every_verb_with_its_help() -> None:
