@@ -1,0 +1,74 @@
+"""The rule of W8 by which either side has reached a return, and its clocks. Needs gymnasium and numpy only."""
+
+import json
+from collections.abc import Callable
+from time import perf_counter, process_time
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+FIRST_LOOK, EPISODES = 10, 100
+"""Episodes of a first look, and of the evaluation that follows if its mean is at the return."""
+
+
+class UntilReturn:
+    """Watches a policy in training until the mean return of 100 episodes is the published one.
+
+    Args:
+        env_id: Whose episodes are played, in envs apart from those of training.
+        goal: Mean return to be reached.
+        every: Env steps of training between two looks.
+        seed: Of the run; both sides play the same episodes in their k-th look.
+        act: The best actions for a batch of observations.
+    """
+
+    def __init__(self, env_id: str, goal: float, every: int, seed: int, act: Callable[[Any], Any]) -> None:
+        self._envs = [gymnasium.make(env_id) for _ in range(EPISODES)]
+        self._goal, self._every, self._act = goal, every, act
+        self._seeds = np.random.default_rng([8, seed])
+        self._next = every
+        self._evaluating = np.zeros(2)  # seconds and CPU seconds
+        self._start = self._now()
+        self.reached: float | None = None
+        """The mean of the 100 episodes that reached the goal."""
+
+    def _now(self) -> Any:
+        return np.array([perf_counter(), process_time()])
+
+    def is_reached(self, env_steps: int) -> bool:
+        """Looks at the policy if it is time to, and says whether it is there."""
+        if env_steps < self._next:
+            return False
+        self._next = env_steps - env_steps % self._every + self._every
+        before = self._now()
+        if self._mean_return(FIRST_LOOK) >= self._goal:
+            mean = self._mean_return(EPISODES)
+            self.reached = mean if mean >= self._goal else None
+        self._evaluating += self._now() - before
+        return self.reached is not None
+
+    def _mean_return(self, episodes: int) -> float:
+        """Plays one episode in each of the first envs, all at the same time."""
+        seeds = self._seeds.integers(2**31, size=episodes)
+        obs = [env.reset(seed=int(seed))[0] for env, seed in zip(self._envs, seeds, strict=False)]
+        running, returns = list(range(episodes)), np.zeros(episodes)
+        while running:
+            actions = self._act(np.stack([obs[i] for i in running]))
+            going = []
+            for i, action in zip(running, actions, strict=True):
+                obs[i], reward, terminated, truncated, _ = self._envs[i].step(action)
+                returns[i] += reward
+                if not (terminated or truncated):
+                    going.append(i)
+            running = going
+        return float(returns.mean())
+
+    def print_result(self, peer: str, env_steps: int) -> None:
+        """Prints what was measured as one JSON line; the time of looks is counted apart."""
+        total, looks = self._now() - self._start, self._evaluating
+        names = ('seconds', 'cpu_seconds', 'look_seconds', 'look_cpu_seconds')
+        measured = dict(zip(names, (float(round(x, 2)) for x in (*(total - looks), *looks)), strict=True))
+        print(
+            json.dumps({'peer': peer, **measured, 'env_steps': env_steps, 'reached': self.reached}), flush=True
+        )

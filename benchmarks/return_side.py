@@ -1,0 +1,53 @@
+"""W8 of rlframe: trains a shipped config until the published return, or to the end of the published budget.
+
+usage: return_side.py CONFIG SEED [ENV_STEPS]
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+
+HERE = Path(__file__).resolve().parent
+sys.path.append(str(HERE / 'peers'))
+from return_pairs import pair_of  # noqa: E402
+from until_return import UntilReturn  # noqa: E402
+
+from rlframe.config import compile_config, read_config  # noqa: E402
+from rlframe.pipeline import SerialPipeline  # noqa: E402
+
+
+def main(config: str, seed: int, env_steps: int | None = None) -> None:
+    """Trains once, by the config's own settings but for its evaluations, and prints what was measured."""
+    torch.set_num_threads(1)
+    pair, pipelines = pair_of(config), []
+    watch = UntilReturn(
+        pair.env_id,
+        pair.published,
+        pair.every,
+        seed,
+        lambda obs: pipelines[0].policy.eval_mode.forward(obs, np.arange(len(obs)))['action'],
+    )
+    pair_of_dicts = read_config(HERE.parent / 'configs' / f'{config}.py')
+    cfg = compile_config(*pair_of_dicts, seed=seed, max_env_step=env_steps or pair.budget)
+    with SerialPipeline(cfg) as pipeline:
+        pipelines.append(pipeline)
+        pipeline.evaluator.should_eval = lambda train_iter: False
+        while not pipeline.finished:
+            pipeline.step()
+            if watch.is_reached(pipeline.progress.envstep):
+                break
+        watch.print_result('rlframe', pipeline.progress.envstep)
+
+
+if __name__ == '__main__':
+    start = os.getcwd()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)  # the run folder is not to be left behind
+        main(sys.argv[1], *map(int, sys.argv[2:]))
+        os.chdir(start)

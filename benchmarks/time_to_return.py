@@ -1,0 +1,232 @@
+"""W8: trains shipped configs beside SB3 until the published return, and writes docs/time_to_return.md.
+
+usage: python benchmarks/time_to_return.py --peer-python PYTHON [--configs NAME ...] [--seeds 0 1 2] [--jobs 1]
+       python benchmarks/time_to_return.py --report
+
+PYTHON has stable_baselines3 and sb3_contrib. Finished runs are kept in benchmarks/time_to_return.json and skipped, so an
+interrupted command goes on where it was; to measure a run again, remove its record.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Lock
+from typing import Any, NamedTuple
+
+from report import OWN, number
+from return_pairs import PAIRS, ZOO, Pair
+from run import ONE_THREAD, cpu_model, progress
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+PAGE = ROOT / 'docs' / 'time_to_return.md'
+PEER = 'sb3'
+GOAL = 3.0
+"""How many times SB3's wall time must be rlframe's."""
+HEAD = f"""# Time to the published return
+
+Written by `python benchmarks/time_to_return.py`; do not edit. rlframe trains its shipped config, SB3 uses the
+[hyper-parameters of rl-baselines3-zoo]({ZOO}), until the mean return of 100 episodes of the greedy policy is the one that the zoo
+publishes. Both sides are judged by the same rule: at fixed numbers of env steps, ten episodes are played, and a hundred more if
+these are at the return. The time that this takes is not counted, nor are imports. Each run is a process with one thread.
+
+A cell is the median over the seeds. A run that spends the env steps of the published result without reaching it has the time
+of all these steps, marked by `>`. The goal is a third of SB3's wall time (a ratio of {GOAL:g}). Ratios of CPU time depend less on
+what else the machine did.
+"""
+
+Record = Mapping[str, Any]
+
+
+class Side(NamedTuple):
+    """The medians of one side of a pair."""
+
+    seconds: float
+    cpu_seconds: float
+    env_steps: int
+    is_reached: bool
+    """Whether the run in the middle reached the return."""
+    reached: int
+    """How many runs did."""
+    runs: int
+
+
+def side_of(records: Iterable[Record], config: str, side: str) -> Side | None:
+    """Returns the medians of a side; runs that did not reach the return come last. None: nothing measured."""
+    runs = [r for r in records if (r['config'], r['side']) == (config, side)]
+    if not runs:
+        return None
+    reached = [r['reached'] is not None for r in runs]
+    is_reached = sum(reached) > len(runs) // 2
+
+    def middle(name: str) -> Any:
+        ordered = sorted((not r, run[name]) for r, run in zip(reached, runs, strict=True))
+        return ordered[len(runs) // 2][1]
+
+    return Side(
+        middle('seconds'), middle('cpu_seconds'), middle('env_steps'), is_reached, sum(reached), len(runs)
+    )
+
+
+def ratio_text(own: Side, peer: Side, name: str) -> str:
+    """Returns how many times longer the peer took; nothing where rlframe did not reach the return."""
+    if not own.is_reached:
+        return ''
+    ratio = getattr(peer, name) / getattr(own, name)
+    return f'{"" if peer.is_reached else "> "}{ratio:.1f}x'
+
+
+def verdict(own: Side, peer: Side) -> str:
+    """Says whether the goal is met."""
+    return 'met' if own.is_reached and peer.seconds >= GOAL * own.seconds else 'missed'
+
+
+def cells(side: Side) -> list[str]:
+    """Returns a side's cells: wall seconds, CPU seconds, env steps, runs that reached the return."""
+    mark = '' if side.is_reached else '> '
+    values = (number(side.seconds), number(side.cpu_seconds), f'{side.env_steps:,}')
+    return [*(mark + value for value in values), f'{side.reached} of {side.runs}']
+
+
+HEADINGS = (
+    *('config', 'return', 'rlframe s', 'CPU s', 'env steps', 'reached'),
+    *('SB3 s', 'CPU s', 'env steps', 'reached', 'wall ratio', 'CPU ratio', 'goal'),
+)
+
+
+def table(records: Sequence[Record]) -> list[list[str]]:
+    """Returns the rows of all pairs of which both sides were measured."""
+    rows = []
+    for pair in PAIRS:
+        own, peer = side_of(records, pair.config, OWN), side_of(records, pair.config, PEER)
+        if own is None or peer is None:
+            continue
+        ratios = [ratio_text(own, peer, name) for name in ('seconds', 'cpu_seconds')]
+        name = f'[{pair.config}](../configs/{pair.config}.py)'
+        rows.append([name, f'{pair.published:g}', *cells(own), *cells(peer), *ratios, verdict(own, peer)])
+    return rows
+
+
+def page(records: Sequence[Record]) -> str:
+    """Returns the text of docs/time_to_return.md."""
+    lines = [list(HEADINGS), ['---'] * len(HEADINGS), *table(records)]
+    runs = [['config', 'seed', 'side', 's', 'CPU s', 'looks s', 'env steps', 'mean of 100'], ['---'] * 8]
+    for r in sorted(records, key=lambda r: (r['config'], r['seed'], r['side'])):
+        reached = 'not reached' if r['reached'] is None else f'{r["reached"]:.1f}'
+        times = (number(r[name]) for name in ('seconds', 'cpu_seconds', 'look_seconds'))
+        runs.append([r['config'], str(r['seed']), r['side'], *times, f'{r["env_steps"]:,}', reached])
+    texts = ['\n'.join('| ' + ' | '.join(line) + ' |' for line in part) for part in (lines, runs)]
+    machines = sorted({r['where'] for r in records})
+    machine_lines = '\n'.join(f'- {machine}' for machine in machines)
+    return '\n\n'.join([HEAD.strip(), texts[0], '## Runs', texts[1], '## Machines', machine_lines]) + '\n'
+
+
+class Results:
+    """The finished runs, on disk after each."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._lock = path, Lock()
+        self.records: list[Record] = json.loads(path.read_text(encoding='utf-8')) if path.exists() else []
+
+    def has(self, config: str, seed: int, side: str) -> bool:
+        """Whether a run is finished."""
+        return any((r['config'], r['seed'], r['side']) == (config, seed, side) for r in self.records)
+
+    def add(self, record: Record) -> None:
+        """Keeps a run, by a rename so that no interruption leaves half a file."""
+        with self._lock:
+            self.records.append(record)
+            text = json.dumps(self.records, indent=1) + '\n'
+            beside = self._path.with_suffix('.new')
+            beside.write_text(text, encoding='utf-8')
+            beside.replace(self._path)
+
+
+def run_side(pair: Pair, seed: int, side: str, peer_python: str, env_steps: int | None) -> dict[str, Any]:
+    """Trains one side in a process of its own.
+
+    Raises:
+        RuntimeError: If it fails, with the last line that it wrote.
+    """
+    python, script = (
+        (sys.executable, HERE / 'return_side.py')
+        if side == OWN
+        else (peer_python, HERE / 'peers' / 'w8_return.py')
+    )
+    command = [python, str(script), pair.config, str(seed), *([str(env_steps)] if env_steps else [])]
+    path = {'PYTHONPATH': str(ROOT)} if side == OWN else {}
+    answer = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, **ONE_THREAD, **path}
+    )
+    lines = [line for line in answer.stdout.splitlines() if line.startswith('{"peer"')]
+    if answer.returncode or not lines:
+        last = (answer.stderr.strip() or answer.stdout.strip() or 'no output').splitlines()[-1]
+        raise RuntimeError(f'{pair.config} seed {seed}, {side}: exit status {answer.returncode}: {last}')
+    measured = json.loads(lines[-1])
+    del measured['peer']
+    return {'config': pair.config, 'seed': seed, 'side': side, **measured, 'where': where()}
+
+
+def where() -> str:
+    """Returns the machine, in words."""
+    return f'{cpu_model()}, {len(os.sched_getaffinity(0))} cores'
+
+
+def measure(results: Results, pairs: Sequence[Pair], args: argparse.Namespace) -> None:
+    """Runs what is missing: for each seed of each pair rlframe, then SB3; with two jobs both at the same time."""
+
+    def one(job: tuple[Pair, int, str]) -> None:
+        pair, seed, side = job
+        progress(f'{pair.config} seed {seed}: {side}')
+        record = run_side(pair, seed, side, args.peer_python, args.env_step)
+        results.add(record)
+        progress(f'{pair.config} seed {seed}: {side} {record["seconds"]} s, reached: {record["reached"]}')
+
+    jobs = [
+        (pair, seed, side)
+        for pair in pairs
+        for seed in args.seeds
+        for side in (OWN, PEER)
+        if not results.has(pair.config, seed, side)
+    ]
+    with ThreadPoolExecutor(args.jobs) as pool:
+        list(pool.map(one, jobs))
+
+
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
+    names = [pair.config for pair in PAIRS]
+    parser.add_argument('--configs', nargs='+', choices=names, default=names, help='only these')
+    parser.add_argument('--seeds', nargs='+', type=int, default=[0, 1, 2])
+    parser.add_argument('--jobs', type=int, default=1, choices=(1, 2), help='2: both sides at the same time')
+    parser.add_argument('--peer-python', default=sys.executable, help='interpreter that has SB3')
+    parser.add_argument('--results', type=Path, default=HERE / 'time_to_return.json', help='file of records')
+    parser.add_argument('--page', type=Path, default=PAGE, help='file of the report')
+    parser.add_argument('--env-step', type=int, help='smaller budget for all runs: shows that it runs')
+    parser.add_argument('--report', action='store_true', help='train nothing, write the report')
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    args = parse(arguments)
+    results = Results(args.results)
+    if not args.report:
+        try:
+            measure(results, [pair for pair in PAIRS if pair.config in args.configs], args)
+        except RuntimeError as error:
+            sys.exit(str(error))
+    for row in table(results.records):
+        progress('  '.join(row))
+    args.page.write_text(page(results.records), encoding='utf-8')
+    progress(f'wrote {args.page}')
+
+
+if __name__ == '__main__':
+    main()
