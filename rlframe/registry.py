@@ -79,6 +79,7 @@ MODEL_REGISTRY: Registry[nn.Module] = Registry(
         q_net='q_net',
         recurrent_q_net='recurrent_q_net',
         actor_critic='actor_critic',
+        recurrent_actor_critic='recurrent_actor_critic',
         actor='actor_critic',
         qac='qac',
     ),

@@ -6,6 +6,10 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from fakes import config_pair
+
+from rlframe import config
+from rlframe.pipeline import SerialPipeline
 
 
 class RecallEnv(gymnasium.Env):
@@ -33,3 +37,24 @@ R2D2 = dict(
     model=dict(encoder_hidden_size_list=[16], lstm_hidden_size=16),
 )
 """Sections for ``config_pair``."""
+
+
+def recall_run(policy: str, core: str | None, **sections: Any) -> SerialPipeline:
+    """Trains a policy on ``RecallEnv`` until it recalls, in the working directory."""
+    learn = dict(learning_rate=1e-2) | (
+        dict(batch_size=96) if policy == 'ppo' else dict(optimizer='adam', entropy_weight=0.01)
+    )
+    options = dict(
+        env_id='memory:RecallEnv',
+        policy=policy,
+        env=dict(stop_value=0.99, n_evaluator_episode=40),
+        evaluator=dict(eval_freq=40),
+        model=dict(encoder_hidden_size_list=[16], core=core, core_hidden_size=16),
+        learn=learn,
+        collect=dict(n_sample=192),
+        max_env_step=16_000,
+    )
+    main, create = config_pair(**options | sections)
+    with SerialPipeline(config.compile_config(main, create, seed=0)) as pipeline:
+        pipeline.run()
+    return pipeline

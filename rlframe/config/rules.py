@@ -38,6 +38,7 @@ def cross_errors(known: Known) -> list[ConfigError]:
         _learns_from_players(known),
         _plays_past_selves(known),
         _divisible_n_sample(known),
+        _keeps_sequences_whole(known),
         _fits_buffer(known, 'policy.learn.batch_size', 'a batch'),
         _fits_buffer(known, 'policy.random_collect_size', 'a random start'),
     )
@@ -182,7 +183,7 @@ def _finds_episodes(known: Known) -> ConfigError | None:
 
 def _learns_from_sequences(known: Known) -> ConfigError | None:
     key = 'policy.other.replay_buffer.type'
-    if 'policy.learn.burn_in' not in known or known.get(key) not in (
+    if not _is_recurrent(known) or known.get(key) not in (
         'naive',
         'advanced',
         'elastic',
@@ -235,7 +236,7 @@ def _learns_from_players(known: Known) -> ConfigError | None:
 
 def _plays_past_selves(known: Known) -> ConfigError | None:
     key = 'policy.collect.collector.past_selves.snapshot_freq'
-    if known.get(key) is None or 'policy.learn.burn_in' not in known:
+    if known.get(key) is None or not _is_recurrent(known):
         return None
     return ConfigError(
         'checkpoints do not contain the recurrent state of past selves',
@@ -261,6 +262,44 @@ def _divisible_n_sample(known: Known) -> ConfigError | None:
         got=n_sample,
         expected=' or '.join(str(number) for number in valid),
     )
+
+
+def _keeps_sequences_whole(known: Known) -> ConfigError | None:
+    """Checks that a round of an on-policy policy with a core consists of whole sequences, and a batch of some."""
+    n_sample, env_num = _numbers(known, 'policy.collect.n_sample', 'env.collector_env_num')
+    keys = 'policy.learn.unroll_len', 'policy.learn.batch_size'
+    if not known.get('policy.model.core') or not known.get('policy.on_policy') or n_sample is None:
+        return None
+    unit = env_num * collector_num(known)
+    steps, (unroll_len, batch_size) = n_sample // unit, map(known.get, keys)
+    length = unroll_len or steps
+    if n_sample % unit:
+        return None
+    if steps < 2 or steps % length:
+        below = steps // length * length or length
+        valid = [2 * unit] if steps < 2 else [below * unit, (below + length) * unit]
+        return ConfigError(
+            f'a core learns from sequences of {length if steps > 1 else "at least 2"} steps, and n_sample takes {steps}'
+            f' of each of {unit} envs: sequences would be cut',
+            where='policy.collect.n_sample',
+            got=n_sample,
+            expected=' or '.join(str(number) for number in dict.fromkeys(valid)),
+        )
+    if batch_size is not None and batch_size < length:
+        whole = f'the steps that n_sample takes of each of {unit} envs' if unroll_len is None else keys[0]
+        return ConfigError(
+            f'a batch consists of whole sequences, and they have {length} steps ({whole})',
+            where=keys[1],
+            got=batch_size,
+            expected=f'at least {length}, or None',
+            remedy='' if unroll_len is not None else f'Shorter sequences: {keys[0]}.',
+        )
+    return None
+
+
+def _is_recurrent(known: Known) -> bool:
+    """Whether the policy has a memory: R2D2 always, others if they have a core."""
+    return bool(known.get('policy.model.core', 'policy.learn.burn_in' in known))
 
 
 def _fits_buffer(known: Known, key: str, what: str) -> ConfigError | None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
 
 from easydict import EasyDict
 
-from rlframe.data.timestep import EnvSpec
+from rlframe.data.timestep import Array, BoolArray, EnvSpec, IntArray
 from rlframe.envs.faults import not_made
 from rlframe.envs.state.attributes import attributes_of
 from rlframe.errors import EnvError, RLFrameError
@@ -43,6 +43,47 @@ class EnvConfig(ResolvedConfig):
 
     frame_stack: int
     action_mask: bool | None
+
+
+class PoolRows(Protocol):
+    """Turns what EnvPool returns for n of its envs into what the env itself would return; all columns are [n, ...]."""
+
+    opening: int
+    """Action that continues an env where its last episode ended."""
+    goes_on: BoolArray
+    """Envs whose next episode continues where their last one ended, [N]."""
+
+    @property
+    def space(self) -> gymnasium.Space[Any]:
+        """Space of the observations."""
+        ...
+
+    def forget(self, env_id: IntArray) -> None:
+        """Makes these envs begin anew."""
+        ...
+
+    def step(
+        self,
+        env_id: IntArray,
+        obs: Array,
+        reward: Array,
+        terminated: BoolArray,
+        truncated: BoolArray,
+        info: Mapping[str, Any],
+        is_first: BoolArray,
+    ) -> tuple[Array, Array, BoolArray, BoolArray, Sequence[Mapping[str, Any]]]:
+        """Turns rows into those of episodes; where ``is_first``, they hold a first observation and are no step."""
+        ...
+
+
+class PoolTask(NamedTuple):
+    """An env of EnvPool."""
+
+    task_id: str
+    kwargs: dict[str, Any]
+    """Options of ``envpool.make``."""
+    rows: Callable[[int], PoolRows] | None = None
+    """Makes the rows of N envs; None: as they are."""
 
 
 class EnvFactory(Configurable, ABC):
@@ -102,6 +143,14 @@ class EnvFactory(Configurable, ABC):
     def make_vector(self, env_num: int, render_mode: str | None = None) -> VectorEnv | None:
         """Returns N envs in their own vector form, or None where there is none."""
         return None
+
+    def pool_task(self, render_mode: str | None = None) -> PoolTask:
+        """Returns the task of EnvPool that equals the env.
+
+        Raises:
+            EnvError: If EnvPool cannot have it.
+        """
+        raise EnvError('EnvPool makes its own envs, not these', where='env.type', expected="'gym' or 'atari'")
 
     def create(self, render_mode: str | None = None, note: Note = ignore) -> gymnasium.Env[Any, Any]:
         """Returns a new env with the wrappers that the options ask for: stacked frames, and its action mask.

@@ -7,7 +7,7 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from rlframe.envs.base_env import EnvConfig, EnvFactory
+from rlframe.envs.base_env import EnvConfig, EnvFactory, PoolTask
 from rlframe.envs.checks.harmless import (
     MINIGRID,
     NAMESPACES,
@@ -96,6 +96,27 @@ class GymEnvFactory(EnvFactory):
         for wrapper in self.cfg.wrappers:
             env = _wrap(env, wrapper)
         return env
+
+    def pool_task(self, render_mode: str | None = None) -> PoolTask:
+        task_id, kwargs = self.cfg.env_id, self._kwargs(render_mode)
+        if not isinstance(task_id, str):
+            raise EnvError(
+                'EnvPool makes its own envs', where='env.env_id', got=task_id, expected='a task id'
+            )
+        if self.cfg.wrappers:
+            raise EnvError(
+                'envs of EnvPool cannot be wrapped',
+                where='env.wrappers',
+                remedy="env.kwargs takes EnvPool's own options, such as max_episode_steps.",
+            )
+        if self.cfg.frame_stack > 1:
+            raise EnvError(
+                'EnvPool stacks frames itself',
+                where='env.frame_stack',
+                got=self.cfg.frame_stack,
+                expected="1, and stack_num in env.kwargs, or env.type='atari'",
+            )
+        return PoolTask(task_id, kwargs)
 
     def __getstate__(self) -> dict[str, Any]:
         """Stores the registration of the env, for a process that has not run the code that registers it."""

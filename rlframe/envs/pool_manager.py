@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
 from easydict import EasyDict
 
 from rlframe.data.observation import zero_obs
-from rlframe.data.timestep import NO_INFO, Array, EnvSpec, IntArray, TimeStep
-from rlframe.envs.base_env import EnvFactory
+from rlframe.data.timestep import NO_INFO, Array, BoolArray, EnvSpec, IntArray, TimeStep
+from rlframe.envs.base_env import EnvFactory, PoolRows
 from rlframe.envs.checks import contract
 from rlframe.envs.env_manager import IEnvManager
 from rlframe.envs.faults import checkpoint_seed
@@ -50,6 +51,7 @@ class EnvPoolManager(IEnvManager):
         env_num: Number of envs, N.
         cfg: Options of the manager.
         kwargs: Options of the env.
+        rows: Makes what turns EnvPool's rows into others, for N envs; by default they stay as they are.
 
     Raises:
         MissingDependencyError: If EnvPool is not installed.
@@ -82,7 +84,9 @@ class EnvPoolManager(IEnvManager):
         env_num: int,
         cfg: EasyDict | None = None,
         kwargs: Mapping[str, Any] | None = None,
+        rows: Callable[[int], PoolRows] | None = None,
     ) -> None:
+        self._rows = rows(env_num) if rows is not None else None
         self._cfg = self.resolve_config(cfg)
         self._task_id, self._kwargs = task_id, dict(kwargs or {})
         self.env_num, self._all = env_num, np.arange(env_num)
@@ -105,21 +109,8 @@ class EnvPoolManager(IEnvManager):
     def from_factory(
         cls, factory: EnvFactory, env_num: int, cfg: EasyDict | None = None, render_mode: str | None = None
     ) -> Self:
-        section: Mapping[str, Any] = factory.cfg
-        task_id, kwargs = section.get('env_id'), dict(section.get('kwargs') or {})
-        if not isinstance(task_id, str):
-            raise EnvError(
-                'EnvPool makes its own envs', where='env.env_id', got=task_id, expected='a task id'
-            )
-        if section.get('wrappers'):
-            raise EnvError(
-                'envs of EnvPool cannot be wrapped',
-                where='env.wrappers',
-                remedy="env.kwargs takes EnvPool's own options, such as max_episode_steps.",
-            )
-        if render_mode is not None:
-            kwargs['render_mode'] = render_mode
-        manager = cls(task_id, env_num, cfg, kwargs)
+        task = factory.pool_task(render_mode)
+        manager = cls(task.task_id, env_num, cfg, task.kwargs, task.rows)
         factory.spec = manager.spec
         return manager
 
@@ -127,6 +118,8 @@ class EnvPoolManager(IEnvManager):
         if not self.closed:
             return
         self.spec = _spec_of(self._task_id, self._kwargs)
+        if self._rows is not None:
+            self.spec = dataclasses.replace(self.spec, observation_space=self._rows.space)
         contract.check_spaces([], self.spec)
         self._is_closed = False
         self._steps, self._episodes = np.zeros((2, self.env_num), np.int64)  # of the running episode; begun
@@ -178,6 +171,8 @@ class EnvPoolManager(IEnvManager):
         self._steps[:], self._waits[:], self._is_over[:] = 0, False, False
         self._episodes += 1
         self._begins[:] = True
+        if self._rows is not None:
+            self._rows.forget(self._all)
         self._pool.async_reset()
         for _ in range(self.env_num // self._batch_size):
             self._take()
@@ -191,14 +186,26 @@ class EnvPoolManager(IEnvManager):
             )
         self._steps[env_id], self._is_over[env_id] = 0, False
         self._episodes[env_id] += 1
-        if self.can_hold:
-            obs, info = self._pool.reset(env_id.astype(np.int32))
-            self._waits[env_id] = True
-            self._take_first_obs(self._as_declared(obs, len(env_id)), info['env_id'])
-        else:
+        continued = env_id[:0] if self._rows is None else env_id[self._rows.goes_on[env_id]]
+        fresh = np.setdiff1d(env_id, continued) if len(continued) else env_id
+        if not self.can_hold:
+            self._start(fresh, any_action(self.spec))
+        elif len(fresh):
+            obs, info = self._pool.reset(fresh.astype(np.int32))
+            self._begins[fresh] = True
+            nothing = np.zeros(len(fresh))
+            self._handle(obs, nothing, nothing.astype(np.bool_), nothing.astype(np.bool_), info)
+        if self._rows is not None and len(continued):
+            self._start(continued, self._rows.opening)
+            if self.can_hold:
+                self._take()
+
+    def _start(self, env_id: IntArray, action: Any) -> None:
+        """Begins an episode in some envs by an action."""
+        if len(env_id):
             self._waits[env_id], self._begins[env_id] = False, True
-            ignored = np.array([any_action(self.spec)] * len(env_id), self.spec.action_space.dtype)
-            self._pool.send(ignored, env_id.astype(np.int32))
+            actions = np.array([action] * len(env_id), self.spec.action_space.dtype)
+            self._pool.send(actions, env_id.astype(np.int32))
 
     def _take_first_obs(self, obs: Array, env_id: IntArray) -> None:
         contract.check_first_obs(obs, env_id, self.spec, self._place)
@@ -240,10 +247,27 @@ class EnvPoolManager(IEnvManager):
     def _take(self, acting: IntArray | None = None) -> TimeStep:
         """Receives the next batch and returns its steps."""
         obs, reward, terminated, truncated, info = self._pool.recv()
+        return self._handle(obs, reward, terminated, truncated, info, acting)
+
+    def _handle(
+        self,
+        obs: Any,
+        reward: Array,
+        terminated: BoolArray,
+        truncated: BoolArray,
+        info: Mapping[str, Any],
+        acting: IntArray | None = None,
+    ) -> TimeStep:
+        """Takes the first observations among the rows of a batch, and returns its steps."""
         env_id = info['env_id'].astype(np.int64)
+        infos: Sequence[Mapping[str, Any]]
+        if self._rows is not None:
+            given = (env_id, obs, reward, terminated, truncated, info)
+            obs, reward, terminated, truncated, infos = self._rows.step(*given, self._begins[env_id])
+        else:
+            infos = _rows_of_info(info, len(env_id))
         obs = self._as_declared(obs, len(env_id))
         contract.check_columns(reward, terminated, truncated, self.spec, len(env_id))
-        infos = _rows_of_info(info, len(env_id))
         self._waits[env_id] = True
         stepped = ~self._begins[env_id]
         if stepped.all():

@@ -7,19 +7,22 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from easydict import EasyDict
 
 from rlframe.data.batch import Batch
 from rlframe.data.faces import Metrics
 from rlframe.data.returns import gae
-from rlframe.data.timestep import Array, FloatArray, IntArray, TimeStep
+from rlframe.data.timestep import Array, BoolArray, FloatArray, IntArray, TimeStep
 from rlframe.policy.acting.masks import IMPOSSIBLE, mask_of, masked
 from rlframe.policy.actor import ActorPolicy
-from rlframe.policy.base_policy import CollectConfig, PolicyConfig
+from rlframe.policy.base_policy import CollectConfig
 from rlframe.policy.learning.learn_options import DISCOUNT_FACTOR, learning_rate
 from rlframe.policy.learning.model_options import ACTIVATION, IMAGE_OPTIONS, check_widths
 from rlframe.policy.learning.moments import RunningMoments
 from rlframe.policy.learning.schedule import Schedule, check_positive_schedule, check_schedule, value_at
+from rlframe.policy.learning.sequences import begins_of, env_by_env
 from rlframe.policy.learning.tensors import take
+from rlframe.policy.memory import UNROLL_LEN, MemoryConfig, MemoryPolicy, Rows
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule
@@ -30,15 +33,13 @@ if TYPE_CHECKING:
 else:
     torch = LazyModule('torch')
 
-Rows = dict[str, Any]
-"""Names to tensors [B, ...], or to nested dicts of them."""
-
 
 class PPOLearn(ResolvedConfig):
     """Section ``learn`` of PPO."""
 
     epoch_per_collect: int
     batch_size: int | None
+    unroll_len: int | None
     clip_ratio: Schedule
     value_clip: float | None
     target_kl: float | None
@@ -55,7 +56,7 @@ class PPOCollect(CollectConfig):
     gae_lambda: float
 
 
-class PPOConfig(PolicyConfig):
+class PPOConfig(MemoryConfig):
     """Options of PPO."""
 
     learn: PPOLearn
@@ -63,7 +64,7 @@ class PPOConfig(PolicyConfig):
 
 
 @POLICY_REGISTRY.register('ppo')
-class PPOPolicy(ActorPolicy):
+class PPOPolicy(MemoryPolicy, ActorPolicy):
     """Proximal policy optimisation with the clipped objective.
 
     Source:
@@ -84,7 +85,7 @@ class PPOPolicy(ActorPolicy):
             ),
             activation=ACTIVATION.having('tanh'),
             **IMAGE_OPTIONS,
-            share_encoder=Field(False, doc='whether actor and critic share all hidden layers'),
+            share_encoder=Field(False, doc='whether actor and critic share all hidden layers, and the core'),
             log_std_init=Field(
                 0.0,
                 range='[-20, 2]',
@@ -103,6 +104,7 @@ class PPOPolicy(ActorPolicy):
                 doc='of one update; None: all of the round',
                 may_change=True,
             ),
+            unroll_len=UNROLL_LEN,
             learning_rate=learning_rate(3e-4),
             clip_ratio=Field(
                 0.2,
@@ -158,7 +160,11 @@ class PPOPolicy(ActorPolicy):
     )
 
     def default_model(self) -> str:
-        return 'actor_critic'
+        return 'recurrent_actor_critic' if self._has_core else 'actor_critic'
+
+    @classmethod
+    def cores(cls, cfg: EasyDict) -> int:
+        return 1 if cfg.model.share_encoder else 2
 
     @cached_property
     def _returns(self) -> RunningMoments | None:
@@ -176,16 +182,19 @@ class PPOPolicy(ActorPolicy):
         self._entropy_weight = value_at(learn.entropy_weight, envstep)
 
     def _forward_learn(self, data: Batch) -> Iterator[Callable[[], Metrics]]:
-        cfg, count = self._cfg.learn, len(data)
-        columns = self._columns(data)
-        size = cfg.batch_size or count
-        for _ in range(cfg.epoch_per_collect):
-            order = torch.from_numpy(self._rng.permutation(count)).to(self._device)
-            shuffled = take(columns, order)
-            for start in range(0, count, size):
-                yield partial(self._update, take(shuffled, slice(start, start + size)))
+        columns, size = self._columns(data), self._cfg.learn.batch_size or len(data)
+        minibatches = self._sequence_batches if self._has_core else self._minibatches
+        for _ in range(self._cfg.learn.epoch_per_collect):
+            for rows in minibatches(columns, data, size):
+                yield partial(self._update, rows)
             if self._diverged():
                 return
+
+    def _minibatches(self, columns: Rows, data: Batch, size: int) -> Iterator[Rows]:
+        """Divides the shuffled rows of a round into batches of ``size``."""
+        count = len(data)
+        shuffled = take(columns, torch.from_numpy(self._rng.permutation(count)).to(self._device))
+        return (take(shuffled, slice(start, start + size)) for start in range(0, count, size))
 
     def _columns(self, data: Batch) -> Rows:
         """Returns the inputs of a round's updates, as tensors [M, ...]."""
@@ -214,7 +223,7 @@ class PPOPolicy(ActorPolicy):
 
     def _update(self, rows: Rows) -> Metrics:
         cfg = self._cfg.learn
-        logit, value = self._model(rows['obs'])
+        logit, value = self._model(*(rows[name] for name in ('obs', 'unroll') if name in rows))
         logit = masked(logit, mask_of(rows['obs']), IMPOSSIBLE)
         log_prob, entropy = self._distribution.evaluate(logit, rows['action'])
         log_ratio = log_prob - rows['log_prob']
@@ -250,21 +259,24 @@ class PPOPolicy(ActorPolicy):
         return torch.max((value - rows['return_']).square(), (near - rows['return_']).square()).mean()
 
     def _forward_collect(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
+        before = self._act_in(self._collect_states, env_id)
         logit = self._logit(obs)
-        return self._output(logit, self._distribution.sample(logit, self._rng))
+        return self._output(logit, self._distribution.sample(logit, self._rng), before)
 
     def _forward_greedy(self, obs: Array, env_id: IntArray) -> Batch:
+        before = self._act_in(self._collect_states, env_id)
         logit = self._logit(obs)
-        return self._output(logit, self._distribution.mode(logit))
+        return self._output(logit, self._distribution.mode(logit), before)
 
-    def _output(self, logit: FloatArray, action: Array) -> Batch:
+    def _output(self, logit: FloatArray, action: Array, before: dict[str, Array]) -> Batch:
         """Returns actions as the env takes them, with the columns that the transition needs."""
-        output = {'action': self._actions.to_env(action), 'logit': logit}
+        output = {'action': self._actions.to_env(action), 'logit': logit, **before}
         if self._actions.is_continuous:
             output['unclipped'] = action
         return Batch.unchecked(output, len(action))
 
     def _forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
+        self._act_in(self._eval_states, env_id)
         action = self._actions.to_env(self._distribution.mode(self._logit(obs)))
         return Batch.unchecked({'action': action}, len(action))
 
@@ -276,14 +288,17 @@ class PPOPolicy(ActorPolicy):
         """Returns the actor's output for observations, float32 [n, S]."""
         with torch.inference_mode():
             tensor = self._tensor(obs)
-            logit = masked(self._model.logit(tensor), mask_of(tensor), IMPOSSIBLE)
+            logit = self._step(tensor) if self._has_core else self._model.logit(tensor)
+            logit = masked(logit, mask_of(tensor), IMPOSSIBLE)
             return logit.cpu().numpy()
 
     def _process_transition(self, obs: Array, output: Batch, timestep: TimeStep) -> dict[str, Array]:
         rows = super()._process_transition(obs, output, timestep)
         is_clipped = self._actions.is_continuous
         action = output['unclipped'] if is_clipped else self._actions.from_env(output['action'])
-        return rows | {'action': action, 'logit': output['logit']}
+        return (
+            rows | {name: output[name] for name in ('logit', 'state') if name in output} | {'action': action}
+        )
 
     def _get_train_sample(self, block: Batch) -> Batch:
         done = block['terminated'] | block['truncated']
@@ -291,9 +306,7 @@ class PPOPolicy(ActorPolicy):
         apart[-1] = True
         if 'mask' in block:
             apart[:-1] |= ~block['mask'][1:]
-        value = self._values(_flat(block['obs'])).reshape(done.shape)
-        next_value = np.concatenate([value[1:], value[-1:]])
-        next_value[apart] = self._values(block['next_obs'][apart])
+        value, next_value = self._block_values(block, apart)
         next_value[block['terminated']] = 0.0
         cfg = self._cfg.collect
         advantage = gae(block['reward'], value, next_value, apart, cfg.discount_factor, cfg.gae_lambda)
@@ -307,15 +320,43 @@ class PPOPolicy(ActorPolicy):
             'collect_iter': block['collect_iter'],
         }
         real = block['mask'] if 'mask' in block else np.ones(done.shape, bool)
+        if self._has_core:
+            columns, real = env_by_env(columns | {'state': block['state'], 'begins': begins_of(done)}), real.T
         return Batch({name: column[real] for name, column in columns.items()})
 
-    def _values(self, obs: Array) -> Array:
+    def _block_values(self, block: Batch, apart: BoolArray) -> tuple[FloatArray, FloatArray]:
+        """Returns the values of the obs of each row and of its next obs, float32 [T, N].
+
+        Args:
+            block: The rows.
+            apart: True where the next obs of a row is not the obs of the row below, bool [T, N].
+        """
+        if self._has_core:
+            value, after = self._step_values(_flat(block['obs']), _flat(block['state']))
+            behind = self._step_values(block['next_obs'][apart], after[apart.reshape(-1)])[0]
+        else:
+            value, behind = self._values(_flat(block['obs'])), self._values(block['next_obs'][apart])
+        value = value.reshape(apart.shape)
+        next_value = np.concatenate([value[1:], value[-1:]])
+        next_value[apart] = behind
+        return value, next_value
+
+    def _values(self, obs: Array) -> FloatArray:
         """Returns the value of observations in the env's own units, float32 [n]."""
         with torch.inference_mode():
-            value = self._model.value(self._tensor(obs)).cpu().numpy().copy()
+            return self._in_env_units(self._model.value(self._tensor(obs)))
+
+    def _step_values(self, obs: Array, state: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Returns the values of observations seen in recurrent states, and the states after them, [n, ...]."""
+        with torch.inference_mode():
+            value, after = self._model.value_step(self._tensor(obs), self._tensor(state))
+            return self._in_env_units(value), after.cpu().numpy()
+
+    def _in_env_units(self, value: torch.Tensor) -> FloatArray:
+        array: FloatArray = value.cpu().numpy().copy()
         if self._returns is None:
-            return value
-        return (value * self._returns.std + self._returns.mean).astype(np.float32)
+            return array
+        return (array * self._returns.std + self._returns.mean).astype(np.float32)
 
     def get_setting_learn(self, info: Mapping[str, Any]) -> dict[str, Any]:
         self._follow_schedules(info['envstep'])

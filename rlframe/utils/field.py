@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 from easydict import EasyDict
 
 from rlframe.errors import ConfigError, ConfigErrors
+from rlframe.registry import nearest
 from rlframe.utils.reach import REACHES, is_same
 from rlframe.utils.resolved_config import ResolvedConfig as ResolvedConfig
 from rlframe.utils.resolved_config import copied, raw_items
@@ -269,6 +270,8 @@ def _check_value(value: Any, option: Field, where: str) -> tuple[Any, list[Confi
 def _remedy_for_text(text: str, option: Field) -> str:
     if (number := _number_in(text)) is not None and not option.problem(number):
         return 'It is text, not a number: remove the quotes; YAML wants a dot and a sign, as in 1.0e-4.'
+    if option.choices:
+        return nearest(text, option.choices).strip()
     if option.reads_text or not {list, tuple, dict} & set(option.types):
         return ''
     if text[:1] in ('[', '(', '{') or text.startswith('dict('):

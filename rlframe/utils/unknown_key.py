@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rlframe.errors import ConfigError
+from rlframe.registry import POLICY_REGISTRY
 
 ALIKE, WORD_ALIKE = 0.85, 0.66
 """Minimum similarity of a mistyped name to the right one: as a whole, or word by word."""
@@ -52,9 +53,20 @@ def unknown_key(
         hint = f'. Did you mean {section}{dot}{close}?'
     elif close := nearest_name(name, by_name):
         hint = f'. Did you mean {by_name[close][0]}?'
+    elif policies := policies_with(where):
+        hint, known = f'; these policies have it: {", ".join(policies)}.', ''
     else:
         hint = '.'
     return ConfigError(f'{where} is not a known key{hint}', where=where, remedy=known)
+
+
+def policies_with(where: str) -> list[str]:
+    """Returns the names of the registered policies that have an option, by its dotted key in a config."""
+    kind, _, key = where.partition('.')
+    if kind != 'policy' or not key:
+        return []
+    policies = {name: POLICY_REGISTRY.get(name) for name in POLICY_REGISTRY.names()}
+    return [name for name, policy in policies.items() if key in dotted_keys(policy.config_fields())]
 
 
 def nearest_name(name: str, known: Iterable[str]) -> str:

@@ -7,7 +7,7 @@ import importlib
 from typing import TYPE_CHECKING, Any, Self
 
 from rlframe.envs.atari.protocol import ATARI_FIELDS, AtariConfig, AtariSettings, settings_of
-from rlframe.envs.base_env import EnvFactory
+from rlframe.envs.base_env import EnvFactory, PoolTask
 from rlframe.errors import EnvError, MissingDependencyError
 from rlframe.registry import ENV_REGISTRY, nearest
 
@@ -53,6 +53,39 @@ class AtariFactory(EnvFactory):
 
         kind = AtariGame if self.cfg.env_id in NOT_RESTORED else SavedAtariGame
         return kind(make_emulator(self.settings, render_mode), self.settings)
+
+    def create_vector(self, env_num: int, render_mode: str | None = None) -> Any:
+        """Returns N games in ALE's threads; None if they must be drawn or have a mode, which ALE's threads do not support."""
+        settings = self.settings
+        if render_mode is not None or (settings.mode, settings.difficulty) != (None, None):
+            return None
+        import_needed(settings.env_id)
+        from rlframe.envs.atari.vector import AtariVector
+
+        emulator = make_emulator(settings, None)
+        return AtariVector(env_num, emulator.spec.kwargs['game'], settings, emulator)
+
+    def pool_task(self, render_mode: str | None = None) -> PoolTask:
+        from rlframe.envs.atari.rows import GameRows
+
+        settings = self.settings
+        flavour = {'mode': settings.mode, 'difficulty': settings.difficulty}
+        kwargs = dict(
+            stack_num=1,
+            frame_skip=settings.frame_skip,
+            noop_max=settings.noop_max,
+            repeat_action_probability=settings.sticky_actions,
+            full_action_space=settings.full_action_space,
+            use_fire_reset=settings.fires,
+            img_height=settings.screen_size,
+            img_width=settings.screen_size,
+            gray_scale=settings.grayscale,
+            max_episode_steps=-(-settings.max_frames // settings.frame_skip),
+            **{name: value for name, value in flavour.items() if value is not None},
+            **({} if render_mode is None else {'render_mode': render_mode}),
+        )
+        task_id = settings.env_id.removeprefix('ALE/')
+        return PoolTask(task_id, kwargs, lambda env_num: GameRows(env_num, settings))
 
     def _stacked(self, env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
         return env  # a game stacks its own frames

@@ -12,16 +12,15 @@ import numpy as np
 from rlframe.data.timestep import Array
 from rlframe.envs.atari.frames import FrameStack
 from rlframe.envs.atari.protocol import AtariSettings
+from rlframe.envs.atari.rows import FIRE, GAME_GOES_ON, NOOP
 from rlframe.errors import CheckpointStateError
 from rlframe.utils.bit_state import checked_bits
 from rlframe.utils.schema import COUNT, FINITE, FLAG, GENERATOR, array, check_state
 
-NOOP, FIRE = 0, 1
-"""ALE's numbers of these actions."""
+NO_ACTION, ACTIONS = ale_py.Action.NOOP, 18
+"""The action that does nothing, and the number of all actions."""
 MOST_DIFFERENCE = 1024
 """Bytes by which two states of a game differ at most: they contain numbers as text."""
-GAME_GOES_ON = 'game_goes_on'
-"""Key of the info of an episode that a lost life ended."""
 
 
 class AtariGame(gymnasium.Env[Array, np.int64]):
@@ -46,8 +45,7 @@ class AtariGame(gymnasium.Env[Array, np.int64]):
         )
         ale, self._name = emulator.ale, settings.env_id
         self._codes = ale.getLegalActionSet() if settings.full_action_space else ale.getMinimalActionSet()
-        has_fire = len(self._codes) > FIRE and self._codes[FIRE] == ale_py.Action.FIRE
-        self._opening = self._codes[FIRE if settings.fire_reset and has_fire else NOOP]
+        self._opening = ale_py.Action(FIRE if settings.fires else NOOP)
         self._skip, self._stickiness = settings.frame_skip, settings.sticky_actions
         self._noop_max, self._ends_lives = settings.noop_max, settings.life_loss
         self._clips, self._size = settings.reward_clip, (settings.screen_size, settings.screen_size)
@@ -56,7 +54,7 @@ class AtariGame(gymnasium.Env[Array, np.int64]):
         screen = (height, width) if settings.grayscale else (height, width, 3)
         self._screen, self._before = np.zeros((2, *screen), np.uint8)
         self._frames = FrameStack(settings.frame_stack, settings.frame_shape)
-        self._held = self._codes[NOOP]
+        self._held = NO_ACTION
         self._lives, self._score, self._goes_on = 0, 0.0, False
 
     def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
@@ -117,10 +115,10 @@ class AtariGame(gymnasium.Env[Array, np.int64]):
         """Starts a game, with the no-ops of Gymnasium's wrapper."""
         self._emulator.reset(seed=seed, options=options)
         self.np_random = self._emulator.np_random
-        self._score, self._held = 0.0, self._codes[NOOP]
+        self._score, self._held = 0.0, NO_ACTION
         noops = int(self.np_random.integers(1, self._noop_max + 1)) if self._noop_max else 0
-        opening = [] if self._opening == self._codes[NOOP] else [self._opening]
-        for code in [self._codes[NOOP]] * noops + opening:
+        opening = [] if self._opening == NO_ACTION else [self._opening]
+        for code in [NO_ACTION] * noops + opening:
             self._ale.act(code)
             if self._ale.game_over():
                 self._ale.reset_game()
@@ -143,7 +141,7 @@ class SavedAtariGame(AtariGame):
             'emulator': np.frombuffer(emulator, np.uint8).copy(),
             'rng': self._emulator.np_random.bit_generator.state,
             'frames': self._frames.stack().copy(),
-            'held': self._codes.index(self._held),
+            'held': self._held.value,
             'lives': self._lives,
             'score': self._score,
             'goes_on': self._goes_on,
@@ -169,7 +167,7 @@ class SavedAtariGame(AtariGame):
         )
         own = len(self._ale.cloneState(include_rng=True).serialize())
         emulator = state['emulator'].astype(np.uint8).tobytes()
-        if abs(len(emulator) - own) > MOST_DIFFERENCE or state['held'] >= len(self._codes):
+        if abs(len(emulator) - own) > MOST_DIFFERENCE or state['held'] >= ACTIONS:
             raise CheckpointStateError(f'this is not the state of {self._name}')
         try:
             self._ale.restoreState(ale_py.ALEState(emulator))
@@ -179,5 +177,5 @@ class SavedAtariGame(AtariGame):
         generator.bit_generator.state = checked_bits(state['rng'])
         self.np_random = generator
         self._frames.restore(state['frames'])
-        self._held, self._lives = self._codes[state['held']], state['lives']
+        self._held, self._lives = ale_py.Action(state['held']), state['lives']
         self._score, self._goes_on = state['score'], state['goes_on']

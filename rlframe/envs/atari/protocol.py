@@ -42,6 +42,26 @@ Baselines (2017), ``atari_wrappers.py``; Machado et al., Revisiting the Arcade L
 OF_PROTOCOL = tuple(PROTOCOLS['mnih2015'])
 """Options whose default is that of the protocol."""
 
+WITHOUT_FIRE = frozenset(
+    [
+        'Asterix',
+        'Backgammon',
+        'CrazyClimber',
+        'Freeway',
+        'Frogger',
+        'JourneyEscape',
+        'Koolaid',
+        'KungFuMaster',
+        'LostLuggage',
+        'MsPacman',
+        'Pacman',
+        'Skiing',
+        'Surround',
+        'Tutankham',
+        'VideoCheckers',
+    ]
+)
+"""Games whose own actions have no FIRE as action 1."""
 _ID = re.compile(r'ALE/[A-Z][A-Za-z0-9]*-v5', re.ASCII)
 _OTHER_ID = re.compile(
     r'(?:ALE/)?([A-Za-z][A-Za-z0-9]*?)(-ram)?(Deterministic|NoFrameskip)?(?:-v\d+)?', re.ASCII
@@ -181,6 +201,12 @@ class AtariSettings(NamedTuple):
     max_frames: int
     mode: int | None
     difficulty: int | None
+
+    @property
+    def fires(self) -> bool:
+        """Whether episodes begin by FIRE, as action 1."""
+        name = self.env_id.removeprefix('ALE/').removesuffix('-v5')
+        return self.fire_reset and (self.full_action_space or name not in WITHOUT_FIRE)
 
     @property
     def frame_shape(self) -> tuple[int, ...]:

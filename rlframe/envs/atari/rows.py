@@ -1,0 +1,161 @@
+"""GameRows: what ``AtariGame`` makes of one game, for the rows of N games that other code steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+
+from rlframe.data.timestep import NO_INFO, Array, BoolArray, IntArray
+from rlframe.envs.atari.protocol import AtariSettings
+
+NOOP, FIRE = 0, 1
+"""Numbers of these actions, in every game that has them."""
+GAME_GOES_ON = 'game_goes_on'
+"""Key of the info of an episode that a lost life ended."""
+
+
+class Columns(NamedTuple):
+    """The columns of one step of n games."""
+
+    obs: Array
+    reward: Array
+    terminated: BoolArray
+    truncated: BoolArray
+    infos: Sequence[Mapping[str, Any]]
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether no game reported anything."""
+        return not any(self.infos)
+
+
+class GameRows:
+    """Stacks frames, ends episodes with lives, clips rewards and adds up the returns of whole games.
+
+    Args:
+        env_num: Number of games, N.
+        settings: How they are played.
+    """
+
+    def __init__(self, env_num: int, settings: AtariSettings) -> None:
+        self._settings, self.env_num = settings, env_num
+        self.opening = FIRE if settings.fires else NOOP
+        """Action that continues a game after a lost life."""
+        self._stacks = np.zeros((env_num, settings.frame_stack, *settings.frame_shape), np.uint8)
+        self._lives = np.zeros(env_num, np.int64)
+        self._score = np.zeros(env_num)
+        self.goes_on = np.zeros(env_num, np.bool_)
+        """Games whose last episode ended with a life and whose next one continues the game, [N]."""
+
+    def forget(self, env_id: Array) -> None:
+        """Forgets the running games with these indices, or where a mask is true."""
+        self.goes_on[env_id] = False
+
+    def _framed(self, frames: Array) -> Array:
+        """Returns frames as [n, H, W] or [n, H, W, 3]; EnvPool has colours first, ALE has them last."""
+        if self._settings.grayscale or frames.ndim == 5:
+            return frames.reshape(len(frames), *self._settings.frame_shape)
+        return np.moveaxis(frames, 1, -1)
+
+    def begin(self, env_id: IntArray, frames: Array, lives: Array, reward: Any = 0.0) -> Array:
+        """Returns the first observations of episodes, uint8 [n, stack, ...].
+
+        Args:
+            env_id: The games, [n].
+            frames: A frame of each, with an axis of colours.
+            lives: Left lives, [n].
+            reward: Reward of the action that continued games, [n].
+        """
+        going_on = self.goes_on[env_id]
+        self._score[env_id] = np.where(going_on, self._score[env_id] + reward, 0.0)
+        self.goes_on[env_id] = False
+        self._lives[env_id] = lives
+        self._stacks = self._stacks.copy()
+        self._stacks[env_id] = self._framed(frames)[:, None]
+        first: Array = self._stacks[env_id]
+        return first
+
+    @property
+    def space(self) -> gymnasium.spaces.Box:
+        """Space of the observations."""
+        return gymnasium.spaces.Box(0, 255, self._stacks.shape[1:], np.uint8)
+
+    def step(
+        self,
+        env_id: IntArray,
+        frames: Array,
+        reward: Array,
+        terminated: BoolArray,
+        truncated: BoolArray,
+        info: Mapping[str, Any],
+        is_first: BoolArray,
+    ) -> Columns:
+        """Turns the rows of n games into those of episodes.
+
+        Args:
+            env_id: The games, [n].
+            frames: A frame of each, with an axis of colours.
+            reward: Unclipped, [n].
+            terminated: Whether the game is over, [n].
+            truncated: Whether the game was cut, [n].
+            info: Of a vector env; its ``lives`` are those that are left, [n].
+            is_first: Rows that begin an episode and are no step, [n]; their reward and flags become 0.
+        """
+        lives = info['lives']
+        if not is_first.any():
+            return self._stepped(env_id, frames, reward, terminated, truncated, lives)
+        rows, first = np.flatnonzero(~is_first), np.flatnonzero(is_first)
+        begun = self.begin(env_id[first], frames[first], lives[first], reward[first])
+        given = (frames, reward, terminated, truncated, lives)
+        stepped = self._stepped(env_id[rows], *(column[rows] for column in given))
+        infos: list[Mapping[str, Any]] = [NO_INFO if stepped.is_silent else {}] * len(env_id)
+        obs = np.empty((len(env_id), *begun.shape[1:]), np.uint8)
+        columns = [np.zeros(len(env_id), column.dtype) for column in stepped[1:4]]
+        obs[first], obs[rows] = begun, stepped.obs
+        for column, part in zip(columns, stepped[1:4], strict=True):
+            column[rows] = part
+        for row, info in zip(rows.tolist(), stepped.infos, strict=True):
+            infos[row] = info
+        return Columns(obs, columns[0], columns[1], columns[2], infos)
+
+    def _stepped(
+        self,
+        env_id: IntArray,
+        frames: Array,
+        reward: Array,
+        terminated: Array,
+        truncated: Array,
+        lives: Array,
+    ) -> Columns:
+        whole = len(env_id) == self.env_num
+        obs = np.empty((len(env_id), *self._stacks.shape[1:]), np.uint8)
+        obs[:, :-1] = self._stacks[env_id, 1:] if not whole else self._stacks[:, 1:]
+        obs[:, -1] = self._framed(frames)
+        if whole:
+            self._stacks = obs
+        else:
+            self._stacks = self._stacks.copy()
+            self._stacks[env_id] = obs
+        self._score[env_id] += reward
+        over = terminated | truncated
+        if self._settings.life_loss:
+            self.goes_on[env_id] = (lives > 0) & (lives < self._lives[env_id]) & ~over
+            self._lives[env_id] = lives
+            terminated = terminated | self.goes_on[env_id]
+        if self._settings.reward_clip:
+            reward = np.sign(reward)
+        infos = self._infos(env_id, terminated | truncated)
+        return Columns(obs, reward.astype(np.float32), terminated, truncated, infos)
+
+    def _infos(self, env_id: IntArray, done: BoolArray) -> Sequence[Mapping[str, Any]]:
+        if not done.any():
+            return (NO_INFO,) * len(env_id)
+        infos: list[Mapping[str, Any]] = [{} for _ in env_id]
+        for row in np.flatnonzero(done).tolist():
+            env = env_id[row]
+            is_part = self.goes_on[env]
+            infos[row] = {GAME_GOES_ON: True} if is_part else {'eval_episode_return': float(self._score[env])}
+        return infos

@@ -1,0 +1,84 @@
+"""Sequences among the rows of a round: where they lie, and minibatches of whole sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from rlframe.data.timestep import Array, BoolArray, IntArray
+
+
+class Chosen(NamedTuple):
+    """The rows of some sequences, one sequence behind the other."""
+
+    row: IntArray
+    """Number of each row, [R]."""
+    step: IntArray
+    """Step of each row within its sequence, [R]."""
+    sequence: IntArray
+    """Sequence of each row, counted among those chosen, [R]."""
+
+
+class Sequences:
+    """Cuts rows, which are in the order of time, into sequences.
+
+    Args:
+        begins: True where a row does not continue the episode of the row before it, [M].
+        unroll_len: Largest number of steps of a sequence; None: no limit.
+    """
+
+    def __init__(self, begins: BoolArray, unroll_len: int | None = None) -> None:
+        start, count = _starts(begins), len(begins)
+        if unroll_len is not None:
+            length = np.diff(start, append=count)
+            step = np.arange(count) - np.repeat(start, length)
+            start = np.flatnonzero(step % unroll_len == 0)
+        self.start: IntArray = start
+        """First row of each sequence, [S]."""
+        self.length: IntArray = np.diff(start, append=count)
+        """Steps of each sequence, [S]."""
+
+    def __len__(self) -> int:
+        """Returns the number of sequences, S."""
+        return len(self.start)
+
+    def batches(self, order: IntArray, size: int) -> list[IntArray]:
+        """Divides sequences into batches of about ``size`` steps each.
+
+        Args:
+            order: Numbers of all sequences, in the order in which they are used, [S].
+            size: Steps of a batch, >= 1.
+        """
+        length = self.length[order]
+        steps = int(length.sum())
+        count = max(round(steps / size), 1)
+        middle = np.cumsum(length) - length / 2
+        batch = (middle * count / steps).astype(np.int64)
+        return np.split(order, np.flatnonzero(np.diff(batch)) + 1)
+
+    def rows(self, chosen: IntArray) -> Chosen:
+        """Returns the rows of some sequences, [n]."""
+        length = self.length[chosen]
+        first = np.cumsum(length) - length
+        step = np.arange(length.sum()) - np.repeat(first, length)
+        return Chosen(
+            np.repeat(self.start[chosen], length) + step, step, np.repeat(np.arange(len(chosen)), length)
+        )
+
+
+def _starts(begins: BoolArray) -> IntArray:
+    is_first = begins.copy()
+    is_first[:1] = True
+    return np.flatnonzero(is_first)
+
+
+def begins_of(done: BoolArray) -> BoolArray:
+    """Returns which rows of a block, bool [T, N], do not continue the row above: the first, and those behind an end."""
+    return np.concatenate([np.ones_like(done[:1]), done[:-1]])
+
+
+def env_by_env(columns: Mapping[str, Array]) -> dict[str, Array]:
+    """Puts the rows of each env one behind the other: columns [T, N, ...] to [N, T, ...]."""
+    return {name: column.swapaxes(0, 1) for name, column in columns.items()}

@@ -1,0 +1,158 @@
+"""MemoryPolicy: the common base of policies whose network may have a recurrent core."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from easydict import EasyDict
+
+from rlframe.data.batch import Batch
+from rlframe.data.timestep import Array, IntArray
+from rlframe.errors import ConfigError
+from rlframe.policy.acting.episode_states import EpisodeStates
+from rlframe.policy.base_policy import ModelConfig, Policy, PolicyConfig
+from rlframe.policy.learning.sequences import Sequences
+from rlframe.policy.learning.tensors import take
+from rlframe.utils.field import Field
+from rlframe.utils.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = LazyModule('torch')
+
+CORE_OPTIONS: dict[str, Any] = dict(
+    core=Field(
+        None,
+        type=(str, type(None)),
+        doc='recurrent core behind the hidden layers, a memory of the earlier steps of an episode; None: no memory',
+        choices=(None, 'gru', 'lstm'),
+    ),
+    core_hidden_size=Field(64, range='[1, inf)', unit='units', doc='of the recurrent core, if there is one'),
+)
+"""Options of a network that may have a memory."""
+UNROLL_LEN = Field(
+    None,
+    type=int,
+    range='[2, inf)',
+    unit='env steps',
+    doc='longest sequence that a core is trained on; None: the steps of an env in one round',
+)
+"""Length of the sequences of a policy with a core that learns from fresh data."""
+Rows = dict[str, Any]
+"""Names to tensors [B, ...], or to nested dicts of them."""
+
+
+class MemoryModel(ModelConfig):
+    """Section ``model`` of a policy that may have a memory."""
+
+    core: Literal[None, 'gru', 'lstm']
+    core_hidden_size: int
+
+
+class MemoryConfig(PolicyConfig):
+    """Options of a policy that may have a memory."""
+
+    model: MemoryModel
+
+
+class MemoryPolicy(Policy):
+    """Body of policies whose network may have a recurrent core (``model.core``).
+
+    The network then has a ``state_shape``. The recurrent state before each step is recorded as the column ``state`` of
+    its transition.
+    """
+
+    _cfg: Any
+    config = dict(model=CORE_OPTIONS)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.is_recurrent = self._has_core
+        shape = self._model.state_shape if self._has_core else (0, 0)
+        self._collect_states, self._eval_states = EpisodeStates(shape), EpisodeStates(shape)
+
+    @property
+    def _has_core(self) -> bool:
+        return self._cfg.model.core is not None
+
+    @classmethod
+    def cores(cls, cfg: EasyDict) -> int:
+        """Returns the number of cores whose state acting carries."""
+        return 1
+
+    @classmethod
+    def state_nbytes(cls, cfg: EasyDict) -> int:
+        core = cfg.model.get('core')
+        if core is None:
+            return 0
+        from rlframe.model.core import STATES_OF_CORE
+
+        vectors = STATES_OF_CORE[core] * cls.cores(cfg)
+        return vectors * np.dtype(np.float32).itemsize * int(cfg.model.core_hidden_size)
+
+    @classmethod
+    def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
+        errors = super().check_config(cfg)
+        for error in errors:
+            if error.where == 'collect.unroll_len' and cfg.model.core is not None:
+                error.remedy = 'Sequences of a core are as long as policy.learn.unroll_len says.'
+        return errors
+
+    def model_kwargs(self) -> dict[str, Any]:
+        kwargs = super().model_kwargs()
+        if not self._has_core:
+            del kwargs['core'], kwargs['core_hidden_size']
+        return kwargs
+
+    def _act_in(self, states: EpisodeStates, env_id: IntArray) -> dict[str, Array]:
+        """Sets the episodes that the next action continues, and returns the column ``state`` if there is a core."""
+        if not self._has_core:
+            return {}
+        before = states.get(env_id)
+        self._acting = states, env_id, before
+        return {'state': before}
+
+    def _step(self, obs: Any) -> torch.Tensor:
+        """Does a step of the network with a core in the episodes that were set, and returns the actor's output."""
+        states, env_id, before = self._acting
+        output, after = self._model.step(obs, self._tensor(before))
+        states.set(env_id, after.cpu().numpy())
+        result: torch.Tensor = output
+        return result
+
+    def _sequence_batches(self, columns: Rows, data: Batch, size: int) -> Iterator[Rows]:
+        """Divides the shuffled sequences of a round into batches of about ``size`` steps; no sequence is cut.
+
+        Args:
+            columns: Inputs of the updates, [M, ...].
+            data: Rows of the round, with the columns ``state`` and ``begins``, [M].
+            size: Steps of a batch.
+        """
+        from rlframe.model.core import Unroll
+
+        sequences = Sequences(np.asarray(data['begins']), self._cfg.learn.unroll_len)
+        for chosen in sequences.batches(self._rng.permutation(len(sequences)), size):
+            row, step, sequence = (torch.from_numpy(part).to(self._device) for part in sequences.rows(chosen))
+            state = self._tensor(np.asarray(data['state'])[sequences.start[chosen]])
+            unroll = Unroll(step, sequence, int(sequences.length[chosen].max()), state)
+            yield take(columns, row) | {'unroll': unroll}
+
+    def _reset_collect(self, env_id: IntArray | None = None) -> None:
+        super()._reset_collect(env_id)
+        self._collect_states.reset(env_id)
+
+    def _reset_eval(self, env_id: IntArray | None = None) -> None:
+        super()._reset_eval(env_id)
+        self._eval_states.reset(env_id)
+
+    def _acting_state(self) -> dict[str, Any]:
+        episodes = {'episodes': self._collect_states.state_dict()} if self._has_core else {}
+        return super()._acting_state() | episodes
+
+    def _load_acting_state(self, state: Mapping[str, Any]) -> None:
+        super()._load_acting_state(state)
+        if self._has_core:
+            self._collect_states.load_state_dict(state['episodes'])
