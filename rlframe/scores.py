@@ -1,4 +1,4 @@
-"""Scores as people read them: numbers with as many digits as matter, interquartile means, 95 % intervals of means."""
+"""Numbers as people read them: scores, counts and durations; interquartile means, and 95 % intervals of means."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ Z = 1.959963984540054
 FEW = {1: 12.70620474, 2: 4.30265273, 3: 3.18244631, 4: 2.77644511}
 """97.5 % quantiles of Student's t distribution for few degrees of freedom."""
 
+UNITS = ((10**9, 'G'), (10**6, 'M'), (10**3, 'k'))
+"""Sizes of counts, and their letters."""
+
 
 def number_text(value: float) -> str:
     """Returns a number with three significant digits, four from 100 on, and whole ones from 1000 on.
@@ -26,12 +29,53 @@ def number_text(value: float) -> str:
     return f'{value:,.0f}' if size >= 999.95 else f'{value:.1f}'.removesuffix('.0')
 
 
+def digits_text(value: float, digits: int = 4) -> str:
+    """Returns a number with at most ``digits`` significant digits, and all those before the point; ``-`` if it is not finite."""
+    if not math.isfinite(value):
+        return '-'
+    if value == 0 or 1e-3 <= abs(value) < 1e6:
+        decimals = 0 if value == 0 else max(0, digits - 1 - math.floor(math.log10(abs(value))))
+        text = f'{value:,.{min(decimals, 6)}f}'
+        return text.rstrip('0').rstrip('.') if '.' in text else text
+    return f'{value:.3g}'
+
+
+def decimals_of(value: float) -> int:
+    """Returns the decimals to show of a number and its interval: enough for three significant digits."""
+    size = abs(value)
+    return 1 if size >= 100 or size == 0 else 2 if size >= 1 else 3
+
+
 def short_count(count: int) -> str:
     """Returns a count in at most six characters, such as ``950``, ``12.3k`` or ``1.23M``."""
-    for size, unit in ((10**9, 'G'), (10**6, 'M'), (10**3, 'k')):
+    for size, unit in UNITS:
         if count >= size * 0.9995:
             return f'{count / size:#.3g}'.removesuffix('.') + unit
     return str(count)
+
+
+def tick_text(count: float) -> str:
+    """Returns a round count for an axis, such as ``12k`` or ``1.5M``."""
+    for size, unit in UNITS:
+        if abs(count) >= size:
+            return f'{count / size:g}{unit}'
+    return f'{count:g}'
+
+
+def clock_text(seconds: float) -> str:
+    """Returns a duration as ``minutes:seconds`` or ``hours:minutes:seconds``."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f'{hours}:{minutes:02}:{rest:02}' if hours else f'{minutes}:{rest:02}'
+
+
+def duration_text(seconds: float) -> str:
+    """Returns a duration with its unit, such as ``12 s``, ``4:05 min`` or ``2:04:05 h``; ``-`` if it is not finite."""
+    if not math.isfinite(seconds):
+        return '-'
+    if seconds < 100:
+        return f'{seconds:.3g} s' if seconds >= 0.01 else '0 s'
+    return f'{clock_text(round(seconds))} {"h" if round(seconds) >= 3600 else "min"}'
 
 
 class Interval(NamedTuple):

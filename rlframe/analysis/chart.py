@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from rlframe.analysis.metric_file import Curve
+from rlframe.scores import digits_text, tick_text
 
 POINTS = 400
 """Points of a drawn curve; of more, means are drawn."""
@@ -57,9 +58,9 @@ def chart(title: str, curve: Curve, spread: Array | None = None, goal: float = m
     shapes.append(
         f'<path class="line" d="{_path(points if len(points) > 1 else [*points, (100, points[0][1])])}"/>'
     )
-    ys = ''.join(f'<span style="top:{y(np.array(row)):.1f}%">{number(row)}</span>' for row in rows)
-    xs = ''.join(f'<span style="left:{x(np.array(tick)):.1f}%">{steps_text(tick)}</span>' for tick in columns)
-    return _figure(title, number(float(curve.values[-1])), ''.join(shapes), xs, ys)
+    ys = ''.join(f'<span style="top:{y(np.array(row)):.1f}%">{digits_text(row)}</span>' for row in rows)
+    xs = ''.join(f'<span style="left:{x(np.array(tick)):.1f}%">{tick_text(tick)}</span>' for tick in columns)
+    return _figure(title, digits_text(float(curve.values[-1])), ''.join(shapes), xs, ys)
 
 
 def _figure(title: str, last: str, shapes: str, xs: str, ys: str) -> str:
@@ -96,33 +97,3 @@ def axis(low: float, high: float) -> tuple[float, float, list[float]]:
     step = next((size * factor for factor in (1, 2, 5) if size * factor >= rough), size * 10)
     first, last = math.floor(low / step), math.ceil(high / step)
     return first * step, last * step, [i * step for i in range(first, last + 1)]
-
-
-def number(value: float, digits: int = 4) -> str:
-    """Returns a number with as many digits as matter, at most ``digits`` with decimals."""
-    if not math.isfinite(value):
-        return '-'
-    if value == 0 or 1e-3 <= abs(value) < 1e6:
-        decimals = 0 if value == 0 else max(0, digits - 1 - math.floor(math.log10(abs(value))))
-        text = f'{value:,.{min(decimals, 6)}f}'
-        return text.rstrip('0').rstrip('.') if '.' in text else text
-    return f'{value:.3g}'
-
-
-def steps_text(steps: float) -> str:
-    """Returns a number of env steps for an axis: ``12k``, ``1.5M``."""
-    for size, letter in ((1e9, 'G'), (1e6, 'M'), (1e3, 'k')):
-        if abs(steps) >= size:
-            return f'{steps / size:g}{letter}'
-    return f'{steps:g}'
-
-
-def duration(seconds: float) -> str:
-    """Returns a time as ``12 s``, ``4:05 min`` or ``2:04:05 h``."""
-    if not math.isfinite(seconds):
-        return '-'
-    if seconds < 100:
-        return f'{seconds:.3g} s' if seconds >= 0.01 else '0 s'
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f'{hours}:{minutes:02}:{rest:02} h' if hours else f'{minutes}:{rest:02} min'

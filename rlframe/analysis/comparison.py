@@ -11,6 +11,7 @@ from rlframe.analysis.run_files import RunFiles, check_one_env
 from rlframe.analysis.statistics import RESAMPLES, Estimate, estimate
 from rlframe.errors import ExperimentDirError
 from rlframe.run.time_split import KINDS
+from rlframe.scores import decimals_of
 
 
 class Row(NamedTuple):
@@ -160,13 +161,7 @@ def _or_dash(value: float, text: Callable[[float], str]) -> str:
 
 def _estimate_text(value: Estimate) -> str:
     """Returns a score with its interval, ``418.3 [391.0, 452.5]``."""
-    digits = digits_for(value.value)
+    digits = decimals_of(value.value)
     if value.runs == 1:
         return f'{value.value:.{digits}f}'
     return f'{value.value:.{digits}f} [{value.low:.{digits}f}, {value.high:.{digits}f}]'
-
-
-def digits_for(value: float) -> int:
-    """Returns the decimals to show of a score: enough for three digits that matter."""
-    size = abs(value)
-    return 1 if size >= 100 or size == 0 else 2 if size >= 1 else 3

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlframe.analysis.chart import steps_text
 from rlframe.analysis.groups import Group
 from rlframe.errors import ConfigError, ExperimentDirError, MissingDependencyError
+from rlframe.scores import tick_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -146,7 +146,7 @@ def _decorate(axes: Axes, groups: Sequence[Group], tag: str, values: Sequence[np
         )  # fmt: skip
     axes.set_xlabel('env steps')
     axes.set_ylabel(NAMES.get(tag, tag))
-    axes.xaxis.set_major_formatter(lambda steps, _: steps_text(steps))
+    axes.xaxis.set_major_formatter(lambda steps, _: tick_text(steps))
     axes.locator_params(axis='x', nbins=6)
     axes.margins(x=0.02)
     axes.grid(alpha=0.25, linewidth=0.6)

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from rlframe._version import __version__
-from rlframe.analysis.chart import chart, duration, number
+from rlframe.analysis.chart import chart
 from rlframe.analysis.findings import changed_options, films_of, machine_facts, warnings_of
 from rlframe.analysis.groups import value_text
 from rlframe.analysis.page_style import POLICY, STYLE
@@ -20,7 +20,7 @@ from rlframe.analysis.run_files import SCORE, RunFiles, is_run, not_a_run
 from rlframe.errors import ExperimentDirError
 from rlframe.run.time_split import KINDS
 from rlframe.safety.private_file import write_private
-from rlframe.scores import mean_interval
+from rlframe.scores import digits_text, duration_text, mean_interval
 
 OPEN, MOST_ROWS, MOST_CHARTS = 12, 200, 60
 """Evaluations shown at once and in all; charts of other metrics."""
@@ -86,12 +86,12 @@ def _head(run: RunFiles) -> str:
     state, metrics = run.state(), run.metrics
     scores = metrics.curve(run.score_tag).values
     tiles = {
-        'last score': number(metrics.last(run.score_tag)),
-        'best score': number(float(scores.max())) if len(scores) else '-',
-        'goal': number(run.goal),
+        'last score': digits_text(metrics.last(run.score_tag)),
+        'best score': digits_text(float(scores.max())) if len(scores) else '-',
+        'goal': digits_text(run.goal),
         'env steps': f'{metrics.envstep:,}',
         'updates': f'{metrics.train_iter:,}',
-        'time': duration(run.seconds),
+        'time': duration_text(run.seconds),
     }
     boxes = ''.join(
         f'<div class="tile"><b>{value}</b><span>{name}</span></div>' for name, value in tiles.items()
@@ -134,7 +134,7 @@ def _others(run: RunFiles) -> str:
     curves = {tag: run.metrics.curve(tag) for tag in tags[:MOST_CHARTS]}
     still = {tag: curve.values[0] for tag, curve in curves.items() if (curve.values == curve.values[0]).all()}
     charts = ''.join(chart(tag, curve) for tag, curve in curves.items() if tag not in still)
-    constant = ', '.join(f'{escape(tag)} {number(float(value))}' for tag, value in still.items())
+    constant = ', '.join(f'{escape(tag)} {digits_text(float(value))}' for tag, value in still.items())
     notes = [f'constant: {constant}'] if constant else []
     if len(tags) > MOST_CHARTS:
         notes.append(f'{len(tags) - MOST_CHARTS} more metrics: rlframe plot')
@@ -149,12 +149,12 @@ def _evaluations(run: RunFiles) -> str:
     lines = [
         [
             f'{step:,.0f}',
-            number(score),
-            number(_half_width(std, count), 2),
-            number(low),
-            number(high),
-            number(length),
-            number(count),
+            digits_text(score),
+            digits_text(_half_width(std, count), 2),
+            digits_text(low),
+            digits_text(high),
+            digits_text(length),
+            digits_text(count),
         ]
         for step, score, std, low, high, length, count in reversed(rows)
     ]
@@ -198,7 +198,7 @@ def _times(run: RunFiles) -> str:
         for kind, seconds in split.items()
     )
     keys = ''.join(
-        f'<span><i class="{kind}"></i>{kind} {100 * seconds / total:.0f} % ({duration(seconds)})</span>'
+        f'<span><i class="{kind}"></i>{kind} {100 * seconds / total:.0f} % ({duration_text(seconds)})</span>'
         for kind, seconds in split.items()
     )
     return f'<h2>Time</h2><div class="split">{bars}</div><div class="key">{keys}</div>'

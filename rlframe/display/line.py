@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from rich.text import Text
 
-from rlframe.scores import short_count
+from rlframe.scores import clock_text, short_count
 
 SEPARATOR = ' | '
 SHRINK = (
@@ -73,17 +73,10 @@ def status_part(text: str) -> Part:
 
 def time_part(seconds: float) -> Part:
     """Returns the part with the duration so far."""
-    return Part('time', (duration(seconds),))
+    return Part('time', (clock_text(seconds),))
 
 
 def left_part(seconds: float | None) -> Part:
     """Returns the part with the time that is left at most; None: unknown."""
-    text = '--:--' if seconds is None else duration(seconds)
+    text = '--:--' if seconds is None else clock_text(seconds)
     return Part('left', (f'at most {text} left', f'{text} left'))
-
-
-def duration(seconds: float) -> str:
-    """Returns a duration as ``minutes:seconds`` or ``hours:minutes:seconds``."""
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f'{hours}:{minutes:02}:{rest:02}' if hours else f'{minutes}:{rest:02}'

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rlframe.display.line import duration
 from rlframe.display.saying import short_path
 from rlframe.run.budgets import BUDGETS, set_budgets
 from rlframe.run.evaluations import evaluation_of
+from rlframe.scores import clock_text
 
 
 def start_lines(pipeline: Any) -> str:
@@ -59,7 +59,7 @@ def last_lines(pipeline: Any, seconds: float, interrupted: bool) -> str:
         state = f'stopped: {pipeline.hooks.stop_reason}\nsaved'
     best = f'best evaluation {score}' if score else 'never evaluated'
     goal = f' (goal {goal})' if goal else ''
-    took = f'{seconds:.1f} s' if seconds < 60 else duration(seconds)
+    took = f'{seconds:.1f} s' if seconds < 60 else clock_text(seconds)
     return (
         f'{state}: {best}{goal}{_interval(pipeline)}\n'
         f'{progress.envstep:,} env steps, {progress.train_iter:,} updates, {took}. Results: {short_path(pipeline.folder)}'

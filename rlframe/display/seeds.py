@@ -12,10 +12,9 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from rlframe.display.line import duration
 from rlframe.display.saying import count_of, program, short_path
 from rlframe.display.screens import screen_of
-from rlframe.scores import interval_of, number_text
+from rlframe.scores import clock_text, interval_of, number_text
 
 if TYPE_CHECKING:
     from rlframe.experiment.seeds import SeedRun
@@ -56,7 +55,7 @@ def picture(runs: Sequence[SeedRun], width: int | None) -> RenderableType:
         table.add_column(name, justify='left' if name == 'state' else 'right', no_wrap=True)
     for run in runs:
         speed = f'{run.envstep / run.seconds:,.0f}' if run.seconds and run.envstep else ''
-        spent = duration(run.seconds) if run.seconds else ''
+        spent = clock_text(run.seconds) if run.seconds else ''
         steps = f'{run.envstep:,}' if run.envstep else ''
         table.add_row(
             str(run.seed), run.state, steps, speed, _number(run.mean_return), _number(run.score), spent
@@ -86,7 +85,7 @@ def last_lines(runs: Sequence[SeedRun], seconds: float) -> Iterator[str]:
         text = f", 95 % interval {interval} (Student's t)" if interval else ''
         yield (
             f'mean of the last evaluations: {number_text(mean)} over {count_of(len(scores), "seed")}{text},'
-            f' {duration(seconds)}'
+            f' {clock_text(seconds)}'
         )
     if any(run.state in ('interrupted', 'waiting') for run in runs):
         yield 'resume: the same command with --resume auto'

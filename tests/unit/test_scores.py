@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from rlframe.scores import interval_of, mean_interval, number_text, short_count, t_quantile
+from rlframe.scores import (
+    clock_text,
+    decimals_of,
+    digits_text,
+    duration_text,
+    interval_of,
+    mean_interval,
+    number_text,
+    short_count,
+    t_quantile,
+    tick_text,
+)
 
 
 @pytest.mark.parametrize(
@@ -51,3 +62,34 @@ def test_numbers_have_as_many_digits_as_matter(value: float, text: str) -> None:
 )
 def test_counts_become_short(count: int, text: str) -> None:
     assert short_count(count) == text
+
+
+def test_numbers_of_reports_have_four_digits_and_those_of_a_table_as_many_decimals_as_their_intervals() -> (
+    None
+):
+    shown = [digits_text(value) for value in (0.0, 0.9731, -0.11, 12.0, 12345.6, 1e-7, float('nan'))]
+    assert shown == ['0', '0.9731', '-0.11', '12', '12,346', '1e-07', '-'] and digits_text(3.67, 2) == '3.7'
+    assert [decimals_of(value) for value in (0.0, 0.5, -1.0, 475.0)] == [1, 3, 2, 1]
+
+
+def test_counts_on_an_axis_are_round() -> None:
+    assert [tick_text(count) for count in (0, 500, 1500, 20_000, 2.5e6)] == [
+        '0',
+        '500',
+        '1.5k',
+        '20k',
+        '2.5M',
+    ]
+
+
+def test_durations_have_a_unit_or_are_a_clock() -> None:
+    seconds = (1e-5, 9.04, 245, 3599.6, 7445)
+    assert [duration_text(each) for each in seconds] == [
+        '0 s',
+        '9.04 s',
+        '4:05 min',
+        '1:00:00 h',
+        '2:04:05 h',
+    ]
+    assert [clock_text(each) for each in seconds] == ['0:00', '0:09', '4:05', '59:59', '2:04:05']
+    assert duration_text(float('inf')) == '-'

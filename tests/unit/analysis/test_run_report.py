@@ -20,12 +20,13 @@ from hypothesis import strategies as st
 from written_runs import write_run
 
 from rlframe.analysis import findings
-from rlframe.analysis.chart import POINTS, axis, duration, number, thinned
+from rlframe.analysis.chart import POINTS, axis, thinned
 from rlframe.analysis.findings import changed_options, films_of, warnings_of
 from rlframe.analysis.live import HOST, make_server
 from rlframe.analysis.page import write_report
 from rlframe.analysis.run_files import RunFiles
 from rlframe.entry.__main__ import main
+from rlframe.scores import digits_text
 
 EVIL = '<script>alert(1)</script>"\'&'
 MORE = {
@@ -129,18 +130,14 @@ def test_an_axis_covers_its_values_with_few_round_numbers(low: float, width: flo
     bottom, top, ticks = axis(low, low + width)
     slack = 1e-9 * max(abs(low), width, 1e-300)
     assert bottom <= low + slack and low + width <= top + slack
-    assert 2 <= len(ticks) <= 16 and all(number(tick) for tick in ticks)
+    assert 2 <= len(ticks) <= 16 and all(digits_text(tick) for tick in ticks)
 
 
-def test_long_curves_keep_their_ends_and_numbers_are_short() -> None:
+def test_long_curves_keep_their_ends() -> None:
     (values,) = thinned(np.arange(10_000.0))
     assert (
         len(values) <= POINTS + 1 and (values[0], values[-1]) == (0.0, 9999.0) and (np.diff(values) > 0).all()
     )
-    assert [number(x) for x in (0.0, 0.9731, -0.11, 12.0, 12345.6, 1e-7, float('nan'))] == [
-        *('0', '0.9731', '-0.11', '12', '12,346', '1e-07', '-'),
-    ]
-    assert [duration(x) for x in (1e-5, 9.04, 245, 7445)] == ['0 s', '9.04 s', '4:05 min', '2:04:05 h']
 
 
 @pytest.fixture
