@@ -6,7 +6,6 @@ import copy
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from rlframe.registry import (
     import_modules,
 )
 from rlframe.run.film import check_encoder
+from rlframe.run.machine import available_memory
 from rlframe.run.progress import Progress
 from rlframe.utils import schema
 from rlframe.utils.field import ResolvedConfig
@@ -291,22 +291,13 @@ def check_memory(cfg: ExperimentConfig, spec: EnvSpec) -> None:
     Raises:
         ResourceError: With the estimated and the free memory.
     """
-    needed, free = buffer_nbytes(cfg, spec), free_memory()
-    if free is not None and needed > free:
+    needed, free = buffer_nbytes(cfg, spec), available_memory()
+    if needed > free:
         raise ResourceError(
             f'the replay buffer needs {needed / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free',
             where='policy.other.replay_buffer.replay_buffer_size',
-            remedy=f'At most {free // _buffer_row_nbytes(cfg, spec)} transitions fit.',
+            remedy=f'At most {int(free) // _buffer_row_nbytes(cfg, spec)} transitions fit.',
         )
-
-
-def free_memory() -> int | None:
-    """Returns the free memory in bytes, or None if the system does not report it."""
-    try:
-        lines = Path('/proc/meminfo').read_text(encoding='ascii').splitlines()
-    except OSError:
-        return None
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith('MemAvailable')), None)
 
 
 def make_buffer(cfg: ExperimentConfig, **common: Any) -> IBuffer | None:

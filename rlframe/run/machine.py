@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 from functools import cache
@@ -14,6 +15,16 @@ PACKAGES = ('torch', 'numpy', 'gymnasium')
 def usable_cores() -> int:
     """Returns the number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
+
+
+def available_memory() -> float:
+    """Returns the number of bytes that can be allocated without swapping; infinity if the system does not report it."""
+    try:
+        with open('/proc/meminfo') as file:
+            fields = dict(line.split(':') for line in file)
+    except OSError:
+        return math.inf
+    return int(fields['MemAvailable'].split()[0]) * 1024 if 'MemAvailable' in fields else math.inf
 
 
 @cache

@@ -18,6 +18,7 @@ from rlframe.checkpoint import Rows
 from rlframe.data import Array, Batch, IntArray
 from rlframe.errors import CheckpointMismatchError, CheckpointStateError, ResourceError
 from rlframe.registry import nearest
+from rlframe.run.machine import available_memory
 from rlframe.utils.schema import COLUMN, COUNT, DICT, check_state, dict_of, part_of
 from rlframe.worker.replay_buffer.block import is_number_type, to_numpy
 
@@ -272,16 +273,6 @@ def row_nbytes(block: Batch) -> int:
         row_nbytes(column) if isinstance(column, Batch) else column.itemsize * math.prod(column.shape[1:])
         for _, column in block.items()
     )
-
-
-def available_memory() -> float:
-    """Returns the number of bytes that can be allocated without swapping; infinity if the system does not report it."""
-    try:
-        with open('/proc/meminfo') as file:
-            fields = dict(line.split(':') for line in file)
-    except OSError:
-        return math.inf
-    return int(fields['MemAvailable'].split()[0]) * 1024 if 'MemAvailable' in fields else math.inf
 
 
 def check_memory(nbytes: int, where: str) -> None:
