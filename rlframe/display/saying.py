@@ -1,11 +1,11 @@
-"""Lines on standard output, for people and for scripts."""
+"""Lines on standard output, for people and for scripts, and warnings on standard error."""
 
 from __future__ import annotations
 
 import json
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,12 @@ def say(text: str) -> None:
     """Writes a line to standard output and flushes it."""
     sys.stdout.write(text + '\n')
     sys.stdout.flush()
+
+
+def say_warnings(texts: Iterable[object]) -> None:
+    """Writes warnings to standard error, each text once."""
+    for text in dict.fromkeys(map(str, texts)):
+        sys.stderr.write(f'rlframe: warning: {text}\n')
 
 
 def say_result(found: Any, text_of: Callable[[Any, int], str], as_json: bool) -> None:

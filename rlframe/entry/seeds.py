@@ -8,7 +8,7 @@ import warnings
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from rlframe.display.saying import say
+from rlframe.display.saying import say, say_warnings
 from rlframe.display.seeds import SeedDisplay, last_lines
 from rlframe.errors import ConfigWarning
 from rlframe.experiment.seeds import parse_seeds, train_seeds
@@ -34,8 +34,7 @@ def train_all(pair: Pair, args: argparse.Namespace) -> int:
             should_stop=lambda: stop.received is not None,
             **named,
         )
-    for text in dict.fromkeys(str(warning.message) for warning in caught):
-        sys.stderr.write(f'rlframe: warning: {text}\n')
+    say_warnings(warning.message for warning in caught)
     for line in last_lines(runs, perf_counter() - start):
         say(line)
     failed = [run for run in runs if run.state == 'failed']

@@ -14,7 +14,7 @@ from rlframe import config
 from rlframe.config import compile_config
 from rlframe.config.reader import read_config
 from rlframe.config.sections import ExperimentConfig
-from rlframe.display.saying import short_path
+from rlframe.display.saying import say_warnings, short_path
 from rlframe.errors import ConfigWarning
 from rlframe.run.stop_signal import StopSignal
 
@@ -48,8 +48,7 @@ def train(args: argparse.Namespace) -> int:
         else:
             found = _resume(args.resume, pair, args, given)
         config.warn_of_own_parts(cfg if found is None else found.cfg)
-    for warning in caught:
-        sys.stderr.write(f'rlframe: warning: {warning.message}\n')
+    say_warnings(warning.message for warning in caught)
     if found is not None:
         return go_on(found, args)
     if not is_parallel:
@@ -105,8 +104,7 @@ def _again(cfg: ExperimentConfig, args: argparse.Namespace) -> Path | None:
 
 def go_on(found: Resumption, args: argparse.Namespace | None = None) -> int:
     """Goes on with a run, in its own mode, and returns the exit code."""
-    for note in found.notes:
-        sys.stderr.write(f'rlframe: warning: {note}\n')
+    say_warnings(found.notes)
     if args is not None and found.cfg.get('parallel') is not None and args.mode != 'serial':
         from rlframe.entry import parallel
 

@@ -6,7 +6,6 @@ import argparse
 import logging
 import os
 import signal
-import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from rlframe.config import parse_value
-from rlframe.display.saying import program, say, short_path
+from rlframe.display.saying import program, say, say_warnings, short_path
 from rlframe.errors import ConfigError, ConfigWarning
 
 if TYPE_CHECKING:
@@ -94,8 +93,7 @@ def _new(args: argparse.Namespace) -> Any:
             callbacks=[TrialTable(args.metric, args.mode)],
             ray_init_config=QUIET,
         )
-    for text in dict.fromkeys(str(warning.message) for warning in caught):
-        sys.stderr.write(f'rlframe: warning: {text}\n')
+    say_warnings(warning.message for warning in caught)
     searched = ', '.join(f'{key} {described(domain)}' for key, domain in space.items())
     samples = f'{args.num_samples} sample(s) of {searched or "nothing"}, drawn by {args.algorithm} search'
     say(f'{samples}; scheduler {args.scheduler}; compared by {args.metric} ({args.mode})')

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from rlframe.backend.ray.actors.keys import check_init, is_plain_init
+from rlframe.backend.ray.actors.keys import RAY_INIT
 from rlframe.backend.ray.actors.session import RaySession, connect
 from rlframe.errors import ConfigError, MessageError, ResourceError, RLFrameError
 from rlframe.registry import TRANSPORT_REGISTRY
@@ -50,14 +50,7 @@ class Sent(NamedTuple):
 
 
 RAY: dict[str, Any] = dict(
-    ray_init_config=Field(
-        {},
-        doc='arguments of ray.init, such as address; used if Ray is not running',
-        check=check_init,
-        may_change=True,
-        reaches='process',
-        harmless=is_plain_init,
-    ),
+    ray_init_config=RAY_INIT,
 )
 """Options of both ends."""
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlframe.registry import nearest
+from rlframe.utils.field import Field
 from rlframe.utils.reach import allowed, is_number, only_numbers
 
 INIT_KEYS = (
@@ -74,9 +75,8 @@ def are_plain_actors(configs: Any) -> bool:
 def unknown_key(config: Mapping[Any, Any], known: tuple[str, ...]) -> str:
     """Returns an error about an unknown key, with the nearest known one, or an empty string."""
     for name in config:
-        if name not in known and not str(name).startswith(
-            '_'
-        ):  # those of Python alone; no config has such keys
+        is_private = str(name).startswith('_')  # from Python alone: no config has such keys
+        if name not in known and not is_private:
             return f'{name!r} is not an option that rlframe passes to Ray.{nearest(str(name), known)}'
     return ''
 
@@ -85,3 +85,14 @@ def check_init(config: Mapping[Any, Any]) -> str:
     """Returns the expected form of ``ray.init``'s arguments if these are invalid; else an empty string."""
     problem = unknown_key(config, INIT_KEYS)
     return f'a dict with arguments of ray.init; {problem}' if problem else ''
+
+
+RAY_INIT = Field(
+    {},
+    doc='arguments of ray.init, such as address; used if Ray is not running',
+    check=check_init,
+    may_change=True,
+    reaches='process',
+    harmless=is_plain_init,
+)
+"""The option ``ray_init_config`` of everything that starts Ray."""

@@ -8,10 +8,9 @@ from typing import Any
 
 from rlframe.backend.ray.actors.keys import (
     ACTOR_KEYS,
+    RAY_INIT,
     are_plain_actors,
-    check_init,
     is_plain_actor,
-    is_plain_init,
     unknown_key,
 )
 from rlframe.errors import ConfigError, ConfigErrors
@@ -170,14 +169,7 @@ RAY_OPTIONS: Options = dict(
     restart_window=Field(
         600.0, range='(0, inf)', unit='seconds', doc='over which max_actor_restarts counts', may_change=True
     ),
-    ray_init_config=Field(
-        {},
-        doc='arguments of ray.init, such as address; used if Ray is not running',
-        check=check_init,
-        may_change=True,
-        reaches='process',
-        harmless=is_plain_init,
-    ),
+    ray_init_config=RAY_INIT,
     remote_configs=Field(
         {},
         type=(dict, list),
