@@ -151,9 +151,8 @@ def w3(capacity: int = 100_000, cycles: int = 300) -> dict:
     def sample_and_update() -> None:
         batch = buffer.sample(256, 0)
         places = {name: batch[name] for name in PLACES}
-        tensors = {
-            name: torch.from_numpy(c) for name, c in batch.items() if name not in PLACES
-        }  # as policies do
+        # policies make tensors in the same way
+        tensors = {name: torch.from_numpy(c) for name, c in batch.items() if name not in PLACES}
         buffer.update({'priority': rng.random(len(tensors['IS'])), **places})
 
     return {'capacity': capacity, **timed_cycles(push, sample_and_update, cycles)}

@@ -15,9 +15,8 @@ main_config = EasyDict(
         policy=dict(
             cuda=False,
             discount_factor=0.99,
-            model=dict(
-                encoder_hidden_size_list=[128, 128], dueling=False, v_min=0.0, v_max=100.0, n_atom=51
-            ),  # sizes of in- and output come from the env
+            # sizes of in- and output come from the env
+            model=dict(encoder_hidden_size_list=[128, 128], dueling=False, v_min=0.0, v_max=100.0, n_atom=51),
             learn=dict(
                 update_per_collect=5,  # train iterations
                 batch_size=128,

@@ -42,9 +42,8 @@ main_config = EasyDict(
             eval=dict(evaluator=dict(eval_freq=2500)),  # train iterations
             other=dict(
                 eps=0.0,  # the noisy heads explore
-                replay_buffer=dict(
-                    replay_buffer_size=100_000, alpha=0.5, beta=0.4, anneal_step=40_000
-                ),  # transitions
+                # sizes in transitions
+                replay_buffer=dict(replay_buffer_size=100_000, alpha=0.5, beta=0.4, anneal_step=40_000),
             ),
         ),
     )

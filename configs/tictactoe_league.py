@@ -31,9 +31,8 @@ main_config = EasyDict(
                 )
             ),
             other=dict(
-                eps=dict(
-                    type='linear', start=1.0, end=0.3, decay=20000
-                ),  # decay in env steps; random play is to be met
+                # decay in env steps; random play is to be met
+                eps=dict(type='linear', start=1.0, end=0.3, decay=20000),
                 replay_buffer=dict(replay_buffer_size=50000),  # moves
                 commander=dict(
                     collector_task_space=2,  # collectors that play at the same time

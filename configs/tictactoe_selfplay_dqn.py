@@ -29,9 +29,8 @@ main_config = EasyDict(
             collect=dict(n_sample=16),  # moves of each player per round, over all envs
             eval=dict(evaluator=dict(eval_freq=2000, opponent='random')),  # train iterations
             other=dict(
-                eps=dict(
-                    type='linear', start=1.0, end=0.3, decay=20000
-                ),  # decay in env steps; random play is to be met
+                # decay in env steps; random play is to be met
+                eps=dict(type='linear', start=1.0, end=0.3, decay=20000),
                 replay_buffer=dict(replay_buffer_size=50000),  # moves
             ),
         ),

@@ -94,9 +94,8 @@ def run_blocks(blocks: list[Block]) -> None:
             continue
         elif block.language == 'python':
             with warnings.catch_warnings():
-                warnings.simplefilter(
-                    'ignore', ConfigWarning
-                )  # of small budgets, and of networks that are objects
+                # of small budgets, and of networks that are objects
+                warnings.simplefilter('ignore', ConfigWarning)
                 exec(compile(block.text, '<page>', 'exec'), names)
         else:
             for command in block.text.replace('\\\n', ' ').splitlines():

@@ -124,9 +124,8 @@ def _reaching(main: Mapping[str, Any], create: Mapping[str, Any], overrides: Ove
     found = [each for each in _named_code(tree) if not _is_given(each.key, given, tree)]
     known = _without(tree, found) if found else to_plain(tree)
     problems: list[ConfigError] = []
-    classes, options = find_schema(
-        known, problems
-    )  # imports built-in components and those that the overrides name only
+    # imports built-in components and those that the overrides name only
+    classes, options = find_schema(known, problems)
     seen = {each.key for each in found}
     chosen = [
         Reaching(f'{part.key}.type', section_at(known, part.path).get('type', part.default), reaches)

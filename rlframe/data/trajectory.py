@@ -40,9 +40,8 @@ class NStepWindow:
         self._start = np.zeros(env_num, np.int64)  # number of the oldest row held, per env
         self._count = np.zeros(env_num, np.int64)  # rows held, per env
         self._reward = np.zeros((env_num, nstep))
-        self._discount = np.zeros(
-            (env_num, nstep)
-        )  # discount of the next reward of the window in that slot; 0: empty
+        # discount of the next reward of the window in that slot; 0: empty
+        self._discount = np.zeros((env_num, nstep))
 
     @property
     def held(self) -> int:

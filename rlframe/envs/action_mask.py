@@ -125,9 +125,8 @@ class MaskedVectorEnv(VectorWrapper):
         single = masked_space(env.single_observation_space, env.single_action_space, self._name)
         self.single_observation_space = single
         self.observation_space = batch_space(single, env.num_envs)
-        self._mask = np.ones(
-            (env.num_envs, sum(mask_parts(env.single_action_space))), np.int8
-        )  # last mask of each env
+        # last mask of each env
+        self._mask = np.ones((env.num_envs, sum(mask_parts(env.single_action_space))), np.int8)
 
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None

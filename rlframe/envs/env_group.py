@@ -313,9 +313,8 @@ def _columns(answers: Sequence[Any], rows: Array, faults: Sequence[Fault]) -> An
     obs, reward, terminated, truncated, infos = zip(*answers, strict=True)
     if rows.ndim > 1:
         np.concatenate(obs, out=rows.reshape(-1, *rows.shape[2:]))
-        is_declared = set(map(len, obs)) == {
-            rows.shape[1]
-        }  # otherwise a surplus of one could hide a lack of another
+        # otherwise a surplus of one could hide a lack of another
+        is_declared = set(map(len, obs)) == {rows.shape[1]}
     elif rows.dtype.names:
         pack_rows(obs, rows)
         is_declared = True

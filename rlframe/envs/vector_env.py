@@ -89,9 +89,8 @@ class GymVectorEnvManager(IEnvManager):
     ) -> GymVectorEnvManager:
         options = cls.resolve_config(cfg)
         manager = cls(lambda: _make_vector(factory, env_num, options, render_mode), options)
-        if (
-            manager.spec.max_episode_steps is None
-        ):  # Gymnasium's vector envs do not report the limit of their envs
+        # Gymnasium's vector envs do not report the limit of their envs
+        if manager.spec.max_episode_steps is None:
             manager._time_limit = factory.spec.max_episode_steps
             manager.spec = dataclasses.replace(manager.spec, max_episode_steps=manager._time_limit)
         return manager
@@ -114,9 +113,8 @@ class GymVectorEnvManager(IEnvManager):
         self._seed: list[int | None] = [None] * self.env_num  # last seed given to each env by a caller
         self._begun: list[int | None] = [None] * self.env_num  # seed that the running episode began with
         is_native = self._has_one_generator()  # other vector envs check each env by itself
-        self._unchecked = (
-            contract.CHECKED_STEPS if is_native else 0
-        )  # steps and resets still checked for loose ends
+        # steps and resets still checked for loose ends
+        self._unchecked = contract.CHECKED_STEPS if is_native else 0
         self._remarks = contract.Remarks()
         self._obs_dtype, shape = obs_dtype(self.spec.observation_space)
         self._obs_shape = (self.env_num, *shape)

@@ -250,9 +250,8 @@ def _encoder(facts: Facts, sizes: list[int]) -> Settings:
 
 def _ppo(facts: Facts) -> Settings:
     is_continuous = type(facts.spec.action_space).__name__ == 'Box'
-    bonus = (
-        0.05 if facts.is_tabular else 0.01
-    )  # one-hot classes: what is learned of one says nothing of the next
+    # with one-hot classes, learning about one says nothing about the next
+    bonus = 0.05 if facts.is_tabular else 0.01
     return dict(
         normalize_obs=facts.has_numbers,
         model=_encoder(facts, [64, 64]),

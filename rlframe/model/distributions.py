@@ -188,9 +188,8 @@ def perturbed(logit: FloatArray, rng: np.random.Generator) -> FloatArray:
         Gumbel, Statistical Theory of Extreme Values and Some Practical Applications (1954), the Gumbel-max trick.
     """
     noise = rng.standard_exponential(logit.shape, np.float32)
-    np.maximum(
-        noise, SMALLEST, out=noise
-    )  # once in millions of draws it is 0, which would pick a forbidden action
+    # once in millions of draws it is 0, which would pick a forbidden action
+    np.maximum(noise, SMALLEST, out=noise)
     noisy: FloatArray = logit - np.log(noise, out=noise)
     return noisy
 

@@ -86,9 +86,8 @@ class C51Policy(DQNPolicy):
         log_probability = self._chosen(self._model(self._tensor(data['obs'])), data).log_softmax(1)  # [B, M]
         target = self._target(data)  # [B, M]
         losses = -(target * log_probability).sum(1)
-        divergence = (losses.detach() + target.xlogy(target).sum(1)).clamp(
-            min=0
-        )  # rounding can make it negative
+        # rounding can make it negative
+        divergence = (losses.detach() + target.xlogy(target).sum(1)).clamp(min=0)
         value = (log_probability.detach().exp() @ self._support).mean()
         metrics = {'q_value': value, 'target_q_value': (target @ self._support).mean()}
         return losses, divergence, metrics

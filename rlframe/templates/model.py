@@ -26,9 +26,8 @@ class NewModel(nn.Module):
     ) -> None:  # ``others``: options of policy.model that a config sets and this network does not have
         super().__init__()
         space: Any = spec.action_space
-        self.body = MLP(
-            spec.observation_space, encoder_hidden_size_list, 'relu'
-        )  # reads any observation space
+        # reads any observation space
+        self.body = MLP(spec.observation_space, encoder_hidden_size_list, 'relu')
         self.norm = nn.LayerNorm(self.body.out_size)
         self.head = nn.Linear(self.body.out_size, int(space.n))
 

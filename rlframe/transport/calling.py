@@ -100,9 +100,8 @@ class CallingTransport(Transport):
         """Cleans up after a request, answered or not."""
 
     def _numbered(self, message: Message, has_payload: bool) -> Envelope:
-        decode(
-            encode(Envelope('', 0, message, has_payload))
-        )  # raises here if the coordinator would refuse it
+        # raises here if the coordinator would refuse it
+        decode(encode(Envelope('', 0, message, has_payload)))
         with self._lock:
             if len(self._unanswered) >= MOST_AT_ONCE:
                 raise MessageError(f'more than {MOST_AT_ONCE} requests at the same time', where=self._where)

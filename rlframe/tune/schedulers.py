@@ -155,9 +155,8 @@ def _in_step(scheduler: Any) -> Any:
             if self.draw_seed is None:
                 super()._checkpoint_or_exploit(trial, *where)
                 return
-            number = zlib.crc32(
-                trial.trial_id.rpartition('_')[2].encode()
-            )  # the same in a search that is repeated
+            # the same in a search that is repeated
+            number = zlib.crc32(trial.trial_id.rpartition('_')[2].encode())
             with seeded_globals(self.draw_seed, number, int(self._next_perturbation_sync)):
                 super()._checkpoint_or_exploit(trial, *where)
 

@@ -12,9 +12,8 @@ from rlframe.errors import SerializationError
 from rlframe.utils.lazy import LazyModule
 from rlframe.utils.resolved_config import raw_items
 
-cloudpickle = LazyModule(
-    'cloudpickle'
-)  # also for functions and classes of scripts and notebooks; gymnasium depends on it
+# it also serializes functions and classes of scripts and notebooks; gymnasium depends on it
+cloudpickle = LazyModule('cloudpickle')
 
 MAX_DEPTH = 20
 """Maximum number of steps from an object to the part of it that cannot be serialized."""

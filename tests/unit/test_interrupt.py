@@ -31,9 +31,8 @@ def test_evaluation_is_given_up_at_a_signal_and_repeated_on_resume(tmp_path: Pat
     finish(train(one, *words))
     process = train(other, *words)
     folder = other / 'cartpole_dqn_seed0'
-    wait_for(
-        lambda: (folder / 'metrics.jsonl').exists() and len(records(folder)) > 2
-    )  # the first evaluation is over
+    # the first evaluation is over
+    wait_for(lambda: (folder / 'metrics.jsonl').exists() and len(records(folder)) > 2)
     process.send_signal(signal.SIGTERM)
     out, _ = finish(process, 143)
     assert 'interrupted and saved' in out and f'--resume {folder.name}' in out

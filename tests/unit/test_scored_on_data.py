@@ -85,9 +85,8 @@ def test_the_best_checkpoints_are_those_of_the_best_scores(kind: str) -> None:
     assert result[f'eval/best_{kind}'] == top and result[f'eval/{kind}'] == told[200]
     state, manifest = load_checkpoint(folder / 'ckpt' / 'best')
     assert manifest['score'] == sign * top and told[manifest['progress']['train_iter']] == top
-    best_so_far = [
-        i for i in told if all(sign * told[i] > sign * told[j] for j in told if j < i)
-    ]  # those that were saved
+    # those that were saved
+    best_so_far = [i for i in told if all(sign * told[i] > sign * told[j] for j in told if j < i)]
     kept = sorted(int(path.name.rpartition('_')[2]) for path in (folder / 'ckpt').glob('best_iteration_*'))
     assert len(best_so_far) > 3 and kept == best_so_far[-3:]
     env, held = ENVS[kind], np.load(f'{kind}_held.npz')

@@ -74,9 +74,8 @@ def is_plain_id(env_id: Any) -> bool:
     namespace = match['namespace']
     if namespace in NAMESPACES or (namespace is None and env_id.startswith(MINIGRID)):
         return True
-    return env_id in gym.registry and not match['name'].startswith(
-        'GymV'
-    )  # these import the modules named by their argument
+    # these import the modules named by their argument
+    return env_id in gym.registry and not match['name'].startswith('GymV')
 
 
 def is_plain_game(env_id: Any) -> bool:

@@ -84,9 +84,8 @@ class AsyncSubprocessEnvManager(SubprocessEnvManager):
             )
         self._seeding: dict[int, int | None] = {}  # envs that start an episode, and the seeds
         count = self.env_num
-        self._answered = np.zeros(
-            count, np.bool_
-        )  # whether there is an answer not returned by a step yet, [N]
+        # whether there is an answer not returned by a step yet, [N]
+        self._answered = np.zeros(count, np.bool_)
         self._answers: dict[str, Array] = {
             'obs': np.zeros_like(self.obs),
             'reward': np.zeros(count, np.float32),

@@ -135,9 +135,8 @@ class EnvWorker:
 
     def reset(self, env_id: IntArray, seeds: Sequence[int | None]) -> list[Fault]:
         """Begins episodes and returns the envs that failed."""
-        if (
-            not self._seeded and seeds and seeds[0] is not None
-        ):  # for envs that draw from the global generators
+        # for envs that draw from the global generators
+        if not self._seeded and seeds and seeds[0] is not None:
             self._seeded = True
             random.seed(seeds[0])
             np.random.seed(seeds[0])  # noqa: NPY002  the global generator is what is to be seeded

@@ -60,10 +60,8 @@ class WorkerPool:
         self.asked: dict[int, Question] = {}
         """Workers with a pending request, to the request."""
         self._by_fd: dict[int, WorkerProcess] = {}
-        self._poller, self._ends = (
-            select.poll(),
-            select.poll(),
-        )  # watches everything; watches only the ends of workers
+        # the first watches everything, the second only the ends of workers
+        self._poller, self._ends = select.poll(), select.poll()
         self._sending: set[int] = set()  # workers with a message that is not completely sent
         self._end_all = weakref.finalize(self, _end_all, os.getpid(), self.running, self.memory)
 

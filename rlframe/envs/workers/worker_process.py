@@ -176,9 +176,8 @@ class WorkerProcess:
         wait_for_exits([self], patience)
         by_itself = self.has_exited()
         with contextlib.suppress(ProcessLookupError, PermissionError):  # the group may be empty
-            os.killpg(
-                self.pid, signal.SIGKILL
-            )  # before waiting for its leader: until then its id is not reused
+            # before waiting for its leader: until then its id is not reused
+            os.killpg(self.pid, signal.SIGKILL)
         wait_for_exits([self], KILL_SECONDS)
         status = self._process.poll()
         self.link.close()

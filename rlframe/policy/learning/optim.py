@@ -70,9 +70,8 @@ class FiniteGuard:
         """
         self._found.zero_()
         tensors = [*gradients, loss.detach().view(1)]
-        torch._amp_foreach_non_finite_check_and_unscale_(
-            tensors, self._found, self._one
-        )  # division by 1 changes nothing
+        # division by 1 changes nothing
+        torch._amp_foreach_non_finite_check_and_unscale_(tensors, self._found, self._one)
         if self._answers_at_once:
             return int(self._found)
         self._sum += self._found

@@ -86,9 +86,8 @@ class RayTransport(CallingTransport):
                     raise ConnectionError(answer.reason)
                 reply = self._read(answer)
                 left = max(end - monotonic(), 0.0)
-                some = min(
-                    left, max(left / 2, self._cfg.attempt_timeout)
-                )  # a fetch may hang: one more is left
+                # a fetch may hang: one more is left
+                some = min(left, max(left / 2, self._cfg.attempt_timeout))
                 return Reply(reply.message, unseal(answer.parcel, some) if reply.has_payload else None)
             except ray.exceptions.RayError as error:
                 self._link.lose()

@@ -103,9 +103,8 @@ class EpisodeSerialCollector(SerialCollector):
     def _play(self, quota: IntArray, stamp: Array, settings: Mapping[str, Any]) -> list[Batch]:
         """Plays the first ``quota`` [N] episodes of each env and returns them in the order in which they ended."""
         rows = np.zeros(len(quota), np.int64)  # of each env, [N]
-        self._episode_start = np.zeros(
-            len(quota), np.int64
-        )  # rows of each env before its running episode, [N]
+        # rows of each env before its running episode, [N]
+        self._episode_start = np.zeros(len(quota), np.int64)
         ended: list[tuple[int, int, int]] = []
         while quota.any():
             step = self._counted(self._rollout.step(self._acting(quota), **settings), quota > 0)

@@ -119,9 +119,8 @@ class SampleSerialCollector(SerialCollector):
                 f'on-policy collection takes the same number of steps of each env: n_sample={target} is not divisible by'
                 f' {self._env.env_num} envs; {target - rest} and {target - rest + self._env.env_num} are'
             )
-        self._episode_start = np.zeros(
-            self._env.env_num, np.int64
-        )  # rows of each env before its running episode, [N]
+        # rows of each env before its running episode, [N]
+        self._episode_start = np.zeros(self._env.env_num, np.int64)
         while len(self._recorder) < self._rows_due(steps):
             step = self._rollout.step(self._behind(steps), **settings)
             self._record(step, stamp, levels, target)

@@ -63,9 +63,8 @@ class JointPolicy:
                 remedy='The same policy may be given several times.',
             )
         self._env_num, self._layout = env_num, PlayerLayout(spec.player, spec.player_num)
-        self._index = np.array(
-            [self._distinct.index(policy) for policy in self._given]
-        )  # of the distinct ones
+        # place of each given policy among the distinct ones
+        self._index = np.array([self._distinct.index(policy) for policy in self._given])
         self.seating = np.tile(np.arange(spec.player_num), (env_num, 1))
         """Which policy acts for each player of each env, [N, P]."""
         self._idle = _some_action(spec.player.action_space)

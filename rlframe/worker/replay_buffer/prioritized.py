@@ -56,9 +56,8 @@ class PrioritizedSampler:
         """Largest priority that the learner reported; the priority of new items."""
         self._by_batch, self._rng = normalization == 'batch', rng
         self._tree = SumTree(capacity)
-        self._item = np.zeros(
-            capacity, [('priority', np.float32), ('use', np.int32)]
-        )  # read together: one cache line
+        # read together: one cache line
+        self._item = np.zeros(capacity, [('priority', np.float32), ('use', np.int32)])
         self._priority, self._use = self._item['priority'], self._item['use']
 
     @staticmethod

@@ -88,9 +88,8 @@ def test_a_perfect_player_beats_itself_from_the_better_seat_only() -> None:
     board = FakeBoard()
     _, info = make(nim_manager(3), Perfect(), Perfect(), board=board).eval(n_episode=20)
     assert info['win_mean'] == info['loss_mean'] == 0.5 and np.mean(info['eval_episode_return']) == 0
-    assert all(
-        win == seat for win, seat in zip(info['win'], info['seat'], strict=True)
-    )  # 8 is lost for the first
+    # 8 is lost for the first
+    assert all(win == seat for win, seat in zip(info['win'], info['seat'], strict=True))
     assert board.last('eval/win_rate') == 0.5 and board.last('eval/loss_rate') == 0.5
     assert board.last('eval/win_rate_seat_0') == 0 and board.last('eval/win_rate_seat_1') == 1
 

@@ -140,14 +140,8 @@ def test_a_part_of_another_kind_is_refused_by_its_name(kind: str) -> None:
 
 @pytest.mark.parametrize('kind', [*MAKERS, 'ray'])
 def test_a_missing_part_is_refused_by_its_name(kind: str) -> None:
-    optional = {
-        'levels',
-        'pool',
-        'ranks',
-        'publisher',
-        'unsaved',
-        'actors',
-    }  # without actors it is a local one's
+    # a state without actors is that of a local collector
+    optional = {'levels', 'pool', 'ranks', 'publisher', 'unsaved', 'actors'}
     with made(kind) as collector:
         state = collector.state_dict()
         for name in set(state) - optional:

@@ -152,10 +152,8 @@ def test_a_fault_is_outlived_and_its_episode_leaves_no_trace(
     (cause,) = manager._budget.causes
     for word in [*place_words(place), WORDS[fault]]:
         assert word in cause and 'Traceback' not in cause
-    together = kind != 'base' and fault not in (
-        'raise_own',
-        'exit_python',
-    )  # its worker took env 0 with it
+    # its worker took env 0 with it
+    together = kind != 'base' and fault not in ('raise_own', 'exit_python')
     assert sorted(void) == {'step': [0, 1] if together else [1], 'reset': []}[place]
     for row in rows:
         assert row[0] == row[4] and row[1] == row[5] and row[2] + 1 == row[6], 'a row is of one episode'

@@ -171,9 +171,8 @@ def test_replay_ratio_drift() -> None:
             patient.evaluate()
         return patient.found()
 
-    assert (
-        found(0.2, 0.625, 0.625, 0.5) == found(0.625) == set()
-    )  # 5 / 8 is planned; the first window fills the buffer
+    # 5 / 8 is planned; the first window fills the buffer
+    assert found(0.2, 0.625, 0.625, 0.5) == found(0.625) == set()
     assert found(0.625, 0.625, 0.2) == found(0.625, 2.0) == {'replay_ratio'}
     unplanned = [
         'policy.collect.n_sample=None',

@@ -198,9 +198,8 @@ def test_request_of_a_hurried_worker_still_gets_an_answer() -> None:
     transport = coordinator.server.connect()
     transport.hurry(0.2)
     deadline = time.monotonic() + 0.3
-    wait_until(
-        lambda: time.monotonic() > deadline
-    )  # its patience counts from each request, not from that call
+    # its patience counts from each request, not from that call
+    wait_until(lambda: time.monotonic() > deadline)
     comm = TransportCollector({}, transport=transport, name='c')
     comm.run()
     assert coordinator.kinds == ['Join', 'AskTask', 'Farewell']

@@ -101,9 +101,8 @@ def test_every_sequence_is_that_of_the_reference_in_random_cases(priority: bool)
             reference.push(part)
             have = min(start, capacity)
             assert buffer.count() == have
-            expected = {
-                row: reference.sequence(row, burn_in, length) for row in reference.rows
-            }  # by drawn step
+            # by drawn step
+            expected = {row: reference.sequence(row, burn_in, length) for row in reference.rows}
             got = sequences(buffer.sample(min(have, 16), length, 0))
             for sequence in got:
                 assert len(sequence) == burn_in + length

@@ -284,9 +284,8 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 def test_saving_a_large_buffer_needs_little_memory_beside_it(tmp_path: Path) -> None:
     command = [sys.executable, '-c', MEMORY, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[3], check=True)
-    assert (
-        float(done.stdout) < 200
-    )  # MiB, of a buffer of 400 MiB: three files of 64 MiB, not a copy of it all
+    # MiB, of a buffer of 400 MiB: three files of 64 MiB, not a copy of it all
+    assert float(done.stdout) < 200
 
 
 def test_the_hash_of_a_linked_file_is_that_of_its_bytes(tmp_path: Path) -> None:

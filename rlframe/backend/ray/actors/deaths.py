@@ -65,9 +65,8 @@ def _log_of(pid: int) -> Path | None:
     """Returns the stderr file of a process that Ray started on this node; None if unknown."""
     if not ray.is_initialized():  # to ask a Ray that has ended would start another one
         return None
-    with contextlib.suppress(
-        Exception
-    ):  # whatever Ray raises when it is ending itself: a cause less is no failure
+    # whatever Ray raises when it is ending itself: a cause less is no failure
+    with contextlib.suppress(Exception):
         probe(ray.get_runtime_context().gcs_address, '')  # without its head node, Ray would wait for a minute
         here = ray.get_runtime_context().get_node_id()
         socket = next(node['RayletSocketName'] for node in ray.nodes() if node['NodeID'] == here)  # type: ignore[no-untyped-call]  # Ray's function has no annotations

@@ -61,9 +61,8 @@ def note_ends() -> None:
     if threading.current_thread() is threading.main_thread():
         for name in FATAL:
             number = signal.Signals[name]
-            if (
-                name == 'SIGTERM' or signal.getsignal(number) is signal.SIG_DFL
-            ):  # Ray makes SIGTERM a SystemExit
+            # Ray makes SIGTERM a SystemExit
+            if name == 'SIGTERM' or signal.getsignal(number) is signal.SIG_DFL:
                 signal.signal(number, noted_signal)
 
 
