@@ -10,46 +10,17 @@ from rlframe.utils.field import Field
 from rlframe.utils.reach import allowed, is_number, only_numbers
 
 INIT_KEYS = (
-    *(
-        'address',
-        'num_cpus',
-        'num_gpus',
-        'resources',
-        'labels',
-        'object_store_memory',
-        'local_mode',
-        'namespace',
-    ),
-    *(
-        'ignore_reinit_error',
-        'include_dashboard',
-        'dashboard_host',
-        'dashboard_port',
-        'job_config',
-        'log_to_driver',
-    ),
-    *('configure_logging', 'logging_level', 'logging_format', 'logging_config', 'runtime_env', 'cgroup_path'),
-    *('enable_resource_isolation', 'system_reserved_cpu', 'system_reserved_memory', 'proxy_server_url'),
-)
+    'address', 'num_cpus', 'num_gpus', 'resources', 'labels', 'object_store_memory', 'local_mode', 'namespace',
+    'ignore_reinit_error', 'include_dashboard', 'dashboard_host', 'dashboard_port', 'job_config', 'log_to_driver',
+    'configure_logging', 'logging_level', 'logging_format', 'logging_config', 'runtime_env', 'cgroup_path',
+    'enable_resource_isolation', 'system_reserved_cpu', 'system_reserved_memory', 'proxy_server_url',
+)  # fmt: skip
 """Arguments of ``ray.init``."""
 ACTOR_KEYS = (
-    *(
-        'num_cpus',
-        'num_gpus',
-        'memory',
-        'object_store_memory',
-        'resources',
-        'accelerator_type',
-        'runtime_env',
-    ),
-    *('scheduling_strategy', 'fallback_strategy', 'label_selector', 'placement_group', 'max_pending_calls'),
-    *(
-        'placement_group_bundle_index',
-        'placement_group_capture_child_tasks',
-        'namespace',
-        'enable_task_events',
-    ),
-)
+    'num_cpus', 'num_gpus', 'memory', 'object_store_memory', 'resources', 'accelerator_type', 'runtime_env',
+    'scheduling_strategy', 'fallback_strategy', 'label_selector', 'placement_group', 'max_pending_calls',
+    'placement_group_bundle_index', 'placement_group_capture_child_tasks', 'namespace', 'enable_task_events',
+)  # fmt: skip
 """Options of an actor, except those that the backend sets itself."""
 
 is_plain_actor = allowed(num_cpus=is_number, num_gpus=is_number, memory=is_number, resources=only_numbers)
