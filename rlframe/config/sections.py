@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
+from rlframe.utils.coordinator_options import CoordinatorConfig
 from rlframe.utils.resolved_config import ResolvedConfig
 
 T = TypeVar('T')
@@ -116,16 +117,9 @@ class PolicySection(ResolvedConfig):
     other: OtherSection
 
 
-class CoordinatorSection(ResolvedConfig):
-    """Section ``parallel.coordinator``."""
+class CoordinatorSection(CoordinatorConfig):
+    """Section ``parallel.coordinator``: the options of the coordinator, and of its server."""
 
-    beat_interval: float
-    worker_deadline: float
-    role_deadline: float
-    wait: float
-    stall_deadline: float
-    state_interval: float
-    max_updates_due: int | None
     host: str
     port: int | None
     transport: dict[str, Any]
