@@ -35,35 +35,14 @@ _MINIGRID_WRAPPERS = (
     'RGBImgPartialObsWrapper',
     'ViewSizeWrapper',
 )
-WRAPPERS = frozenset(
-    (
-        *(
-            'AtariPreprocessing',
-            'ClipAction',
-            'ClipReward',
-            'DelayObservation',
-            'DiscretizeAction',
-            'DiscretizeObservation',
-            'DtypeObservation',
-            'FlattenObservation',
-            'FrameStackObservation',
-            'GrayscaleObservation',
-            'MaxAndSkipObservation',
-            'NormalizeObservation',
-            'NormalizeReward',
-            'RecordEpisodeStatistics',
-            'RepeatAction',
-            'RescaleAction',
-            'RescaleObservation',
-            'ReshapeObservation',
-            'ResizeObservation',
-            'StickyAction',
-            'TimeAwareObservation',
-            'TimeLimit',
-        ),
-        *(f'minigrid.wrappers:{name}' for name in _MINIGRID_WRAPPERS),
-    )
-)
+WRAPPERS = frozenset((
+    'AtariPreprocessing', 'ClipAction', 'ClipReward', 'DelayObservation', 'DiscretizeAction',
+    'DiscretizeObservation', 'DtypeObservation', 'FlattenObservation', 'FrameStackObservation',
+    'GrayscaleObservation', 'MaxAndSkipObservation', 'NormalizeObservation', 'NormalizeReward',
+    'RecordEpisodeStatistics', 'RepeatAction', 'RescaleAction', 'RescaleObservation', 'ReshapeObservation',
+    'ResizeObservation', 'StickyAction', 'TimeAwareObservation', 'TimeLimit',
+    *(f'minigrid.wrappers:{name}' for name in _MINIGRID_WRAPPERS),
+))  # fmt: skip
 """Wrappers of Gymnasium and MiniGrid that open no files, windows or the like; their arguments must be numbers."""
 
 
