@@ -1,4 +1,4 @@
-"""Group: runs that differ only in their seed, with a label that says how they differ from other groups."""
+"""Group: runs that differ only in their seed, with a label that tells them from other groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The style of report pages, and what they may load: nothing."""
+"""The style of report pages, and their content policy: they load nothing."""
 
 from __future__ import annotations
 

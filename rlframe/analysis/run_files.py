@@ -82,7 +82,7 @@ class RunFiles:
 
     @property
     def score_tag(self) -> str:
-        """The metric that tells how good the policy is."""
+        """The metric that is the score of the policy."""
         tags = self.metrics.tags
         scores = [tag for tag in tags if tag.startswith('eval/mean')]
         return next((tag for tag in (SCORE, *scores, RETURN) if tag in tags), SCORE)

@@ -142,7 +142,10 @@ def without_parallel(data: Data) -> dict[str, Any]:
 
 
 def as_played(data: Data) -> dict[str, Any]:
-    """Returns the part of a config needed to play episodes: without recorded data, actors, hooks, commander, loggers and parallel mode."""
+    """Returns the part of a config needed to play episodes.
+
+    Recorded data, actors, hooks, commander, loggers and parallel mode are left out.
+    """
     played = copy.deepcopy(without_parallel(data))
     main, create = played['main_config'], played['create_config']
     for (mode, part), by_type in UNPLAYED.items():

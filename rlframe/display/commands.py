@@ -17,7 +17,7 @@ from rlframe.safety.trust_key import has_key
 STDLIB = str(Path(os.__file__).parent)
 """First entry of ``sys.path`` that every process has; entries before it belong to this process or shell."""
 NEXT = {'evaluate': 'eval', 'plot': 'plot', 'report': 'report', 'export': 'export'}
-"""Words for what to do with a scored run, and the verbs of the command line."""
+"""Next steps with a scored run, and their verbs on the command line."""
 
 
 def shell_commands(pipeline: Any, interrupted: bool) -> Iterator[str]:

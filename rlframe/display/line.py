@@ -67,7 +67,7 @@ def steps_part(count: int) -> Part:
 
 
 def status_part(text: str) -> Part:
-    """Returns a part with what a worker says of itself; its first words are the most important ones."""
+    """Returns a part with the status of a worker; its first words are the most important ones."""
     return Part('status', (text, text.partition(',')[0], text.partition(':')[0], ''), 'yellow')
 
 

@@ -44,7 +44,7 @@ def resume_line(pipeline: Any, checkpoint: Path) -> str:
 
 
 def last_lines(pipeline: Any, seconds: float, interrupted: bool) -> str:
-    """Returns two lines with how the run ended, its score and where its results are.
+    """Returns two lines: outcome and score of the run, then its length and its folder.
 
     Args:
         pipeline: The run, serial or parallel.

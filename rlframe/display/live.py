@@ -61,7 +61,7 @@ class Display:
         self._screen.show(lambda width: self._picture(fitted(self._parts(seconds), width), width))
 
     def _picture(self, line: Text, width: int | None) -> RenderableType:
-        """Returns what is shown of the run in so many columns; None: in one line."""
+        """Returns the picture of the run in so many columns; None: in one line."""
         return line
 
     def _parts(self, seconds: float) -> Iterator[Part]:
@@ -94,7 +94,7 @@ class Display:
         return float(self._pipeline.collector.mean_return())
 
     def _statuses(self) -> list[str]:
-        """Returns what workers say of themselves; empty texts are left out."""
+        """Returns the statuses of the workers; empty texts are left out."""
         return [self._pipeline.collector.status(), self._pipeline.evaluator.status()]
 
     def _loss(self) -> float | None:

@@ -23,7 +23,7 @@ COLUMNS = ('seed', 'state', 'env steps', 'steps/s', 'return', 'eval', 'time')
 
 
 class SeedDisplay:
-    """Shows how far the runs are while it is entered as a context."""
+    """Shows the progress of the runs while it is entered as a context."""
 
     def __init__(self) -> None:
         self._screen = screen_of(Console(stderr=True))
@@ -71,7 +71,7 @@ def _in_words(run: SeedRun) -> str:
 
 
 def last_lines(runs: Sequence[SeedRun], seconds: float) -> Iterator[str]:
-    """Yields lines with how the runs ended, their mean score and how to go on.
+    """Yields lines with the outcomes of the runs, their mean score and the next commands.
 
     Args:
         runs: The runs.

@@ -40,7 +40,7 @@ class Speeds:
 
 
 class ParallelDisplay(Display):
-    """Shows what every worker does: its state, speed, weights, and how many updates these are behind the newest."""
+    """Shows the state and the speed of each worker, its weights, and their lag behind the newest, in updates."""
 
     def __init__(self, pipeline: Any) -> None:
         super().__init__(pipeline)

@@ -1,4 +1,4 @@
-"""``rlframe train``: trains as a config says, shows the progress, and prints where the results are."""
+"""``rlframe train``: trains with a config, shows the progress, and prints the folder of the results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prints what ``--trust`` accepts; apart from other output, as ``--help`` needs no logging."""
+"""Prints the values that ``--trust`` accepts; in a module of its own, as ``--help`` needs no logging."""
 
 from __future__ import annotations
 

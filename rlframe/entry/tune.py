@@ -148,7 +148,7 @@ def _interruptible() -> Iterator[list[int]]:
 
 
 def _last_lines(report: Report, interrupted: bool) -> str:
-    """Prints how the search ended, the best result, and how to use it."""
+    """Returns the outcome of the search, the best result, and the commands that use it."""
     from rlframe.tune.report import CONFIG, POLICY
     from rlframe.tune.trial import short_value
 

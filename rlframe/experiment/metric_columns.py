@@ -17,7 +17,7 @@ from rlframe.run.metrics import records
 
 
 class MetricColumns(Mapping[str, Array]):
-    """All records of a run: a column for each name, NaN where a record has no such number.
+    """All records of a run: a column for each name, NaN in records without that number.
 
     ``metrics['eval/mean_reward']`` is a column, ``metrics.curve('eval/mean_reward')`` its numbers over env steps.
 

@@ -233,7 +233,7 @@ class Run:
         return LoadedPolicy(restored, Artifact(source.checkpoint, describe(*facts), source.manifest))
 
     def metrics(self) -> MetricColumns:
-        """Returns everything that was logged: a column for each metric, NaN where a record has none."""
+        """Returns all logged metrics: a column for each, NaN in records without it."""
         if self._pipeline is not None:
             self._pipeline.writer.flush()
         return read_columns(self.folder)
@@ -329,7 +329,7 @@ class Run:
             self._pipeline = None
 
     def _read_facts(self) -> None:
-        """Reads how far the run of an existing folder is."""
+        """Reads the progress of the run in an existing folder."""
         opened = open_checkpoint(self._checkpoint('latest'))
         state = opened.state(buffer=False)
         self.env_name = str(opened.manifest.get('env', self.env_name))
@@ -344,7 +344,7 @@ class Run:
         return math.nan if score is None else float(score)
 
     def _commands(self, pipeline: object, interrupted: bool) -> Sequence[str]:
-        """Returns a line that says what to do next in Python."""
+        """Returns a line with the next steps in Python."""
         own = ', env=...' if self._own_env is not None else ''
         own += ', model=...' if self._model is not None else ''
         if interrupted:

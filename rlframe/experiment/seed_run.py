@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rlframe.pipeline.serial import SerialPipeline
 
 MESSAGE = '\x1erlframe '
-"""Start of the lines that are messages to the parent; what else the process prints is the output of envs."""
+"""Start of the lines that are messages to the parent; all other lines are the output of envs."""
 MESSAGE_SECONDS = 0.5
 """Seconds between two messages."""
 
@@ -66,7 +66,7 @@ def _pipeline(cfg: ExperimentConfig, resumes: bool) -> SerialPipeline:
 
 
 class Messages:
-    """Tells the parent how far a run is.
+    """Sends the progress of a run to the parent.
 
     Args:
         pipeline: The run.
@@ -93,7 +93,7 @@ class Messages:
         os.write(1, f'\n{MESSAGE}{json.dumps(facts)}\n'.encode())
 
     def state(self) -> str:
-        """Returns how a run that is over ended."""
+        """Returns the outcome of a run that is over."""
         if self._pipeline.solved:
             return 'solved'
         return 'not solved' if self._pipeline.evaluator.goal else 'done'

@@ -186,7 +186,7 @@ class _Team:
         self._children[index] = child, monotonic()
 
     def _hear(self) -> None:
-        """Takes what the processes tell; waits for it for a moment."""
+        """Takes the messages of the processes; waits a moment for the first."""
         is_first = True
         while True:
             try:

@@ -37,7 +37,7 @@ LONGEST_EPISODE = 3_000
 BUFFER_SIZE, BUFFER_BYTES = 100_000, 2 * 2**30
 """Largest replay buffer: in transitions, and in bytes for transitions with images."""
 SHAPING = ('kwargs', 'wrappers', 'frame_stack', 'action_mask')
-"""Options of an env that decide what its observations and actions are."""
+"""Options of an env that change its observations and actions."""
 GRID_SIDE = 16
 """Images of integers with shorter sides than this are grids of symbols: to be read as vectors of numbers."""
 
@@ -115,7 +115,7 @@ def starting_config(
 
 
 def env_options(overrides: Sequence[str]) -> dict[str, Any]:
-    """Returns those overrides of a command line that decide what an env looks like, as options of its section."""
+    """Returns the overrides of a command line that change the observations or actions of an env, as options of its section."""
     found: dict[str, Any] = {}
     for key, value in parse_overrides(overrides).items():
         first, *path = key.split('.')

@@ -122,7 +122,7 @@ def _compiled(
 def _pair(
     given: Any, env: Any, policy: str | None, overrides: Mapping[str, Any]
 ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Returns main and create config of what the user gave."""
+    """Returns main and create config for the arguments of the user."""
     if callable(given) and env is None:
         given, env = None, given
     if given is None and env is None:

@@ -1,4 +1,4 @@
-"""``rlframe check-config``: all mistakes of a config, or what it would train. No folder and no process is created."""
+"""``rlframe check-config``: all mistakes of a config, or a description of its run. It creates no folder and no process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SHOWN_ANYWAY = (
 
 
 def check_config(given: Any, overrides: Sequence[str] = (), with_env: bool = True) -> dict[str, Any]:
-    """Compiles a config and describes what it would train.
+    """Compiles a config and describes its run.
 
     Args:
         given: The path or name of a config, or a pair.
@@ -88,7 +88,7 @@ def _env_name(cfg: ExperimentConfig) -> str:
 
 
 def _budget(cfg: ExperimentConfig) -> dict[str, Any]:
-    """Returns when the run ends; None for what does not end it."""
+    """Returns the limits that end the run; None for those that are not set."""
     given = set_budgets(cfg)
     limits = {key: int(cfg[key]) if key in given else None for key in BUDGETS}
     return {**limits, 'stop_value': plain(cfg.env.get('stop_value'))}
@@ -126,7 +126,7 @@ def _differing(key: str, value: Any, default: Any) -> dict[str, Any]:
 
 
 def _of_env(cfg: ExperimentConfig, name: str) -> dict[str, Any]:
-    """Returns what depends on the spaces of the env.
+    """Returns the facts that depend on the spaces of the env.
 
     Raises:
         ConfigError: If the env cannot be created, the policy cannot act in it, or the replay buffer does not fit.

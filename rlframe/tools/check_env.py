@@ -1,4 +1,4 @@
-"""``rlframe check-env``: what is wrong with an env and where, what it offers, and which policies can act in it."""
+"""``rlframe check-env``: the mistakes of an env with their lines, its facts, and the policies that can act in it."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ class Checks:
         self._describe(played)
 
     def _describe(self, played: Played) -> None:
-        """Records what random actions reach, and notes what makes learning hard."""
+        """Records the returns of random actions, and notes obstacles to learning."""
         returns, lengths = played.returns, played.lengths
         self.facts['random'] = {
             'episodes': len(returns),

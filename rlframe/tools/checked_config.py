@@ -12,7 +12,7 @@ UNITS = ('B', 'KiB', 'MiB', 'GiB', 'TiB')
 
 
 def text_of(found: Facts, width: int) -> str:
-    """Returns what ``check_config`` found as text of at most ``width`` columns."""
+    """Returns the result of ``check_config`` as text of at most ``width`` columns."""
     lines = [f'{found["config"]}: no mistakes']
     for text in found['warnings']:
         lines += row('warning', text, width)

@@ -1,4 +1,4 @@
-"""A config as a file to read and change: what the user set, with the meaning of each option behind it."""
+"""A config as a file to read and change: the options that the user set, each with its meaning behind it."""
 
 from __future__ import annotations
 

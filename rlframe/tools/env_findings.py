@@ -1,4 +1,4 @@
-"""Findings about an env: what was seen, where in its source, and how to mend it."""
+"""Findings about an env: the observation, its place in the source, and the remedy."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FIXES = (
     ('gave obs', 'Return what observation_space declares.'),
     ('gave an obs', 'Return a numpy array of what observation_space declares.'),
 )
-"""Words of an error about the contract, and how to mend it."""
+"""Words of an error about the contract, and the remedy."""
 NOT_FINITE = 'Guard the division, root or logarithm that gives it, or end the episode before.'
 LIBRARIES = (sysconfig.get_path('stdlib'), str(Path(__file__).parents[1]))
 """Folders whose code is not that of an env."""
@@ -130,7 +130,7 @@ class Spy(io.TextIOBase):
         return len(text)
 
     def finding(self) -> Finding | None:
-        """Returns the finding about what was printed, if anything was."""
+        """Returns the finding about printed text, if there was any."""
         if not self.first:
             return None
         seen = f'it printed {self.lines or 1} lines to stdout, the first of them: {self.first[:60]!r}'

@@ -148,7 +148,7 @@ def transitions(manager: IEnvManager, steps: int, seed: int, calling: Calling) -
 
 
 def first_difference(one: list[Row], other: list[Row]) -> str:
-    """Says where two lists of rows differ first; an empty string if they do not, as far as both go."""
+    """Returns the first difference of two lists of rows in words; empty if the shorter one is a start of the other."""
     for number, (left, right) in enumerate(zip(one, other, strict=False)):
         if left != right:
             return f'{left.differs_in(right)} of row {number}'

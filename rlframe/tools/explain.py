@@ -49,7 +49,7 @@ class Here(NamedTuple):
         return dict(to_plain(config.section_at(self.cfg, path)))[name]
 
     def origin(self, key: str) -> str:
-        """Says where the value of an option comes from."""
+        """Returns the source of the value of an option, in words."""
         if key in self.overridden:
             return 'set on the command line'
         if key in self.said:
@@ -114,7 +114,7 @@ def _all_keys(tree: Mapping[str, Any], prefix: str = '') -> Iterable[str]:
 
 
 def meant_by(word: str, known: Sequence[str]) -> tuple[str, list[str]]:
-    """Returns how a word is understood, and the options that it means.
+    """Returns the meaning of a word: its kind, and the options.
 
     Raises:
         ConfigError: If it means none.
@@ -156,7 +156,7 @@ def _unknown(word: str, known: Sequence[str]) -> ConfigError:
 
 
 def _option(key: str, rows: Sequence[Declared], here: Here | None) -> dict[str, Any]:
-    """Returns what is known of an option; declarations that say the same are one."""
+    """Returns all facts about an option; equal declarations are one."""
     found: dict[str, Any] = {'key': key, 'also_called': _synonyms(key), 'declared': _grouped(rows)}
     if here is None:
         return found

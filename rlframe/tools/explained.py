@@ -16,7 +16,7 @@ Facts = Mapping[str, Any]
 
 
 def text_of(found: Facts, width: int) -> str:
-    """Returns what ``explain`` found as text of at most ``width`` columns, keys excepted."""
+    """Returns the result of ``explain`` as text of at most ``width`` columns, keys excepted."""
     if found['component'] is not None:
         return '\n'.join(_component(found['component'], width))
     options, lines = found['options'], []

@@ -1,4 +1,4 @@
-"""``rlframe import-ding``: writes a config of DI-engine as one of rlframe, and tells what changed.
+"""``rlframe import-ding``: converts a config of DI-engine to one of rlframe, and lists the changes.
 
 DI-engine is never imported. The translation is the one that ``rlframe train`` applies to such a config.
 """
@@ -101,7 +101,7 @@ def _differing(main: Mapping[str, Any], policy: str) -> list[str]:
 
 
 def text_of(found: Mapping[str, Any], width: int) -> str:
-    """Returns what ``import_ding`` did as text of at most ``width`` columns."""
+    """Returns the result of ``import_ding`` as text of at most ``width`` columns."""
     lines = [f'wrote {found["file"]}']
     lines += _block('renamed', [f'{row["key"]} -> {row["new"]}' for row in found['renamed']], width)
     lines += _block('converted', [_converted(row) for row in found['converted']], width)

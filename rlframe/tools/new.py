@@ -21,7 +21,7 @@ TEMPLATES = Path(__file__).parents[1] / 'templates'
 SLOW_STEPS = 2000.0
 """Env steps per second below which envs are stepped in processes: a message to one takes about 0.1 ms."""
 COMMAND = re.compile(r'^    (rlframe .*)$', re.MULTILINE)
-"""A line of a template's docstring that says what to run."""
+"""A line of a template's docstring with a command to run."""
 
 
 def new_file(kind: str, name: str, folder: Path) -> tuple[Path, list[str]]:
@@ -81,7 +81,7 @@ def new_config(name: str, folder: Path, env: str, policy: str | None = None) -> 
 
 
 def _choose_manager(create: dict[str, Any], rate: float) -> str:
-    """Chooses how envs are stepped, and says why."""
+    """Chooses the env manager, and returns the reason."""
     cores = usable_cores()
     speed = f'One env takes about {float(f"{rate:.1g}"):,.0f} steps/s here'
     if rate < SLOW_STEPS and cores > 1:

@@ -1,1 +1,1 @@
-"""The verbs of the command line: one file each, with its arguments, and what it runs."""
+"""The verbs of the command line: one file each, with its arguments and its function."""

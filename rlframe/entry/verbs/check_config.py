@@ -1,4 +1,4 @@
-"""``rlframe check-config``: reports all mistakes of a config, or what it would train."""
+"""``rlframe check-config``: reports all mistakes of a config, or describes its run."""
 
 from __future__ import annotations
 

@@ -40,9 +40,9 @@ class SoloConfig(ParallelCommanderConfig):
 class SoloCommander(BaseParallelCommander):
     """Trains one policy: one learner, any number of collectors, and evaluations that take the place of a collector.
 
-    Collectors get work once a learner has its task and has published weights. The first task fills the buffer at random if the config asks for
-    it. Evaluations are due as in ``ISerialEvaluator.should_eval``; only one runs at a time. A mean return that reaches
-    ``stop_value`` ends training, unless the policy was not trained yet.
+    Collectors get work once a learner has its task and has published weights. The first task fills the buffer at random
+    if the config asks for it. Evaluations are due as in ``ISerialEvaluator.should_eval``; only one runs at a time. A mean
+    return that reaches ``stop_value`` ends training, unless the policy was not trained yet.
     """
 
     _cfg: SoloConfig

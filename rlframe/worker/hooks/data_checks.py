@@ -136,8 +136,8 @@ class Saturation(Check):
 class ReplayRatio(Check):
     """Compares updates per env step since the last evaluation with those of the config.
 
-    The planned ratio is ``policy.learn.update_per_collect`` / ``policy.collect.n_sample``, or the first measured one if samples are
-    not single env steps.
+    The planned ratio is ``policy.learn.update_per_collect`` / ``policy.collect.n_sample``, or the first measured one if
+    samples are not single env steps.
 
     Source:
         Fedus et al., Revisiting Fundamentals of Experience Replay (2020), section 3.1.

@@ -56,7 +56,8 @@ class DoctorConfig(ResolvedConfig):
 class DoctorHook(RunHook):
     """Warns of collapsed, exploding or idle training, in one line that says what to change.
 
-    Each finding is counted as the metric ``doctor/NAME``. The option of a check is its threshold; ``None`` switches the check off.
+    Each finding is counted as the metric ``doctor/NAME``. The option of a check is its threshold; ``None`` switches the
+    check off.
     """
 
     _cfg: DoctorConfig

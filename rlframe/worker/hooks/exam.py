@@ -47,7 +47,7 @@ class Recent:
         return np.concatenate(columns)[-ROWS:]
 
     def staleness(self) -> float:
-        """Returns the train iterations between the weights that collected the newest block and the newest then; NaN if unknown."""
+        """Returns the age in train iterations of the weights that collected the newest block; NaN if unknown."""
         stamps = (
             self._blocks[-1]['collect_iter'] if self._blocks and 'collect_iter' in self._blocks[-1] else ()
         )

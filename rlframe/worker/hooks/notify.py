@@ -38,8 +38,8 @@ class NotifyHook(RunHook):
     """Runs a command when a run ends or fails, without a shell.
 
     The command gets the outcome in environment variables: ``RLFRAME_RUN_OUTCOME`` (``solved``, ``done``, ``stopped``,
-    ``interrupted``, ``failed``), ``_REASON`` (why a hook ended it, or the error), ``_FOLDER``, ``_SCORE``, ``_BEST``, ``_ENVSTEP``,
-    ``_TRAIN_ITER`` and ``_SECONDS``. If the command fails, a warning is logged.
+    ``interrupted``, ``failed``), ``_REASON`` (why a hook ended it, or the error), ``_FOLDER``, ``_SCORE``, ``_BEST``,
+    ``_ENVSTEP``, ``_TRAIN_ITER`` and ``_SECONDS``. If the command fails, a warning is logged.
     """
 
     _cfg: NotifyConfig
