@@ -5,12 +5,13 @@ from easydict import EasyDict
 main_config = EasyDict(
     dict(
         exp_name='cartpole_qrdqn',  # the run folder adds the seed, and a number where it exists already
+        max_env_step=50_000,
         env=dict(
             env_id='CartPole-v1',
             collector_env_num=8,
-            evaluator_env_num=10,
-            n_evaluator_episode=20,
-            stop_value=475,  # the env's own reward threshold
+            evaluator_env_num=50,
+            n_evaluator_episode=100,
+            stop_value=500,  # the longest episode
         ),
         policy=dict(
             cuda=False,
@@ -25,7 +26,7 @@ main_config = EasyDict(
                 learner=dict(hook=dict(log_show_after_iter=200, save_ckpt_after_run=True)),
             ),
             collect=dict(n_sample=8),  # training samples per round, over all envs
-            eval=dict(evaluator=dict(eval_freq=500)),  # train iterations
+            eval=dict(evaluator=dict(eval_freq=1000)),  # train iterations
             other=dict(
                 eps=dict(type='exp', start=0.95, end=0.05, decay=1500),  # decay in env steps
                 replay_buffer=dict(replay_buffer_size=20000),  # transitions
