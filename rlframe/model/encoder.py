@@ -10,10 +10,14 @@ import numpy as np
 import torch
 from torch import nn
 
+from rlframe.data.images import NamedEncoder, image_parts, is_hwc
 from rlframe.data.observation import ACTION_MASK, fields_of
 from rlframe.errors import IncompatibleError
+from rlframe.model.residual import NATURE_LAYERS, ResidualLayers, nature_layers
 from rlframe.utils.struct_array import field_path
 
+ConvLayers: TypeAlias = Sequence[Sequence[int]] | NamedEncoder
+"""Channels, kernel size and stride of each convolution, or the name of an encoder."""
 Obs: TypeAlias = torch.Tensor | dict[str, 'Obs']
 """A tensor [B, ...], or those of the fields of a structured observation."""
 
@@ -24,10 +28,8 @@ ACTIVATIONS = {
     'silu': nn.functional.silu,
 }
 """In-place activations, used if autograd needs only the result: nothing else refers to their input."""
-NATURE_LAYERS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
-"""Convolutions for images of at least ``NATURE_SIZE``. Source: Mnih et al. (2015), Methods."""
 NATURE_SIZE = 36
-"""Least height and width that ``NATURE_LAYERS`` leave something of."""
+"""Least height and width that Nature's convolutions leave something of."""
 MOST_CHANNELS = 4
 """Channel counts of images: grayscale, RGB, RGBA."""
 SMALL_LAYERS = ((16, 3, 1),)
@@ -80,7 +82,7 @@ class ImageEncoder(nn.Module):
 
     Args:
         space: A Box of 3 axes, or of 4 if the first one is a stack of frames.
-        layers: Channels, kernel size and stride of each convolution.
+        layers: Channels, kernel size and stride of each convolution, or the name of an encoder.
         is_hwc: Whether channels are the last of the 3 axes, not the first.
         activation: Nonlinearity behind each.
         path: Name of the observation part, for errors.
@@ -92,7 +94,7 @@ class ImageEncoder(nn.Module):
     def __init__(
         self,
         space: gymnasium.Space[Any],
-        layers: Sequence[Sequence[int]],
+        layers: ConvLayers,
         is_hwc: bool,
         activation: str,
         path: str,
@@ -102,16 +104,25 @@ class ImageEncoder(nn.Module):
         self._is_hwc, self._is_stack = is_hwc, len(shape) == 4
         self._scale = 1 / 255 if space.dtype == np.uint8 else None
         self._activation = ACTIVATIONS[activation]
+        image = _chw(shape, is_hwc)
+        self._is_residual = isinstance(layers, NamedEncoder) and layers.name == 'impala'
+        self.layers: nn.ModuleList | ResidualLayers
+        if isinstance(layers, NamedEncoder) and self._is_residual:
+            self.layers = ResidualLayers(image, layers)
+            self.size = self.layers.size
+            return
         self.layers = nn.ModuleList()
-        channels, *size = image = _chw(shape, is_hwc)
-        for number, (out_channels, kernel, stride) in enumerate(layers, 1):
+        convolutions = nature_layers(layers) if isinstance(layers, NamedEncoder) else layers
+        channels, *size = image
+        for number, (out_channels, kernel, stride) in enumerate(convolutions, 1):
             if min(size) < kernel:
                 layout = 'height x width x channels' if is_hwc else 'channels x height x width'
+                key = 'encoder' if isinstance(layers, NamedEncoder) else 'conv_layers'
                 raise IncompatibleError(
-                    f'convolution {number} of {[list(layer) for layer in layers]} has kernels of {kernel}x{kernel} and'
+                    f'convolution {number} of {[list(layer) for layer in convolutions]} has kernels of {kernel}x{kernel} and'
                     f' reads {size[0]}x{size[1]}: {path} of shape {list(shape)} is read as {layout}, {image[0]}'
                     f' channels of {image[1]}x{image[2]}',
-                    where='policy.model.conv_layers',
+                    where=f'policy.model.{key}',
                     remedy="Is policy.model.image_layout right ('hwc' or 'chw')? Else take smaller kernels or strides.",
                 )
             self.layers.append(nn.Conv2d(channels, out_channels, kernel, stride))
@@ -122,10 +133,12 @@ class ImageEncoder(nn.Module):
         features = obs.movedim(-1, -3) if self._is_hwc else obs
         features = (features.flatten(1, 2) if self._is_stack else features).float()
         if self._scale is not None:
-            features = features * self._scale
+            features = features.mul_(self._scale)  # the conversion made new memory
         for layer in self.layers:
-            features = self._activation(layer(features))
-        return features.flatten(1)
+            features = layer(features)
+            if not self._is_residual:
+                features = self._activation(features)
+        return (torch.relu_(features) if self._is_residual else features).flatten(1)
 
 
 class Fields(nn.Module):
@@ -150,7 +163,7 @@ class Fields(nn.Module):
 def make_reader(
     space: gymnasium.Space[Any],
     activation: str,
-    conv_layers: Sequence[Sequence[int]] | None = None,
+    conv_layers: ConvLayers | None = None,
     image_layout: str = 'auto',
 ) -> Reader:
     """Returns the encoder for the observations of a space; action masks in it are left out.
@@ -158,8 +171,8 @@ def make_reader(
     Args:
         space: An observation space.
         activation: Nonlinearity behind each convolution.
-        conv_layers: Channels, kernel size and stride of each convolution; ``[]`` reads images as vectors, None means
-            ``NATURE_LAYERS``, or ``SMALL_LAYERS`` for small images.
+        conv_layers: Channels, kernel size and stride of each convolution, or the name of an encoder; ``[]`` reads images
+            as vectors, None means ``NATURE_LAYERS``, or ``SMALL_LAYERS`` for small images.
         image_layout: ``'hwc'`` or ``'chw'``, or ``'auto'``: channels are the smaller one of the first and the last
             axis.
 
@@ -167,13 +180,16 @@ def make_reader(
         IncompatibleError: If ``conv_layers`` are given and there is no image or it is too small, or if ``image_layout``
             confuses the channels of an image with one of its sides.
     """
-    if conv_layers and not _has_image(space):
+    if conv_layers and not any(True for _ in image_parts(space)):
+        named = isinstance(conv_layers, NamedEncoder)
         raise IncompatibleError(
             f'convolutions need an image, and the observation space is {space!r}',
-            where='policy.model.conv_layers',
-            got=[list(layer) for layer in conv_layers],
-            expected='None, or a Box of shape [height, width, channels] or [channels, height, width], with a stack of'
-            ' frames as a further axis before them',
+            where=f'policy.model.{"encoder" if named else "conv_layers"}',
+            got=conv_layers.name
+            if isinstance(conv_layers, NamedEncoder)
+            else [list(each) for each in conv_layers],
+            expected=f'{"auto" if named else None!r}, or a Box of shape [height, width, channels] or [channels, height, width],'
+            ' with a stack of frames as a further axis before them',
         )
 
     def read(part: gymnasium.Space[Any], path: str) -> Reader:
@@ -182,57 +198,46 @@ def make_reader(
             return Fields({n: read(p, field_path(path, n)) for n, p in parts.items() if n != hidden})
         if isinstance(part, gymnasium.spaces.Discrete | gymnasium.spaces.MultiDiscrete):
             return OneHot(part)
-        if _has_image(part):
-            is_hwc = _is_hwc(part.shape or (), image_layout)
-            layers = _default_layers(part.shape or (), is_hwc) if conv_layers is None else conv_layers
+        if any(True for _ in image_parts(part)):
+            hwc = is_hwc(part.shape or (), image_layout)
+            layers = _default_layers(part.shape or (), hwc) if conv_layers is None else conv_layers
             if layers or conv_layers is None:
-                _check_layout(part.shape or (), is_hwc, path)
-            return ImageEncoder(part, layers, is_hwc, activation, path) if layers else Flatten(part)
+                _check_layout(part.shape or (), hwc, path)
+            return ImageEncoder(part, layers, hwc, activation, path) if layers else Flatten(part)
         return Flatten(part)
 
     return read(space, 'obs')
 
 
-def _has_image(space: gymnasium.Space[Any]) -> bool:
-    """Whether a space is, or has a part that is, a Box of 3 axes, or of 4 with a stack of frames."""
-    if parts := fields_of(space):
-        return any(_has_image(part) for part in parts.values())
-    return isinstance(space, gymnasium.spaces.Box) and len(space.shape) in (3, 4)
-
-
-def _is_hwc(shape: tuple[int, ...], layout: str) -> bool:
-    return shape[-1] <= shape[-3] if layout == 'auto' else layout == 'hwc'
-
-
-def _check_layout(shape: tuple[int, ...], is_hwc: bool, path: str) -> None:
+def _check_layout(shape: tuple[int, ...], hwc: bool, path: str) -> None:
     """Checks that the layout does not read the channels of an image as height or width.
 
     Raises:
         IncompatibleError: If the image would be a few pixels high or wide with more channels than that, but not in the
             other layout.
     """
-    if is_hwc == _is_hwc(shape, 'auto'):
+    if hwc == is_hwc(shape, 'auto'):
         return
-    channels, height, width = _chw(shape[-3:], is_hwc)
+    channels, height, width = _chw(shape[-3:], hwc)
     if height == width or min(height, width) > MOST_CHANNELS or channels <= MOST_CHANNELS:
         return
     raise IncompatibleError(
         f'{path} of shape {list(shape)} would be read as {channels} channels of {height}x{width}',
         where='policy.model.image_layout',
-        got='hwc' if is_hwc else 'chw',
-        expected=f"'{'chw' if is_hwc else 'hwc'}' or 'auto'",
+        got='hwc' if hwc else 'chw',
+        expected=f"'{'chw' if hwc else 'hwc'}' or 'auto'",
     )
 
 
-def _chw(shape: tuple[int, ...], is_hwc: bool) -> tuple[int, int, int]:
+def _chw(shape: tuple[int, ...], hwc: bool) -> tuple[int, int, int]:
     """Returns channels, those of all frames together, height and width of an image."""
     first, second, third = shape[-3:]
-    channels, height, width = (third, first, second) if is_hwc else (first, second, third)
+    channels, height, width = (third, first, second) if hwc else (first, second, third)
     return channels * (shape[0] if len(shape) == 4 else 1), height, width
 
 
-def _default_layers(shape: tuple[int, ...], is_hwc: bool) -> Sequence[Sequence[int]]:
-    least = min(_chw(shape, is_hwc)[1:])
+def _default_layers(shape: tuple[int, ...], hwc: bool) -> Sequence[Sequence[int]]:
+    least = min(_chw(shape, hwc)[1:])
     if least < SMALL_LAYERS[0][1]:
         return ()
     return NATURE_LAYERS if least >= NATURE_SIZE else SMALL_LAYERS

@@ -20,8 +20,9 @@ from rlframe.policy.acting.acting_state import ActingState
 from rlframe.policy.acting.compatibility import check_fit, check_sizes
 from rlframe.policy.acting.random_policy import random_collect_mode
 from rlframe.policy.learning.device import check_device, resolve_device
-from rlframe.policy.learning.model_options import INIT_FROM
+from rlframe.policy.learning.model_options import INIT_FROM, check_encoder, network_options
 from rlframe.policy.learning.normalize import NORMALIZE_OBS, NORMALIZE_REWARD, Normalizer
+from rlframe.policy.learning.random_shift import RANDOM_SHIFT, RandomShift, check_shift
 from rlframe.policy.learning.tensors import to_tensor
 from rlframe.policy.policy_config import CollectConfig as CollectConfig
 from rlframe.policy.policy_config import ModelConfig as ModelConfig
@@ -83,7 +84,7 @@ class Policy(Configurable, ActingState):
                 None, type=(int, list, tuple), doc='number of actions; None: read from the env'
             ),
         ),
-        learn=dict(),
+        learn=dict(random_shift=RANDOM_SHIFT),
         collect=dict(
             n_sample=Field(
                 None,
@@ -145,7 +146,7 @@ class Policy(Configurable, ActingState):
         )
         """Returns a column as a tensor on the device; one with fields becomes a dict of tensors."""
         self._rng = component_rng(seed, 'policy', rank)
-        self._normalizer = Normalizer(self._cfg, spec)
+        self._normalizer, self._shift = Normalizer(self._cfg, spec), RandomShift(self._cfg, spec, self._rng)
         self._given_model = model
         self._model = (model if model is not None else self._create_model()).to(self._device)
         for field in self._fields:
@@ -159,9 +160,7 @@ class Policy(Configurable, ActingState):
 
     def model_kwargs(self) -> dict[str, Any]:
         """Returns the arguments of the network's constructor: the ``model`` section and the spec."""
-        used = ('type', 'import_names', 'obs_shape', 'action_shape')
-        options = {name: value for name, value in self._cfg.model.items() if name not in used}
-        return options | {'spec': self._spec}
+        return network_options(self._cfg.model) | {'spec': self._spec}
 
     def _init_learn(self) -> None: ...
     def _init_collect(self) -> None: ...
@@ -249,10 +248,11 @@ class Policy(Configurable, ActingState):
 
     @classmethod
     def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
-        if cfg.collect.unroll_len == 1 or cls.takes_sequences:
-            return []
-        message = f'{cls.__name__} learns from single env steps'
-        return [ConfigError(message, where='collect.unroll_len', got=cfg.collect.unroll_len, expected='1')]
+        errors = check_encoder(cfg.model)
+        if cfg.collect.unroll_len != 1 and not cls.takes_sequences:
+            message, got = f'{cls.__name__} learns from single env steps', cfg.collect.unroll_len
+            errors.append(ConfigError(message, where='collect.unroll_len', got=got, expected='1'))
+        return errors
 
     @property
     def _action_space(self) -> Any:
@@ -268,6 +268,7 @@ class Policy(Configurable, ActingState):
             ConfigError: If a size differs.
         """
         check_fit(cls, spec)
+        check_shift(cfg.learn.random_shift, spec)
         check_sizes(spec, cfg.model)
 
     # the faces
@@ -276,7 +277,7 @@ class Policy(Configurable, ActingState):
     def learn_mode(self) -> LearnMode:
         """The functions that update the policy."""
         return LearnMode(
-            self._normalizer.learning(self._forward_learn),
+            self._normalizer.learning(self._shift.learning(self._forward_learn)),
             self._reset,
             self.__repr__,
             self._monitor_vars,

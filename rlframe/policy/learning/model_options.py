@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from rlframe.data.images import NamedEncoder
+from rlframe.errors import ConfigError
 from rlframe.utils.field import Field
 
 
@@ -36,6 +39,13 @@ INIT_FROM = Field(
 """The option ``init_from`` of a policy."""
 
 IMAGE_OPTIONS: dict[str, Any] = dict(
+    encoder=Field(
+        'auto',
+        doc="convolutions that read images, by name, instead of conv_layers: 'nature' (Mnih et al. 2015), 'impala' residual (Espeholt"
+        " et al. 2018, fig. 3); 'auto': as conv_layers says",
+        choices=('auto', 'nature', 'impala'),
+    ),
+    encoder_width=Field(1.0, range='(0, 16]', doc='factor of the channels of a named encoder'),
     conv_layers=Field(
         None,
         type=list,
@@ -53,3 +63,28 @@ IMAGE_OPTIONS: dict[str, Any] = dict(
     ),
 )
 """Options of the image encoder."""
+
+
+def network_options(model: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the arguments of a network's constructor in a ``model`` section."""
+    used = ('type', 'import_names', 'obs_shape', 'action_shape', 'encoder', 'encoder_width')
+    options = {name: value for name, value in model.items() if name not in used}
+    if (name := model.get('encoder', 'auto')) != 'auto':
+        options['conv_layers'] = NamedEncoder(name, model['encoder_width'])
+    return options
+
+
+def check_encoder(model: Mapping[str, Any]) -> list[ConfigError]:
+    """Refuses convolutions that are given twice, and a width of an encoder that has no name."""
+    name, layers, width = (model.get(key) for key in ('encoder', 'conv_layers', 'encoder_width'))
+    if name not in (None, 'auto') and layers is not None:
+        message = f'the encoder {name!r} has its own convolutions'
+        return [
+            ConfigError(message, where='model.conv_layers', got=layers, expected="None, or encoder='auto'")
+        ]
+    if name == 'auto' and width != 1.0:
+        message = 'the width is a factor of a named encoder'
+        return [
+            ConfigError(message, where='model.encoder_width', got=width, expected="1.0, or encoder='nature'")
+        ]
+    return []

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from space_envs import OBS
 
 from rlframe.data import EnvSpec
+from rlframe.data.images import NamedEncoder
 from rlframe.data.observation import pack_rows, zero_obs
 from rlframe.errors import ConfigError, IncompatibleError
 from rlframe.model.encoder import make_reader
@@ -191,3 +192,58 @@ def test_layout_that_takes_channels_for_a_side_of_the_image_is_refused(
         return
     with pytest.raises(IncompatibleError, match=r"policy\.model\.image_layout: obs of shape .*'auto'"):
         make_reader(space, 'relu', None, layout)
+
+
+ATARI = spaces.Box(0, 255, (4, 84, 84), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ('name', 'width', 'size', 'weights'),
+    [
+        ('nature', 1.0, 3136, 77_984),
+        ('impala', 1.0, 3872, 97_744),
+        ('impala', 2.0, 7744, 389_024),
+        ('nature', 0.5, 1568, 21_584),
+    ],
+)
+def test_named_encoders_have_the_size_of_their_papers(
+    name: str, width: float, size: int, weights: int
+) -> None:
+    """IMPALA's: 16, 32, 32 channels on 42, 21, 11 pixels, 15 convolutions; Nature's: 64 channels on 7 pixels."""
+    reader: Any = make_reader(ATARI, 'relu', NamedEncoder(name, width))
+    assert reader.size == size
+    assert sum(parameter.numel() for parameter in reader.parameters()) == weights
+    assert reader(torch.from_numpy(ATARI.sample()[None])).shape == (1, size)
+    convolutions = [layer for layer in reader.modules() if isinstance(layer, torch.nn.Conv2d)]
+    assert len(convolutions) == (15 if name == 'impala' else 3)
+
+
+def test_an_option_names_the_encoder_and_its_width() -> None:
+    spec = EnvSpec(observation_space=ATARI, action_space=spaces.Discrete(2), name='game')
+    for kind in ('dqn', 'ppo', 'sac_discrete'):
+        policy = create_policy({'type': kind, 'model': {'encoder': 'impala', 'encoder_width': 0.25}}, spec)
+        layers = [each for each in policy._model.modules() if isinstance(each, torch.nn.Conv2d)]
+        assert layers[0].out_channels == 4
+        action = policy.eval_mode.forward(ATARI.sample()[None], np.arange(1))['action']
+        assert action.shape == (1,)
+
+
+@pytest.mark.parametrize(
+    ('options', 'where'),
+    [
+        ({'encoder': 'impala', 'conv_layers': [[8, 3, 1]]}, 'model.conv_layers'),
+        ({'encoder_width': 2.0}, 'model.encoder_width'),
+    ],
+)
+def test_an_encoder_is_named_once(options: dict[str, Any], where: str) -> None:
+    spec = EnvSpec(observation_space=ATARI, action_space=spaces.Discrete(2), name='game')
+    with pytest.raises(ConfigError) as caught:
+        create_policy({'type': 'dqn', 'model': options}, spec)
+    assert caught.value.where == where
+
+
+@pytest.mark.parametrize('space', [spaces.Box(0, 1, (4,)), spaces.Box(0, 255, (20, 20, 3), np.uint8)])
+def test_an_encoder_that_does_not_fit_is_refused_by_its_name(space: spaces.Box) -> None:
+    with pytest.raises(IncompatibleError) as caught:
+        make_reader(space, 'relu', NamedEncoder('nature'))
+    assert caught.value.where == 'policy.model.encoder'

@@ -1,0 +1,105 @@
+"""Random shifts move images when a policy learns, reproducibly, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from rlframe.data import Batch, EnvSpec
+from rlframe.data.observation import zero_obs
+from rlframe.errors import IncompatibleError
+from rlframe.policy import create_policy
+from rlframe.policy.learning.random_shift import shifted_images
+
+IMAGE = spaces.Box(0, 255, (4, 36, 36), np.uint8)
+
+
+def spec_of(space: gymnasium.Space[Any]) -> EnvSpec:
+    return EnvSpec(observation_space=space, action_space=spaces.Discrete(2), name='pictures')
+
+
+def policy(space: gymnasium.Space[Any] = IMAGE, kind: str = 'dqn', pixels: int = 4) -> Any:
+    model = dict(encoder_hidden_size_list=[8])
+    return create_policy(
+        {'type': kind, 'model': model, 'learn': {'random_shift': pixels}}, spec_of(space), seed=3
+    )
+
+
+def padded(images: np.ndarray, shift: np.ndarray, hwc: bool) -> np.ndarray:
+    """Shifts as Kostrikov et al. do: pads by the edge and crops."""
+    most, rows = 9, []
+    for image, down, right in zip(images, *shift.tolist(), strict=True):
+        axes = [(0, 0)] * (image.ndim - 2 - hwc) + [(most, most)] * 2 + [(0, 0)] * hwc
+        wide = np.pad(image, axes, mode='edge')
+        height, width = image.shape[-3:-1] if hwc else image.shape[-2:]
+        y, x = slice(most + down, most + down + height), slice(most + right, most + right + width)
+        rows.append(wide[..., y, x, :] if hwc else wide[..., y, x])
+    return np.array(rows)
+
+
+@pytest.mark.parametrize(
+    ('shape', 'hwc'), [((5, 4, 8, 9), False), ((3, 2, 8, 9, 3), True), ((2, 8, 9, 1), True)]
+)
+def test_a_shift_equals_padding_by_the_edge_and_cropping(shape: tuple[int, ...], hwc: bool) -> None:
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, shape, np.uint8)
+    shift = rng.integers(-9, 10, (2, len(images)))
+    moved = shifted_images(images, shift, hwc)
+    np.testing.assert_array_equal(moved, padded(images, shift, hwc))
+    assert moved.dtype == np.uint8
+
+
+def rows_of(space: gymnasium.Space[Any], count: int = 6) -> Batch:
+    obs = zero_obs(space, count)
+    rng = np.random.default_rng(1)
+    part = obs['image'] if obs.dtype.names else obs
+    part[...] = rng.integers(0, 256, part.shape)
+    zeros = np.zeros(count, bool)
+    columns = dict(action=np.zeros(count, np.uint8), reward=np.ones(count, np.float32))
+    return Batch(obs=obs, next_obs=obs.copy(), terminated=zeros, truncated=zeros, **columns)
+
+
+def test_a_policy_learns_from_images_that_move_and_acts_on_those_that_do_not() -> None:
+    ours, still = policy(), policy(pixels=0)
+    still._model.load_state_dict(ours._model.state_dict())
+    data, seen = rows_of(IMAGE), []
+    for each in (ours, still):
+        each._forward_learn = lambda data: seen.append(data) or {}
+        each.learn_mode.forward(data)
+    moved, same = seen
+    assert same is data and moved['obs'].dtype == np.uint8
+    assert (moved['obs'] != data['obs']).any() and (moved['obs'] != moved['next_obs']).any()
+    rng = np.random.default_rng()
+    rng.bit_generator.state = still._rng.bit_generator.state
+    np.testing.assert_array_equal(moved['obs'], padded(data['obs'], rng.integers(-4, 5, (2, 6)), False))
+    obs = data['obs'][:2]
+    np.testing.assert_array_equal(
+        *(each.eval_mode.forward(obs, np.arange(2))['action'] for each in (ours, still))
+    )
+
+
+def test_shifts_are_the_same_after_the_state_is_restored() -> None:
+    ours, other = policy(), policy()
+    data = rows_of(IMAGE)
+    ours.learn_mode.forward(data)
+    other.learn_mode.load_state_dict(ours.learn_mode.state_dict())
+    losses = [float(each.learn_mode.forward(data)['total_loss']) for each in (ours, other)]
+    assert losses[0] == losses[1] and losses[0] != float(ours.learn_mode.forward(data)['total_loss'])
+
+
+def test_only_the_images_among_the_parts_of_an_observation_move() -> None:
+    space = spaces.Dict(image=spaces.Box(0, 255, (36, 36, 3), np.uint8), speed=spaces.Box(-1, 1, (3,)))
+    data = rows_of(space)
+    moved = policy(space)._shift(data['obs'])
+    np.testing.assert_array_equal(moved['speed'], data['obs']['speed'])
+    assert (moved['image'] != data['obs']['image']).any() and moved.dtype == data['obs'].dtype
+
+
+def test_a_shift_without_images_is_refused() -> None:
+    with pytest.raises(IncompatibleError, match='only images can be shifted') as caught:
+        policy(spaces.Box(-1, 1, (4,)))
+    assert caught.value.where == 'policy.learn.random_shift'
