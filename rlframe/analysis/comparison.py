@@ -134,7 +134,7 @@ def as_text(comparison: Comparison) -> str:
         parts.append(_options_text(comparison.options, head))
     what = 'interquartile mean' if seeds > 3 else 'mean'  # the same for fewer than 4 runs
     parts.append(f'scores: {what} over runs [95 % bootstrap interval, {RESAMPLES:,} resamples]')
-    return '\n\n'.join(parts) + '\n'
+    return '\n\n'.join(parts)
 
 
 def _options_text(options: Mapping[str, list[Any]], head: tuple[str, list[str]]) -> str:

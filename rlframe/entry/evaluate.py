@@ -8,6 +8,7 @@ import sys
 from time import monotonic
 
 from rlframe.checkpoint import open_checkpoint
+from rlframe.display.saying import say
 from rlframe.experiment.scoring import OnStep, Request, play
 from rlframe.experiment.scoring import score as score  # the name by which scripts know it
 
@@ -21,12 +22,12 @@ def evaluate(args: argparse.Namespace) -> int:
     request.check()
     found = play(open_checkpoint(args.checkpoint), request, on_step=_Progress())
     if args.json:
-        sys.stdout.write(json.dumps({**found.facts(), 'video': args.video}) + '\n')
+        say(json.dumps({**found.facts(), 'video': args.video}))
     else:
         path = found.checkpoint
-        sys.stdout.write(f'{path.parent.parent.name}/{path.name}: {found!r}\n')
+        say(f'{path.parent.parent.name}/{path.name}: {found!r}')
         if args.video:
-            sys.stdout.write(f'films of the worst, median and best of them: {args.video}\n')
+            say(f'films of the worst, median and best of them: {args.video}')
     return 0
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
+from rlframe.display.saying import say
 from rlframe.export import FORMATS, export_policy
 
 
@@ -14,5 +14,5 @@ def export(args: argparse.Namespace) -> int:
         args.checkpoint, args.format, args.out, trust=args.trust, overrides=args.overrides
     )
     for name, path in written.items():
-        sys.stdout.write(f'{name}: {path}; use it: {FORMATS[name].usage.format(path=str(path))}\n')
+        say(f'{name}: {path}; use it: {FORMATS[name].usage.format(path=str(path))}')
     return 0

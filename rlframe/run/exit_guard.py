@@ -42,7 +42,7 @@ def guarded() -> Iterator[None]:
         os.write(2, f'rlframe: a thread ended the process by os._exit({status})\n'.encode())
         hard_exit(status or 1)
 
-    os._exit = refuse  # type: ignore[assignment]
+    os._exit = refuse  # type: ignore[assignment]  # it does not return either
     try:
         yield
     finally:

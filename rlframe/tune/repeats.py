@@ -48,7 +48,7 @@ class SeededVariants(BasicVariantGenerator):  # type: ignore[misc]  # Ray is unt
 
     def next_trial(self) -> Any:
         """Returns the next trial, None if none is available now."""
-        trial: Any = super().next_trial()  # type: ignore[no-untyped-call]
+        trial: Any = super().next_trial()  # type: ignore[no-untyped-call]  # Ray is untyped
         if trial is not None and (seed := self._repeats.seed_of(trial_options(trial.config))) is not None:
             trial.config['seed'] = trial.evaluated_params['seed'] = seed
         return trial

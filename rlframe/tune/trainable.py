@@ -62,7 +62,7 @@ class RLTrainable(Trainable):  # type: ignore[misc]  # Ray is untyped
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if 'load_checkpoint' in vars(cls):
-            cls.load_checkpoint = _with_own_state(cls.load_checkpoint)  # type: ignore[method-assign,assignment]
+            cls.load_checkpoint = _with_own_state(cls.load_checkpoint)  # type: ignore[method-assign,assignment]  # it wraps the method
 
     def setup(self, config: Mapping[str, Any], model: Any = None) -> None:
         """Checks the config; envs and networks are made by the first step, or by ``load_checkpoint``.

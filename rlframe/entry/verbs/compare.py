@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 
 from rlframe.entry.arguments import add_json
 
@@ -34,10 +33,11 @@ def run(args: argparse.Namespace) -> int:
     """Runs the verb and returns the exit code."""
     from rlframe.analysis.comparison import as_data, as_text
     from rlframe.analysis.plot import compare
+    from rlframe.display.saying import say
 
     comparison, picture = compare(args.runs, args.out, needs_picture=args.out is not None)
     if args.json:
-        sys.stdout.write(json.dumps(as_data(comparison) | {'picture': picture and str(picture)}) + '\n')
+        say(json.dumps(as_data(comparison) | {'picture': picture and str(picture)}))
     else:
-        sys.stdout.write(as_text(comparison) + (f'\npicture: {picture}\n' if picture else ''))
+        say(as_text(comparison) + (f'\n\npicture: {picture}' if picture else ''))
     return 0

@@ -37,9 +37,9 @@ def check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the verb and returns the exit code."""
-    import sys
     from pathlib import Path
 
+    from rlframe.display.saying import say
     from rlframe.tools.new import new_config, new_file
 
     if args.kind == 'config':
@@ -47,5 +47,5 @@ def run(args: argparse.Namespace) -> int:
     else:
         file, commands = new_file(args.kind, args.name, Path.cwd())
     lines = [f'wrote {file.name}; it runs as it is:', *(f'  {command}' for command in commands)]
-    sys.stdout.write('\n'.join(lines) + '\n')
+    say('\n'.join(lines))
     return 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
 HELP = 'draw the curves of one or many runs'
 EXAMPLES = (
@@ -37,7 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Runs the verb and returns the exit code."""
     from rlframe.analysis.plot import plot
+    from rlframe.display.saying import say
 
     files = plot(args.runs, args.metric, args.out, args.title, args.smooth)
-    sys.stdout.write(''.join(f'{file}\n' for file in files))
+    say('\n'.join(map(str, files)))
     return 0

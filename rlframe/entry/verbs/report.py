@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
 HELP = 'write one HTML page about a run, which needs no network'
 EXAMPLES = ('cartpole_dqn_seed0', 'cartpole_dqn_seed0 --out page.html')
@@ -18,6 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Runs the verb and returns the exit code."""
     from rlframe.analysis.page import write_report
+    from rlframe.display.saying import say
 
-    sys.stdout.write(f'{write_report(args.run_folder, args.out)}\n')
+    say(str(write_report(args.run_folder, args.out)))
     return 0

@@ -189,7 +189,7 @@ class IBuffer(Configurable, ABC):
 
 def locks_itself(method: M) -> M:
     """Marks a method that takes the buffer's lock itself, which costs half as much as wrapping it."""
-    method.locks_itself = True  # type: ignore[attr-defined]
+    method.locks_itself = True  # type: ignore[attr-defined]  # functions have attributes
     return method
 
 
