@@ -13,7 +13,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from rlframe.config import parse_value
-from rlframe.display.saying import program, say, say_warnings, short_path
+from rlframe.display.saying import count_of, program, say, say_warnings, short_path
 from rlframe.errors import ConfigError, ConfigWarning
 
 if TYPE_CHECKING:
@@ -95,7 +95,9 @@ def _new(args: argparse.Namespace) -> Any:
         )
     say_warnings(warning.message for warning in caught)
     searched = ', '.join(f'{key} {described(domain)}' for key, domain in space.items())
-    samples = f'{args.num_samples} sample(s) of {searched or "nothing"}, drawn by {args.algorithm} search'
+    samples = (
+        f'{count_of(args.num_samples, "sample")} of {searched or "nothing"}, drawn by {args.algorithm} search'
+    )
     say(f'{samples}; scheduler {args.scheduler}; compared by {args.metric} ({args.mode})')
     return tuner
 

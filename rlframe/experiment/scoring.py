@@ -16,6 +16,7 @@ import numpy as np
 from rlframe import config
 from rlframe.checkpoint import OpenCheckpoint, open_checkpoint
 from rlframe.config.sections import ExperimentConfig
+from rlframe.display.saying import count_of
 from rlframe.errors import ConfigError, ConfigWarning
 from rlframe.pipeline import build
 from rlframe.registry import SERIAL_EVALUATOR_REGISTRY
@@ -76,9 +77,10 @@ class Score(NamedTuple):
 
     def __repr__(self) -> str:
         interval = f' (95 % interval {self.interval})' if self.interval is not None else ''
+        played = count_of(self.episodes, 'episode')
         low, high = number_text(min(self.returns)), number_text(max(self.returns))
         return (
-            f'return {number_text(self.mean)}{interval} over {self.episodes} episodes (min {low}, max {high}),'
+            f'return {number_text(self.mean)}{interval} over {played} (min {low}, max {high}),'
             f' {number_text(float(np.mean(self.lengths)))} env steps each'
         )
 

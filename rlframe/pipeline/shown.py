@@ -11,7 +11,7 @@ from rlframe.checkpoint import OpenCheckpoint, describe_cost
 from rlframe.display.commands import shell_commands
 from rlframe.display.lines import last_lines, resume_line, start_lines
 from rlframe.display.live import Display
-from rlframe.display.saying import say
+from rlframe.display.saying import count_of, say
 from rlframe.display.workers import ParallelDisplay
 from rlframe.pipeline import build
 from rlframe.pipeline.ending import nothing_left
@@ -97,7 +97,7 @@ def resources(pipeline: SerialPipeline | ParallelPipeline) -> str:
     size = build.buffer_nbytes(cfg, pipeline.factory.spec)
     memory = f'replay buffer {size / 2**20:.1f} MiB' if size else 'no replay buffer'
     saved = describe_cost(size, cfg.checkpoint)
-    device = cfg.policy.device
+    device, threads = cfg.policy.device, count_of(cfg.num_threads, 'torch thread')
     if isinstance(pipeline, SerialPipeline):
         device = pipeline.policy.get_attribute('device')
-    return f'{pipeline.title}; {memory}; {saved}; device {device}, {cfg.num_threads} torch thread(s)'
+    return f'{pipeline.title}; {memory}; {saved}; device {device}, {threads}'

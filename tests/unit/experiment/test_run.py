@@ -68,6 +68,7 @@ def test_run_with_own_env_and_network_is_scored_acts_and_tells_its_facts(run: rl
     assert run.progress.train_iter == 6 and run.config.seed == 3 and not run.solved
     score = run.evaluate(episodes=3)
     assert score.lengths == [EPISODE] * 3 and score.mean == pytest.approx(np.mean(score.returns))
+    assert 'over 3 episodes (' in repr(score) and 'over 1 episode (' in repr(run.evaluate(episodes=1))
     assert '95 % interval' in repr(score) and run.best == max(run.metrics()['eval/mean_reward'])
     assert run.policy.act(np.zeros(3, np.float32)) in (0, 1)
     assert run.folder.name == 'toy_seed3' and 'dqn on CountingEnv' in repr(run)
