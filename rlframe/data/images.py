@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
-
-import gymnasium
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rlframe.data.observation import fields_of
+from rlframe.utils.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import gymnasium
+else:
+    gymnasium = LazyModule('gymnasium')
 
 Path = tuple[str, ...]
 """Names of nested parts of an observation, outer ones first."""
