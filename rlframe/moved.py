@@ -28,6 +28,7 @@ MOVED = {
     'envs.harmless': 'envs.checks.harmless',
     'envs.loose_ends': 'envs.checks.loose_ends',
     'envs.mask_contract': 'envs.checks.mask_contract',
+    'envs.partial_cartpole': 'envs.masked_velocity',
     'envs.saved_states': 'envs.state.saved_states',
     'envs.shared_arrays': 'envs.workers.shared_arrays',
     'envs.subprocess_manager': 'envs.workers.subprocess_manager',

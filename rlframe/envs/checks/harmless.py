@@ -11,7 +11,7 @@ from rlframe.utils.reach import is_number, only_numbers, words
 
 gym = LazyModule('gymnasium')
 
-NAMESPACES = {'ALE': 'ale_py', 'MinAtar': 'minatar.gym', 'rlframe': 'rlframe.envs.partial_cartpole'}
+NAMESPACES = {'ALE': 'ale_py', 'MinAtar': 'minatar.gym', 'rlframe': 'rlframe.envs.masked_velocity'}
 """Namespaces of ids and the module that registers them when imported; MiniGrid ids have a prefix instead."""
 MINIGRID = ('MiniGrid-', 'BabyAI-')
 

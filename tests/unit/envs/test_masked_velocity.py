@@ -1,0 +1,65 @@
+"""Envs without velocities are Gymnasium's own but for what is seen of them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import gymnasium
+import numpy as np
+import pytest
+
+from rlframe.envs.gym_env import GymEnvFactory
+from rlframe.envs.state.env_state import EnvState
+
+CARTPOLE = 'rlframe/CartPoleNoVelocity-v1'
+PENDULUM = 'rlframe/PendulumNoVelocity-v1'
+
+
+@pytest.mark.parametrize(
+    ('env_id', 'whole_id', 'seen', 'steps', 'threshold'),
+    [(CARTPOLE, 'CartPole-v1', [0, 2], 500, 475), (PENDULUM, 'Pendulum-v1', [0, 1], 200, None)],
+)
+def test_what_is_seen_is_that_of_the_whole_env(
+    env_id: str, whole_id: str, seen: list[int], steps: int, threshold: float | None
+) -> None:
+    factory = GymEnvFactory({'env_id': env_id})
+    part, whole = factory.make(), gymnasium.make(whole_id)
+    whole.action_space.seed(0)
+    for seed in range(3):
+        obs, everything = part.reset(seed=seed)[0], whole.reset(seed=seed)[0]
+        done = False
+        while not done:
+            np.testing.assert_array_equal(obs, everything[seen])
+            assert obs.dtype == np.float32 and part.observation_space.contains(obs)
+            action = whole.action_space.sample()
+            (obs, *said, _), (everything, *expected, _) = part.step(action), whole.step(action)
+            assert said == expected
+            done = said[1] or said[2]
+    spec = factory.spec
+    assert (spec.name, spec.max_episode_steps, spec.reward_threshold) == (env_id, steps, threshold)
+    assert spec.observation_space.shape == (2,)
+
+
+@pytest.mark.parametrize('env_id', [CARTPOLE, PENDULUM])
+def test_its_state_can_be_put_back(env_id: str) -> None:
+    env, other = (GymEnvFactory({'env_id': env_id}).make() for _ in range(2))
+    own, others = EnvState(env), EnvState(other)
+    env.reset(seed=1), other.reset(seed=2)
+    action = env.action_space.sample()
+    for _ in range(4):
+        env.step(action)
+    state = own.capture()
+    assert isinstance(state, dict)
+    others.restore(state)
+    for _ in range(3):
+        np.testing.assert_array_equal(env.step(action)[0], other.step(action)[0])
+
+
+def test_the_id_is_known_without_an_import_and_to_gymnasium_with_one() -> None:
+    program = (
+        "from rlframe.envs.gym_env import GymEnvFactory, gym; assert not [i for i in gym.registry if 'rlframe' in i];"
+        f" GymEnvFactory({{'env_id': {CARTPOLE!r}}}).make();"
+        f" gym.make('rlframe.envs.masked_velocity:{CARTPOLE}')"
+    )
+    subprocess.run([sys.executable, '-c', program], check=True)
