@@ -80,6 +80,7 @@ MODEL_REGISTRY: Registry[nn.Module] = Registry(
         recurrent_q_net='recurrent_q_net',
         actor_critic='actor_critic',
         recurrent_actor_critic='recurrent_actor_critic',
+        recurrent_qac='recurrent_qac',
         actor='actor_critic',
         qac='qac',
     ),

@@ -38,21 +38,40 @@ R2D2 = dict(
 )
 """Sections for ``config_pair``."""
 
+RECALLING = {
+    'ppo': dict(learn=dict(learning_rate=1e-2, batch_size=96), collect=dict(n_sample=192)),
+    'a2c': dict(
+        learn=dict(learning_rate=1e-2, optimizer='adam', entropy_weight=0.01), collect=dict(n_sample=192)
+    ),
+    'sac_discrete': dict(
+        buffer=dict(type='sequence', unroll_len=6, burn_in=2, priority=True),
+        collector=dict(type='sample', mark_episodes=True),
+        policy_=dict(priority=True, priority_IS_weight=True, random_collect_size=200),
+        learn=dict(
+            batch_size=32,
+            update_per_collect=4,
+            learning_rate_actor=3e-3,
+            learning_rate_critic=3e-3,
+            target_theta=0.05,
+            alpha=0.05,
+        ),
+        collect=dict(n_sample=16),
+        other=dict(replay_buffer=dict(replay_buffer_size=5000)),
+    ),
+}
+"""Policy to the sections for ``config_pair`` with which a core recalls in seconds."""
+
 
 def recall_run(policy: str, core: str | None, **sections: Any) -> SerialPipeline:
     """Trains a policy on ``RecallEnv`` until it recalls, in the working directory."""
-    learn = dict(learning_rate=1e-2) | (
-        dict(batch_size=96) if policy == 'ppo' else dict(optimizer='adam', entropy_weight=0.01)
-    )
     options = dict(
         env_id='memory:RecallEnv',
         policy=policy,
         env=dict(stop_value=0.99, n_evaluator_episode=40),
         evaluator=dict(eval_freq=40),
         model=dict(encoder_hidden_size_list=[16], core=core, core_hidden_size=16),
-        learn=learn,
-        collect=dict(n_sample=192),
         max_env_step=16_000,
+        **RECALLING[policy],
     )
     main, create = config_pair(**options | sections)
     with SerialPipeline(config.compile_config(main, create, seed=0)) as pipeline:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
+
+from rlframe.data.timestep import EnvSpec
+from rlframe.model.encoder import Obs
+from rlframe.model.mlp import MLP
 
 STATES_OF_CORE = {'gru': 1, 'lstm': 2}
 """Vectors in the recurrent state of each kind of core, P."""
@@ -80,7 +85,7 @@ class Core(nn.Module):
         Returns:
             Outputs, float32 [L, B, H].
         """
-        parts: Any = tuple(state.transpose(0, 1).contiguous().split(1))  # P of [1, B, H]
+        parts: Any = state.transpose(0, 1).contiguous().split(1)  # P of [1, B, H]
         output: torch.Tensor = self.rnn(features, parts if self._is_lstm else parts[0])[0]
         return output
 
@@ -100,3 +105,38 @@ class Core(nn.Module):
         shape = unroll.length, len(state), features.shape[1]
         padded = features.new_zeros(shape).index_put((unroll.step, unroll.sequence), features)
         return self.unroll(padded, state)[unroll.step, unroll.sequence]
+
+
+class RecurrentEncoder(nn.Module):
+    """Hidden layers and a core behind them.
+
+    Args:
+        spec: Spaces of the env.
+        hidden_sizes: Widths of the hidden layers in front of the core.
+        activation: Nonlinearity behind each.
+        core: 'gru' or 'lstm'.
+        core_hidden_size: Units of the core, H.
+        images: Options of the encoder of images; see ``MLP``.
+    """
+
+    def __init__(
+        self,
+        spec: EnvSpec,
+        hidden_sizes: Sequence[int],
+        activation: str,
+        core: str,
+        core_hidden_size: int,
+        **images: Any,
+    ) -> None:
+        super().__init__()
+        self.encoder = MLP(spec.observation_space, hidden_sizes, activation, None, **images)
+        self.core = Core(core, self.encoder.out_size, core_hidden_size)
+
+    def step(self, obs: Obs, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Maps observations [B, ...] and recurrent states to outputs, float32 [B, H], and the states after the step."""
+        return self.core.step(self.encoder(obs), state)
+
+    def forward(self, obs: Obs, unroll: Unroll, state: torch.Tensor) -> torch.Tensor:
+        """Maps the observations of sequences, [R, ...], to float32 [R, H]; see ``Core``."""
+        output: torch.Tensor = self.core(self.encoder(obs), unroll, state)
+        return output

@@ -10,10 +10,9 @@ from torch import nn
 
 from rlframe.data.timestep import EnvSpec
 from rlframe.model.actor_critic import initialise, weight_layers
-from rlframe.model.core import STATES_OF_CORE, Core, Unroll
+from rlframe.model.core import STATES_OF_CORE, RecurrentEncoder, Unroll
 from rlframe.model.distributions import distribution_for
 from rlframe.model.encoder import Obs
-from rlframe.model.mlp import MLP
 from rlframe.registry import MODEL_REGISTRY
 
 
@@ -21,7 +20,7 @@ from rlframe.registry import MODEL_REGISTRY
 class RecurrentActorCritic(nn.Module):
     """An actor and a critic with a memory each, or with a common one.
 
-    ``step`` acts, ``value_step`` values one step, calling the network does both for all steps of sequences.
+    ``act`` and ``step`` act, ``value_step`` values one step; calling the network does both for sequences.
 
     Args:
         spec: Spaces of the env.
@@ -46,12 +45,12 @@ class RecurrentActorCritic(nn.Module):
         **images: Any,
     ) -> None:
         super().__init__()
-        self.encoders, self.cores = nn.ModuleList(), nn.ModuleList()
-        for _ in range(1 if share_encoder else 2):
-            encoder = MLP(spec.observation_space, encoder_hidden_size_list, activation, None, **images)
-            initialise(weight_layers(encoder))
-            self.encoders.append(encoder)
-            self.cores.append(Core(core, encoder.out_size, core_hidden_size))
+        options = encoder_hidden_size_list, activation, core, core_hidden_size
+        self.memories = nn.ModuleList(
+            RecurrentEncoder(spec, *options, **images) for _ in range(1 if share_encoder else 2)
+        )
+        for memory in self.memories:
+            initialise(weight_layers(memory))
         distribution = distribution_for(spec.action_space)
         self.actor = nn.Linear(core_hidden_size, distribution.size)
         self.critic = nn.Linear(core_hidden_size, 1)
@@ -61,11 +60,11 @@ class RecurrentActorCritic(nn.Module):
         if distribution.log_std_size:
             self.log_std = nn.Parameter(torch.full((distribution.log_std_size,), log_std_init))
         self._parts = STATES_OF_CORE[core]
-        self.state_shape = (self._parts * len(self.cores), core_hidden_size)
+        self.state_shape = (self._parts * len(self.memories), core_hidden_size)
         """Shape of the recurrent state of an episode: that of the actor's core, then that of the critic's."""
 
-    def step(self, obs: Obs, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Acts one step.
+    def act(self, obs: Obs, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Acts one step; of the recurrent state, only the part of the actor's core is read and changed.
 
         Args:
             obs: Observations, [B, ...].
@@ -74,32 +73,35 @@ class RecurrentActorCritic(nn.Module):
         Returns:
             The parameters of the action distribution, float32 [B, S], and the recurrent state after the step.
         """
+        parts = list(self._split(state))
+        output, parts[0] = self.memories[0].step(obs, parts[0])
+        return self._complete(self.actor(output)), torch.cat(parts, 1)
+
+    def step(self, obs: Obs, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Acts one step, like ``act``, and lets all cores see it."""
         steps = [
-            core.step(encoder(obs), part)
-            for encoder, core, part in zip(self.encoders, self.cores, self._split(state), strict=True)
+            memory.step(obs, part) for memory, part in zip(self.memories, self._split(state), strict=True)
         ]
         return self._complete(self.actor(steps[0][0])), torch.cat([after for _, after in steps], 1)
 
     def value_step(self, obs: Obs, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Values single steps.
+        """Values single steps; of the recurrent state, only the part of the critic's core is read and changed.
 
         Args:
             obs: Observations, [B, ...].
             state: Recurrent state before the step, float32 [B, P, H].
 
         Returns:
-            Values, float32 [B], and the recurrent state after the step, in which the actor's own part is as before.
+            Values, float32 [B], and the recurrent state after the step.
         """
         parts = list(self._split(state))
-        output, parts[-1] = self.cores[-1].step(self.encoders[-1](obs), parts[-1])
+        output, parts[-1] = self.memories[-1].step(obs, parts[-1])
         return self.critic(output).squeeze(1), torch.cat(parts, 1)
 
     def forward(self, obs: Obs, unroll: Unroll) -> tuple[torch.Tensor, torch.Tensor]:
         """Maps the observations of sequences, [R, ...], to action parameters float32 [R, S] and values float32 [R]."""
-        outputs = [
-            core(encoder(obs), unroll, part)
-            for encoder, core, part in zip(self.encoders, self.cores, self._split(unroll.state), strict=True)
-        ]
+        parts = self._split(unroll.state)
+        outputs = [memory(obs, unroll, part) for memory, part in zip(self.memories, parts, strict=True)]
         return self._complete(self.actor(outputs[0])), self.critic(outputs[-1]).squeeze(1)
 
     def _split(self, state: torch.Tensor) -> tuple[torch.Tensor, ...]:

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from easydict import EasyDict
 
 from rlframe.data.batch import Batch
-from rlframe.data.timestep import Array, IntArray
+from rlframe.data.timestep import Array, FloatArray, IntArray
 from rlframe.errors import ConfigError
 from rlframe.policy.acting.episode_states import EpisodeStates
 from rlframe.policy.base_policy import ModelConfig, Policy, PolicyConfig
-from rlframe.policy.learning.sequences import Sequences
+from rlframe.policy.learning.sequences import Sequences, Visited
 from rlframe.policy.learning.tensors import take
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule
 
 if TYPE_CHECKING:
     import torch
+
+    from rlframe.model.core import Unroll
 else:
     torch = LazyModule('torch')
 
@@ -41,8 +43,32 @@ UNROLL_LEN = Field(
     doc='longest sequence that a core is trained on; None: the steps of an env in one round',
 )
 """Length of the sequences of a policy with a core that learns from fresh data."""
+PRIORITY_ETA = Field(
+    0.9,
+    range='[0, 1]',
+    doc='share of the largest TD error in the priority of a sequence; the rest is their mean',
+)
+"""Option of a policy that learns from replayed sequences."""
+BURN_IN = Field(
+    0,
+    range='[0, inf)',
+    unit='env steps',
+    doc='before each sequence that only update its recurrent state (burn-in)',
+)
+"""Option of a policy that learns from replayed sequences."""
 Rows = dict[str, Any]
 """Names to tensors [B, ...], or to nested dicts of them."""
+
+
+class Remembered(NamedTuple):
+    """Some of the observations of sequences, for networks that go through all of these."""
+
+    obs: Any
+    """Observations of all steps of the sequences, tensors [R, ...]."""
+    unroll: Unroll
+    """Their places."""
+    row: torch.Tensor
+    """Those that are meant, int64 [K]."""
 
 
 class MemoryModel(ModelConfig):
@@ -67,12 +93,24 @@ class MemoryPolicy(Policy):
 
     _cfg: Any
     config = dict(model=CORE_OPTIONS)
+    sequence_option = 'policy.learn.unroll_len'
+    """The option that limits the sequences a core is trained on."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.is_recurrent = self._has_core
-        shape = self._model.state_shape if self._has_core else (0, 0)
+        shape = (0, 0)
+        if self._has_core:
+            shape = getattr(self._model, 'state_shape', None) or self._refuse_network()
         self._collect_states, self._eval_states = EpisodeStates(shape), EpisodeStates(shape)
+
+    def _refuse_network(self) -> Any:
+        raise ConfigError(
+            f'the network {type(self._model).__name__} has no state_shape, so it has no memory',
+            where='policy.model.core',
+            got=self._cfg.model.core,
+            expected=f'None, or a network like {self.default_model()!r}',
+        )
 
     @property
     def _has_core(self) -> bool:
@@ -98,7 +136,7 @@ class MemoryPolicy(Policy):
         errors = super().check_config(cfg)
         for error in errors:
             if error.where == 'collect.unroll_len' and cfg.model.core is not None:
-                error.remedy = 'Sequences of a core are as long as policy.learn.unroll_len says.'
+                error.remedy = f'Sequences of a core are as long as {cls.sequence_option} says.'
         return errors
 
     def model_kwargs(self) -> dict[str, Any]:
@@ -118,7 +156,8 @@ class MemoryPolicy(Policy):
     def _step(self, obs: Any) -> torch.Tensor:
         """Does a step of the network with a core in the episodes that were set, and returns the actor's output."""
         states, env_id, before = self._acting
-        output, after = self._model.step(obs, self._tensor(before))
+        step = self._model.act if states is self._eval_states else self._model.step
+        output, after = step(obs, self._tensor(before))
         states.set(env_id, after.cpu().numpy())
         result: torch.Tensor = output
         return result
@@ -139,6 +178,38 @@ class MemoryPolicy(Policy):
             state = self._tensor(np.asarray(data['state'])[sequences.start[chosen]])
             unroll = Unroll(step, sequence, int(sequences.length[chosen].max()), state)
             yield take(columns, row) | {'unroll': unroll}
+
+    def _remembered(self, seen: Visited, start: FloatArray) -> tuple[Remembered, Remembered]:
+        """Returns the observations of the steps that are learned from, and those behind them.
+
+        Args:
+            seen: The observations of sequences.
+            start: Recurrent state before the first step of each, float32 [B, P, H].
+        """
+        from rlframe.model.core import Unroll
+
+        step, sequence, own, following = (
+            self._tensor(part) for part in (seen.step, seen.sequence, seen.own, seen.following)
+        )
+        unroll = Unroll(step, sequence, int(seen.step.max()) + 1, self._tensor(start))
+        obs = self._tensor(seen.obs)
+        return Remembered(obs, unroll, own), Remembered(obs, unroll, following)
+
+    def _priority_of_sequences(self, error: torch.Tensor, sequence: torch.Tensor, count: int) -> torch.Tensor:
+        """Returns the priority of each sequence, float32 [B].
+
+        Args:
+            error: Absolute TD error of each step, float32 [K].
+            sequence: Sequence of each step, int64 [K].
+            count: Number of sequences, B.
+
+        Source:
+            Kapturowski et al. (2019), section 2.3.
+        """
+        empty, eta = error.new_zeros(count), self._cfg.priority_eta
+        steps = empty.index_add(0, sequence, torch.ones_like(error))
+        largest = empty.scatter_reduce(0, sequence, error, 'amax')
+        return eta * largest + (1 - eta) * empty.index_add(0, sequence, error) / steps
 
     def _reset_collect(self, env_id: IntArray | None = None) -> None:
         super()._reset_collect(env_id)

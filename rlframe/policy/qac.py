@@ -144,9 +144,9 @@ class QACPolicy(TDPolicy):
         return self._model.critic(obs, action)
 
     def _forward_learn(self, data: Batch) -> Metrics:
-        obs = self._tensor(data['obs'])
+        obs, next_obs = self._observations(data)
         with torch.no_grad():
-            next_value = self._next_value(self._tensor(data['next_obs']))
+            next_value = self._next_value(next_obs)
             target = self._tensor(data['reward']) + self._discount(data) * next_value  # [B]
         value = self._value(obs, self._tensor(data['action']))
         error = target - value  # [critics, B]
@@ -167,6 +167,10 @@ class QACPolicy(TDPolicy):
         self._updates += 1
         metrics |= {'total_loss': total_loss, 'q_value': value.detach().mean(), **self._optimizer_metrics()}
         return self._with_priority(metrics, error.detach().abs().mean(0))
+
+    def _observations(self, data: Batch) -> tuple[Any, Any]:
+        """Returns observations and next observations as the networks take them."""
+        return self._tensor(data['obs']), self._tensor(data['next_obs'])
 
     def _after_actor(self, metrics: Metrics) -> None:
         """Updates the parts that depend on the actor, from the values logged for it."""

@@ -14,6 +14,7 @@ from rlframe.data.timestep import Array, FloatArray, IntArray, TimeStep
 from rlframe.policy.acting.episode_states import EpisodeStates
 from rlframe.policy.acting.masks import mask_of, masked
 from rlframe.policy.dqn import DQNConfig, DQNLearn, DQNPolicy
+from rlframe.policy.memory import BURN_IN, PRIORITY_ETA
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule
@@ -56,35 +57,28 @@ class R2D2Policy(DQNPolicy):
 
     _cfg: R2D2Config
     config = dict(
-        priority_eta=Field(
-            0.9,
-            range='[0, 1]',
-            doc='share of the largest TD error in the priority of a sequence; the rest is their mean',
-        ),
+        priority_eta=PRIORITY_ETA,
         value_rescale=Field(
             False, doc='whether the network learns square roots of values, for returns of any size'
         ),
         model=dict(
             encoder_hidden_size_list=[128, 64],
-            lstm_hidden_size=Field(
-                64, range='[1, inf)', unit='units', doc='of the LSTM behind the hidden layers'
-            ),
+            core=Field('lstm', doc='recurrent core behind the hidden layers', choices=('lstm', 'gru')),
+            lstm_hidden_size=Field(64, range='[1, inf)', unit='units', doc='of the recurrent core'),
         ),
         learn=dict(
             batch_size=Field(64, range='[1, inf)', unit='sequences', doc='of one update', may_change=True),
-            burn_in=Field(
-                0,
-                range='[0, inf)',
-                unit='env steps',
-                doc='before each sequence that only update its recurrent state (burn-in)',
-            ),
+            burn_in=BURN_IN,
         ),
     )
     is_recurrent = True
 
     @classmethod
     def state_nbytes(cls, cfg: EasyDict) -> int:
-        return 2 * np.dtype(np.float32).itemsize * int(cfg.model.get('lstm_hidden_size', 0))
+        from rlframe.model.core import STATES_OF_CORE
+
+        vectors = STATES_OF_CORE[cfg.model.core]
+        return vectors * np.dtype(np.float32).itemsize * int(cfg.model.get('lstm_hidden_size', 0))
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -93,6 +87,12 @@ class R2D2Policy(DQNPolicy):
 
     def default_model(self) -> str:
         return 'recurrent_q_net'
+
+    def model_kwargs(self) -> dict[str, Any]:
+        kwargs = super().model_kwargs()
+        if kwargs['core'] == 'lstm':
+            del kwargs['core']  # networks of users may know no other
+        return kwargs
 
     def _init_learn(self) -> None:
         super()._init_learn()

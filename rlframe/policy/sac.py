@@ -7,15 +7,19 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from easydict import EasyDict
 
 from rlframe.data.batch import Batch
 from rlframe.data.faces import Metrics
 from rlframe.data.timestep import Array, IntArray, TimeStep
+from rlframe.errors import ConfigError
 from rlframe.model.distributions import perturbed
 from rlframe.policy.acting.masks import IMPOSSIBLE, mask_of, masked
 from rlframe.policy.base_policy import Policy, smallest_int
 from rlframe.policy.learning.learn_options import learning_rate
 from rlframe.policy.learning.optim import Optimizer
+from rlframe.policy.learning.sequences import visited
+from rlframe.policy.memory import BURN_IN, PRIORITY_ETA, MemoryModel, MemoryPolicy, Remembered
 from rlframe.policy.qac import QACConfig, QACLearn, QACPolicy
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import Field
@@ -150,25 +154,69 @@ class SACPolicy(QACPolicy):
             self._alpha = self._log_alpha.detach().exp()
 
 
+class SACDiscreteLearn(SACLearn):
+    """Section ``learn`` of discrete SAC."""
+
+    burn_in: int
+
+
+class SACDiscreteConfig(SACConfig):
+    """Options of discrete SAC."""
+
+    priority_eta: float
+    learn: SACDiscreteLearn
+    model: MemoryModel
+
+
 @POLICY_REGISTRY.register('sac_discrete')
-class SACDiscretePolicy(SACPolicy):
+class SACDiscretePolicy(MemoryPolicy, SACPolicy):
     """SAC for discrete actions: every expectation over actions is a sum.
 
     Source:
         Christodoulou, Soft Actor-Critic for Discrete Action Settings (2019), eq. 10 to 12. The target entropy is half
         of the maximum, not 98 % of it as in the paper: on CartPole-v1 no useful policy has so much entropy, and its
-        weight would grow without bound.
+        weight would grow without bound. With a core, it learns from replayed sequences that begin with the recurrent
+        state that was acted on: Kapturowski et al., Recurrent Experience Replay in Distributed Reinforcement Learning
+        (2019), section 3. Its burn-in has no loss.
     """
 
+    _cfg: SACDiscreteConfig
     config = dict(
+        priority_eta=PRIORITY_ETA,
+        learn=dict(
+            batch_size=Field(
+                256,
+                range='[1, inf)',
+                unit='transitions, or sequences with a core',
+                doc='of one update',
+                may_change=True,
+            ),
+            burn_in=BURN_IN,
+        ),
         collect=dict(
             noise_correlation=Field(
                 0.0, range='[0, 0]', doc='of exploration noise from step to step; 0, there is no such noise'
             )
-        )
+        ),
     )
     supported_actions = 'Discrete'
     supports_action_mask = True
+    sequence_option = 'policy.other.replay_buffer.unroll_len'
+
+    @classmethod
+    def cores(cls, cfg: EasyDict) -> int:
+        return 3 if cfg.model.twin_critic else 2
+
+    @classmethod
+    def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
+        errors = super().check_config(cfg)
+        if cfg.model.core is not None and cfg.nstep != 1:
+            message = 'with a core, the target of a step of a sequence has one reward'
+            errors.append(ConfigError(message, where='nstep', got=cfg.nstep, expected='1'))
+        return errors
+
+    def default_model(self) -> str:
+        return 'recurrent_qac' if self._has_core else super().default_model()
 
     def model_kwargs(self) -> dict[str, Any]:
         return super().model_kwargs() | {'actor': 'categorical'}
@@ -178,24 +226,53 @@ class SACDiscretePolicy(SACPolicy):
 
     # learning
 
+    def _forward_learn(self, data: Batch) -> Metrics:
+        return super()._forward_learn(self._learned_steps(data) if self._has_core else data)
+
+    def _learned_steps(self, data: Batch) -> Batch:
+        """Returns the steps of sequences that are learned from, [K]; their observations are kept for the networks."""
+        seen = visited(data['obs'], data['next_obs'], np.asarray(data['mask']), self._cfg.learn.burn_in)
+        start = data['state'][np.arange(len(seen.first)), seen.first]
+        self._seen = self._remembered(seen, start)
+        sequence = seen.sequence[seen.own]
+        self._sequence = self._tensor(sequence), len(start)
+        columns = {name: data[name][seen.learned] for name in ('action', 'reward', 'terminated')}
+        return Batch(columns | ({'IS': np.asarray(data['IS'])[sequence]} if self._weighted else {}))
+
+    def _observations(self, data: Batch) -> tuple[Any, Any]:
+        return self._seen if self._has_core else super()._observations(data)
+
+    def _with_priority(self, metrics: Metrics, priority: torch.Tensor) -> Metrics:
+        if self._has_core and self._priority:
+            priority = self._priority_of_sequences(priority, *self._sequence)
+        return super()._with_priority(metrics, priority)
+
     def _log_probs(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns the probability of each action and its logarithm, [B, A]."""
         log_prob = torch.log_softmax(self._logit(obs), 1)
         return log_prob.exp(), log_prob
 
+    def _all_values(self, critic: Any, obs: Any) -> torch.Tensor:
+        """Returns each critic's values of all actions, float32 [critics, B, A]."""
+        if isinstance(obs, Remembered):
+            value: torch.Tensor = critic(obs.obs, obs.unroll)
+            return value[:, obs.row]
+        value = critic(obs)
+        return value
+
     def _value(self, obs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
-        value = self._model.critic(obs)  # [critics, B, A]
+        value = self._all_values(self._model.critic, obs)
         return value.gather(2, action.long()[None, :, None].expand(len(value), -1, 1)).squeeze(2)
 
     def _next_value(self, next_obs: torch.Tensor) -> torch.Tensor:
         prob, log_prob = self._log_probs(next_obs)
-        value = self._target_model['critic'](next_obs).amin(0)
+        value = self._all_values(self._target_model['critic'], next_obs).amin(0)
         return (prob * (value - self._alpha * log_prob)).sum(1)
 
     def _actor_loss(self, obs: torch.Tensor) -> tuple[torch.Tensor, Metrics]:
         prob, log_prob = self._log_probs(obs)
         with torch.no_grad():
-            value = self._model.critic(obs).amin(0)
+            value = self._all_values(self._model.critic, obs).amin(0)
         loss = (prob * (self._alpha * log_prob - value)).sum(1).mean()
         return loss, {'entropy': -(prob * log_prob).detach().sum(1).mean()}
 
@@ -208,7 +285,11 @@ class SACDiscretePolicy(SACPolicy):
 
     def _logit(self, obs: Any) -> torch.Tensor:
         """Returns the logit of each action, float32 [B, A]; forbidden ones have none to speak of."""
-        return masked(self._model.actor(obs), mask_of(obs), IMPOSSIBLE)
+        if isinstance(obs, Remembered):
+            logit = self._model.logit(obs.obs, obs.unroll)
+            return masked(logit, mask_of(obs.obs), IMPOSSIBLE)[obs.row]
+        logit = self._step(obs) if self._has_core else self._model.actor(obs)
+        return masked(logit, mask_of(obs), IMPOSSIBLE)
 
     def best_action(self, obs: torch.Tensor) -> torch.Tensor:
         return self._logit(obs).argmax(1)
@@ -219,15 +300,23 @@ class SACDiscretePolicy(SACPolicy):
         return logit
 
     def _forward_collect(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
-        logit = self._acting_logit(obs)
-        action = perturbed(logit, self._rng).argmax(1)
-        return Batch.unchecked({'action': action + self._action_space.start}, len(action))
+        before = self._act_in(self._collect_states, env_id)
+        return self._chosen(perturbed(self._acting_logit(obs), self._rng), before)
+
+    def _forward_greedy(self, obs: Array, env_id: IntArray) -> Batch:
+        before = self._act_in(self._collect_states, env_id)
+        return self._chosen(self._acting_logit(obs), before)
 
     def _forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
-        action = self._acting_logit(obs).argmax(1)
-        return Batch.unchecked({'action': action + self._action_space.start}, len(action))
+        self._act_in(self._eval_states, env_id)
+        return self._chosen(self._acting_logit(obs), {})
+
+    def _chosen(self, logit: Array, before: dict[str, Array]) -> Batch:
+        """Returns the actions of the largest logits, with the column ``state`` if there is a core."""
+        action = logit.argmax(1)
+        return Batch.unchecked({'action': action + self._action_space.start, **before}, len(action))
 
     def _process_transition(self, obs: Array, output: Batch, timestep: TimeStep) -> dict[str, Array]:
         rows = Policy._process_transition(self, obs, output, timestep)
-        action = rows['action'] - self._action_space.start
-        return rows | {'action': action.astype(self._action_dtype)}
+        action = (rows['action'] - self._action_space.start).astype(self._action_dtype)
+        return rows | {'action': action} | ({'state': output['state']} if self._has_core else {})

@@ -161,9 +161,10 @@ ROWS: tuple[tuple[str, Alternatives], ...] = (
     ('activation_fn act_fn nonlinearity fcnet_activation', (('policy.model.activation',),)),
     ('conv_filters cnn_layers channels', (('policy.model.conv_layers',),)),
     (
-        'lstm_hidden lstm_cell_size cell_size rnn_hidden_size recurrent_hidden_size',
-        (('policy.model.lstm_hidden_size',),),
+        'lstm_hidden lstm_cell_size cell_size rnn_hidden_size recurrent_hidden_size lstm_hidden_size core_hidden_size',
+        (('policy.model.lstm_hidden_size',), ('policy.model.core_hidden_size',)),
     ),
+    ('use_lstm use_rnn recurrent rnn rnn_type lstm_type cell_type', (('policy.model.core',),)),
     ('dueling_dqn is_dueling use_dueling dueling_network', (('policy.model.dueling',),)),
     ('double_dqn is_double double_q use_double_dqn', (('policy.double',),)),
     ('noisy_net noisy_dqn use_noisy', (('policy.model.noisy',),)),

@@ -68,6 +68,54 @@ class Sequences:
         )
 
 
+class Visited(NamedTuple):
+    """The observations of padded sequences [B, T] as rows: those of all real steps, then the last next obs of each."""
+
+    obs: Array
+    """Observations, [R + B, ...]."""
+    step: IntArray
+    """Step of each row within its sequence, [R + B]."""
+    sequence: IntArray
+    """Sequence of each row, [R + B]."""
+    own: IntArray
+    """Rows of the steps that are learned from, those behind the burn-in, [K]."""
+    following: IntArray
+    """Rows of their next obs, [K]."""
+    first: IntArray
+    """First real step of each sequence, [B]."""
+    learned: BoolArray
+    """Which of the padded steps are learned from, [B, T]; they have the order of ``own``."""
+
+
+def visited(obs: Array, next_obs: Array, mask: BoolArray, burn_in: int) -> Visited:
+    """Lists the observations that a network goes through to learn from padded sequences.
+
+    Args:
+        obs: Of each step, [B, T, ...].
+        next_obs: Behind each step, [B, T, ...].
+        mask: Which steps are real; those of a sequence lie side by side, [B, T].
+        burn_in: Steps of each sequence that are not learned from.
+    """
+    sequence, column = np.nonzero(mask)
+    first, length = mask.argmax(1), mask.sum(1)
+    each, count = np.arange(len(mask)), len(sequence)
+    step = column - first[sequence]
+    is_last = step == length[sequence] - 1
+    following = np.where(is_last, count + sequence, np.arange(count) + 1)
+    is_learned = column >= burn_in
+    learned = mask.copy()
+    learned[:, :burn_in] = False
+    return Visited(
+        np.concatenate([obs[sequence, column], next_obs[each, first + length - 1]]),
+        np.concatenate([step, length]),
+        np.concatenate([sequence, each]),
+        np.flatnonzero(is_learned),
+        following[is_learned],
+        first,
+        learned,
+    )
+
+
 def _starts(begins: BoolArray) -> IntArray:
     is_first = begins.copy()
     is_first[:1] = True

@@ -233,7 +233,24 @@ def test_options_that_do_not_fit_a_core_name_what_does(sections: dict[str, Any],
 def test_a_policy_that_cannot_carry_a_core_names_those_that_can(policy: str) -> None:
     with pytest.raises(ConfigError) as caught:
         compiled(policy)
-    assert 'policy.model.core' in str(caught.value) and 'a2c, ppo' in str(caught.value)
+    assert 'these policies have it: a2c, ppo, r2d2, sac_discrete' in str(caught.value), str(caught.value)
+
+
+@pytest.mark.parametrize('core', ['gru', 'lstm'])
+def test_r2d2_values_sequences_as_it_values_steps_with_either_core(core: str) -> None:
+    torch.manual_seed(0)
+    model = dict(core=core, lstm_hidden_size=5, encoder_hidden_size_list=[6])
+    policy: Any = create_policy({'type': 'r2d2', 'cuda': False, 'model': model}, SPEC, seed=0)
+    network, obs = policy._model, torch.randn(4, 3)
+    assert any(name.startswith(f'{core}.weight') for name in network.state_dict())
+    state = torch.randn(1, *network.state_shape)
+    whole, after = network(obs, state)
+    for t in range(4):
+        value, state = network(obs[t : t + 1], state)
+        torch.testing.assert_close(value[0], whole[t], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(state, after, rtol=1e-5, atol=1e-5)
+    shape = policy.collect_mode.forward(np.ones((1, 3), np.float32), np.arange(1))['state']
+    assert shape.nbytes == policy.state_nbytes(policy._cfg)
 
 
 @pytest.mark.slow
