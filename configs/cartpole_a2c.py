@@ -9,9 +9,9 @@ main_config = EasyDict(
         env=dict(
             env_id='CartPole-v1',
             collector_env_num=8,
-            evaluator_env_num=10,
-            n_evaluator_episode=20,
-            stop_value=475,  # the env's own reward threshold
+            evaluator_env_num=25,
+            n_evaluator_episode=50,
+            stop_value=500,  # the longest episode
         ),
         policy=dict(
             cuda=False,

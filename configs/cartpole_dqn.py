@@ -5,12 +5,13 @@ from easydict import EasyDict
 main_config = EasyDict(
     dict(
         exp_name='cartpole_dqn',  # the run folder adds the seed, and a number where it exists already
+        max_env_step=50_000,
         env=dict(
             env_id='CartPole-v1',
             collector_env_num=8,
-            evaluator_env_num=10,
-            n_evaluator_episode=20,
-            stop_value=475,  # the env's own reward threshold
+            evaluator_env_num=50,
+            n_evaluator_episode=100,
+            stop_value=500,  # the longest episode
         ),
         policy=dict(
             cuda=False,

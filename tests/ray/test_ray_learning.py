@@ -23,5 +23,6 @@ def test_cartpole_is_solved(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     words = ['collector.backend=ray', 'collector.num_collectors=2']
+    words += ['env.stop_value=475', 'env.n_evaluator_episode=20']  # the env's own threshold
     assert main(['-c', str(ROOT / 'configs' / f'{config}.py'), '--env-step', '150000', *words]) == 0
     assert [line for line in capsys.readouterr().out.splitlines() if line.startswith('solved:')]

@@ -97,7 +97,7 @@ def test_a_config_says_where_each_value_comes_from() -> None:
         'value': 3, 'from': 'set on the command line', 'default': 1, 'config': '',
     }  # fmt: skip
     forwarded = here('eval.evaluator.n_episode')
-    assert forwarded['value'] == 20 and forwarded['from'].startswith('taken from env.n_evaluator_episode')
+    assert forwarded['value'] == 100 and forwarded['from'].startswith('taken from env.n_evaluator_episode')
     (option,) = explain('gae_lambda', 'cartpole_dqn')['options']
     assert option['here'] is None
 
