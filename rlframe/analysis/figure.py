@@ -13,6 +13,7 @@ import numpy as np
 
 from rlframe.analysis.groups import Group
 from rlframe.errors import ConfigError, ExperimentDirError, MissingDependencyError
+from rlframe.safety.whole_file import followed, whole_file
 from rlframe.scores import tick_text
 
 if TYPE_CHECKING:
@@ -155,8 +156,13 @@ def _decorate(axes: Axes, groups: Sequence[Group], tag: str, values: Sequence[np
         axes.text(0.5, 0.5, 'no values', transform=axes.transAxes, ha='center', color='gray')
 
 
-def save_figure(figure: Figure, paths: Sequence[Path]) -> None:
+def save_figure(figure: Figure, paths: Sequence[Path], is_named: bool = False) -> None:
     """Writes a figure to PNG and SVG files.
+
+    Args:
+        figure: The figure.
+        paths: The files.
+        is_named: Whether the user named them, so that links are followed.
 
     Raises:
         ExperimentDirError: If one cannot be written.
@@ -164,9 +170,10 @@ def save_figure(figure: Figure, paths: Sequence[Path]) -> None:
     import matplotlib as mpl
 
     for path in paths:
+        file = followed(path) if is_named else path
         about = {'Software': None} if path.suffix == '.png' else {'Date': None}
         try:
-            with mpl.rc_context({'svg.fonttype': 'none'}):
-                figure.savefig(path, dpi=120, metadata=about)
+            with mpl.rc_context({'svg.fonttype': 'none'}), whole_file(file, is_private=False) as draft:
+                figure.savefig(draft, dpi=120, metadata=about)
         except OSError as error:
             raise ExperimentDirError(f'cannot be written: {error.strerror}', where=str(path)) from error

@@ -20,6 +20,7 @@ from rlframe.analysis.run_files import SCORE, RunFiles, is_run, not_a_run
 from rlframe.errors import ExperimentDirError
 from rlframe.run.time_split import KINDS
 from rlframe.safety.private_file import write_private
+from rlframe.safety.whole_file import followed, whole_file
 from rlframe.scores import digits_text, duration_text, mean_interval
 
 OPEN, MOST_ROWS, MOST_CHARTS = 12, 200, 60
@@ -46,7 +47,8 @@ def write_report(folder: str | Path, out: str | None = None) -> Path:
     text = document(report_body(RunFiles(folder)), folder.resolve().name)
     path = folder / 'report.html' if out is None else Path(out)
     try:
-        write_private(path, text)
+        with whole_file(path if out is None else followed(path)) as draft:
+            write_private(draft, text)
     except OSError as error:
         raise ExperimentDirError(f'cannot be written: {error.strerror}', where=str(path)) from error
     return path

@@ -59,7 +59,7 @@ def plot(
         title = f'{env}, {groups[0].label}' if len(groups) == 1 else env
     figure = curves_figure(groups, tags, title, smooth)
     files = picture_files(runs, out, 'plot')
-    save_figure(figure, files)
+    save_figure(figure, files, is_named=out is not None)
     return files
 
 
@@ -90,7 +90,8 @@ def compare(
         return comparison, None
     picture = Path(out or 'compare.png')
     groups = [row.group for row in comparison.rows]
-    save_figure(curves_figure(groups, [comparison.metric], comparison.env), [picture])
+    figure = curves_figure(groups, [comparison.metric], comparison.env)
+    save_figure(figure, [picture], is_named=out is not None)
     return comparison, picture
 
 

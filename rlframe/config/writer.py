@@ -7,7 +7,6 @@ import importlib
 import json
 import math
 import numbers
-import os
 import pprint
 import re
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from typing import Any
 from rlframe.safety.private_file import write_private
 from rlframe.safety.secrets import redacted
 from rlframe.safety.strict_json import to_tagged
+from rlframe.safety.whole_file import whole_file
 from rlframe.utils.resolved_config import to_plain
 
 
@@ -159,6 +159,5 @@ def _text(value: Any) -> str:
 
 def _replace(file: Path, text: str) -> None:
     """Writes a whole file or nothing."""
-    draft = file.with_name(f'.{file.name}.{os.getpid()}')
-    write_private(draft, text)
-    draft.replace(file)
+    with whole_file(file) as draft:
+        write_private(draft, text)
