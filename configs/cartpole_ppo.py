@@ -5,28 +5,30 @@ from easydict import EasyDict
 main_config = EasyDict(
     dict(
         exp_name='cartpole_ppo',  # the run folder adds the seed, and a number where it exists already
+        max_env_step=100_000,
         env=dict(
             env_id='CartPole-v1',
             collector_env_num=8,
-            evaluator_env_num=10,
-            n_evaluator_episode=20,
-            stop_value=475,  # the env's own reward threshold
+            evaluator_env_num=50,
+            n_evaluator_episode=100,
+            stop_value=500,  # the longest episode
         ),
         policy=dict(
             cuda=False,
             model=dict(encoder_hidden_size_list=[64, 64]),  # input and output sizes come from the env
             learn=dict(
-                epoch_per_collect=4,
+                epoch_per_collect=20,
                 batch_size=256,
-                learning_rate=1e-3,
+                learning_rate=dict(type='linear', start=1e-3, end=0.0, decay=100_000),  # decay in env steps
+                clip_ratio=dict(type='linear', start=0.2, end=0.01, decay=100_000),
                 entropy_weight=0.0,
             ),
             collect=dict(
-                n_sample=1024,  # training samples per round: 128 steps of each of 8 envs
+                n_sample=256,  # training samples per round: 32 steps of each of 8 envs
                 discount_factor=0.98,
-                gae_lambda=0.9,
+                gae_lambda=0.8,
             ),
-            eval=dict(evaluator=dict(eval_freq=160)),  # train iterations
+            eval=dict(evaluator=dict(eval_freq=400)),  # train iterations: 5,120 env steps
         ),
     )
 )

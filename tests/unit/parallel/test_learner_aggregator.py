@@ -27,7 +27,9 @@ from rlframe.worker.comm.transport_learner import LearnerParts, TransportLearner
 
 LEARN = {'kind': 'learn', 'target': 0, 'parts': 0}
 DQN = ('cartpole_dqn', 'policy.collect.n_sample=12', 'policy.learn.update_per_collect=2')
-PPO = ('cartpole_ppo', 'policy.collect.n_sample=24', 'policy.learn.epoch_per_collect=2')
+CONSTANT = ('policy.learn.learning_rate=1e-3', 'policy.learn.clip_ratio=0.2')
+"""Instead of schedules, since scripted batches come without env steps."""
+PPO = ('cartpole_ppo', 'policy.collect.n_sample=24', 'policy.learn.epoch_per_collect=2', *CONSTANT)
 
 
 def sent(coordinator: ScriptedCoordinator) -> dict[str, Any]:
