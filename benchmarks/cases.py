@@ -79,6 +79,10 @@ WORKLOADS = {
     'w7': 'Envs in processes, stepped as fast as possible, without policy or recording; one process per env.'
     ' Transitions per second. If an env is slow, subprocess (rlframe itself) and the other peers wait for it in every'
     ' step.',
+    'w9': "Pong of 84 x 84 pixels, 4 frames, as OpenAI Baselines set it; Nature's CNN. Collection by an epsilon-greedy DQN in"
+    " 8 envs: in ALE's threads, in this process (base) and in EnvPool's threads (pool); SB3 steps its own Atari wrappers in one"
+    " process, raw a loop over Gymnasium's. One update of double DQN from 32 prepared stacks. PPO in EnvPool with the settings of"
+    " CleanRL's ppo_atari_envpool, 8 envs x 128 steps; cleanrl is such a loop written by hand.",
 }
 """What a workload is, for the report."""
 
@@ -157,6 +161,20 @@ def _processes(
     )
 
 
+def _pixels(side: str, where: str, goals: tuple[Goal, ...]) -> Case:
+    return Case(
+        name=side.replace('_', '-'),
+        title=f'W9 collect pixels, 8 envs {where}',
+        script='w9_pixels.py',
+        side=side,
+        measure='env_steps_per_s',
+        peers=('sb3', 'raw'),
+        goals=goals,
+        sizes=(8, 4096),
+        quick_sizes=(2, 64) if side == 'w9' else None,
+    )
+
+
 CASES = (
     Case(
         name='w1',
@@ -217,5 +235,29 @@ CASES = (
     _processes('1ms', '4 envs of 1 ms', (4, 1, 1, 8000), 400, (Goal('async_vector', 1.0),)),
     _processes(
         'uneven', '3 envs of 2 ms and one of 20 ms', (4, 2, 20, 4000), 100, (Goal('subprocess', 2.5),)
+    ),
+    _pixels('w9', "in ALE's threads", (Goal('sb3', 1.5),)),
+    _pixels('w9_base', 'in this process', (Goal('raw', 0.95),)),
+    _pixels('w9_pool', 'in EnvPool', ()),
+    Case(
+        name='w9-update',
+        title='W9 one update of DQN, 32 stacks',
+        script='w9_pixels.py',
+        side='w9_update',
+        measure='us_cycle',
+        peers=('update_limit',),
+        goals=(Goal('update_limit', 0.9),),
+        sizes=(100, 32),
+        quick_sizes=(2, 4),
+    ),
+    Case(
+        name='w9-ppo',
+        title='W9 PPO in EnvPool',
+        script='w9_pixels.py',
+        side='w9_ppo',
+        measure='env_steps_per_s',
+        peers=('cleanrl',),
+        goals=(),
+        sizes=(8, 4096),
     ),
 )

@@ -1,9 +1,10 @@
 """rlframe's half of every workload, through its public components only. Prints one JSON line.
 
-usage: rlframe_side.py w1|w2|w2_native|w3|w4|w5|w6_sac|w6_td3|w7|w7_async [SIZE ...]
+usage: rlframe_side.py w1|w2|w2_native|w3|w4|w5|w6_sac|w6_td3|w7|w7_async|w9|w9_base|w9_pool|w9_update|w9_ppo [SIZE ...]
     w1 [ENV_STEPS], w2 [ENV_NUM] [ENV_STEPS], w2_native [ENV_NUM] [ENV_STEPS], w3 [CAPACITY] [CYCLES], w4 [ENV_STEPS],
     w5 [ACTORS] [MICROSECONDS] [ENV_STEPS],
-    w6_sac [UPDATES], w6_td3 [UPDATES], w7 and w7_async [ENV_NUM] [MILLISECONDS] [SLOW_MILLISECONDS] [ENV_STEPS]
+    w6_sac [UPDATES], w6_td3 [UPDATES], w7 and w7_async [ENV_NUM] [MILLISECONDS] [SLOW_MILLISECONDS] [ENV_STEPS],
+    w9, w9_base, w9_pool and w9_ppo [ENV_NUM] [ENV_STEPS], w9_update [UPDATES] [BATCH_SIZE]
 
 The peers' halves, with the same networks, sizes and counts, are in peers/.
 """
@@ -17,6 +18,7 @@ from functools import partial
 from itertools import cycle
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 import torch
@@ -108,7 +110,13 @@ def w1(env_steps: int = 20_000) -> dict:
 def w2(env_num: int = 8, env_steps: int = 40_000, manager: str = 'base') -> dict:
     """Collection under one epsilon-greedy network; only transitions that could be trained on are counted."""
     create = {'env': {'type': 'gym'}, 'env_manager': {'type': manager}, 'policy': {'type': 'dqn'}}
-    cfg = compile_config(dqn_config(env_num, n_sample=env_num * 100), create, seed=0)
+    return timed_collection(
+        compile_config(dqn_config(env_num, n_sample=env_num * 100), create, seed=0), env_num, env_steps
+    )
+
+
+def timed_collection(cfg: Any, env_num: int, env_steps: int) -> dict:
+    """Times the collector of a config alone, after its first call."""
     factory = make_factory(cfg)
     place = collector_backend(cfg, factory)
     collector = make_collector(cfg, place, make_policy(cfg, factory.spec))
@@ -280,6 +288,72 @@ def w7(
     }
 
 
+def pong(policy: dict, env_num: int) -> dict:
+    """The config of W9: Pong as OpenAI's Baselines set it, Nature's CNN."""
+    env = dict(env_id='ALE/Pong-v5', protocol='baselines', collector_env_num=env_num, evaluator_env_num=1)
+    model = dict(encoder='nature', encoder_hidden_size_list=[512], activation='relu')
+    model |= policy.pop('model')
+    return {
+        'exp_name': 'benchmark',
+        'env': env | {'stop_value': 1e9},
+        'policy': {'device': 'cpu', 'model': model, 'eval': NO_EVALUATION, **policy},
+    }
+
+
+def w9(env_num: int = 8, env_steps: int = 4096, manager: str = 'gym_vector') -> dict:
+    """Collection of Pong under one epsilon-greedy network."""
+    policy = dict(model={'dueling': False}, double=False, collect={'n_sample': env_num * 16})
+    create = {'env': {'type': 'atari'}, 'env_manager': {'type': manager}, 'policy': {'type': 'dqn'}}
+    return timed_collection(compile_config(pong(policy, env_num), create, seed=0), env_num, env_steps)
+
+
+def w9_update(updates: int = 100, batch_size: int = 32) -> dict:
+    """One update of double DQN from stacks that lie ready."""
+    import gymnasium
+
+    rng = np.random.default_rng(0)
+    spaces = gymnasium.spaces.Box(0, 255, (4, 84, 84), np.uint8), gymnasium.spaces.Discrete(6)
+    model = dict(encoder='nature', encoder_hidden_size_list=[512], activation='relu', dueling=False)
+    cfg = {'type': 'dqn', 'device': 'cpu', 'model': model, 'discount_factor': 0.99}
+    learn = create_policy(cfg, EnvSpec(*spaces, name='W9')).learn_mode.forward
+    batches = [
+        Batch(
+            obs=rng.integers(0, 256, (batch_size, 4, 84, 84), np.uint8),
+            next_obs=rng.integers(0, 256, (batch_size, 4, 84, 84), np.uint8),
+            action=rng.integers(0, 6, batch_size).astype(np.uint8),
+            reward=rng.standard_normal(batch_size, np.float32),
+            terminated=rng.random(batch_size) < 0.01,
+        )
+        for _ in range(8)
+    ]
+    stream = cycle(batches)
+    for _ in range(5):
+        learn(next(stream))
+    start = perf_counter()
+    for _ in range(updates):
+        learn(next(stream))
+    return {'us_cycle': (perf_counter() - start) / updates * 1e6, 'updates': updates}
+
+
+def w9_ppo(env_num: int = 8, env_steps: int = 4096) -> dict:
+    """PPO in EnvPool: 8 envs x 128 steps, 4 epochs of minibatches of 256."""
+    learn = dict(
+        epoch_per_collect=4, batch_size=256, learning_rate=2.5e-4, clip_ratio=0.1, entropy_weight=0.01
+    )
+    policy = dict(
+        model={'share_encoder': True},
+        learn=learn | {'value_clip': 0.1} | NO_CHECKPOINT,
+        collect={'n_sample': 128 * env_num, 'discount_factor': 0.99, 'gae_lambda': 0.95},
+    )
+    create = {
+        'env': {'type': 'atari'},
+        'env_manager': {'type': 'env_pool', 'num_threads': 2},
+        'policy': {'type': 'ppo'},
+    }
+    done = timed_training(pong(policy, env_num), create, env_steps)
+    return done | {'env_steps_per_s': done['env_steps'] / done['seconds']}
+
+
 WORKLOADS = {
     'w1': w1,
     'w2': w2,
@@ -291,6 +365,11 @@ WORKLOADS = {
     'w6_td3': partial(w6, policy='td3'),
     'w7': w7,
     'w7_async': partial(w7, manager='async_subprocess'),
+    'w9': w9,
+    'w9_base': partial(w9, manager='base'),
+    'w9_pool': partial(w9, manager='env_pool'),
+    'w9_update': w9_update,
+    'w9_ppo': w9_ppo,
 }
 
 

@@ -1,7 +1,7 @@
 """Measures rlframe against its peers, side by side, and writes docs/benchmarks.md and benchmarks/results.json.
 
-usage: python benchmarks/run.py [--workloads w1 w2 w3 w4 w5 w6 w7] [--repeats 3] [--peers NAME ...] [--ding-python PATH] [--torchrl-python PATH]
-       [--quick] [--no-write]
+usage: python benchmarks/run.py [--workloads w1 w2 w3 w4 w5 w6 w7 w9] [--repeats 3] [--peers NAME ...] [--ding-python PATH] [--torchrl-python PATH]
+       [--sb3-python PATH] [--quick] [--no-write]
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument('--peers', nargs='+', choices=names, default=names, help='only these')
     parser.add_argument('--ding-python', help='interpreter that has DI-engine, where this one has not')
     parser.add_argument('--torchrl-python', help='interpreter that has TorchRL, where this one has not')
+    parser.add_argument('--sb3-python', help='interpreter that has SB3, where this one has not')
     parser.add_argument(
         '--quick', action='store_true', help='tiny sizes, no file written: shows that it runs'
     )
@@ -184,7 +185,7 @@ def write(
     repeats: int,
 ) -> None:
     words = [
-        'PYTHON' if before in ('--ding-python', '--torchrl-python') else word
+        'PYTHON' if before in ('--ding-python', '--torchrl-python', '--sb3-python') else word
         for before, word in pairwise(['', *sys.argv[1:]])
     ]
     command = shlex.join(['python', 'benchmarks/run.py', *words])
@@ -218,6 +219,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     args = parse(arguments)
     given = {
         'ding': args.ding_python,
+        'sb3': args.sb3_python,
         **dict.fromkeys(('torchrl_sync', 'torchrl_async'), args.torchrl_python),
     }
     pythons = {peer: python for peer, python in given.items() if python}

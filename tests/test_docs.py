@@ -121,7 +121,8 @@ NEEDED = {
     'tictactoe': 'pettingzoo',
     'halfcheetah': 'mujoco',
     'hopper': 'mujoco',
-    'pong': 'envpool',
+    'pong': 'ale_py',
+    'breakout': 'ale_py',
 }
 """What must be installed for configs whose names begin so."""
 OFTEN = {'cartpole_dqn', 'cartpole_ppo', 'cartpole_bc', 'cartpole_novel_r2d2', 'pendulum_sac'}
@@ -142,6 +143,8 @@ def test_every_config_trains_is_scored_and_can_be_repeated(
     ) is not None:
         pytest.importorskip(package)
     quicker = ['policy.learn.epoch_per_collect=1'] if 'ppo' in file.stem else []
+    if package == 'ale_py':
+        quicker += ['env.max_frames=400', 'env.collector_env_num=2', 'policy.random_collect_size=0']
     folder = train(str(file), *quicker)
     assert folder.name == f'{file.stem}_seed0'
     for name in (

@@ -13,6 +13,8 @@ from rlframe.data.timestep import Array
 from rlframe.envs.atari.protocol import AtariSettings
 from rlframe.envs.atari.rows import GAME_GOES_ON, GameRows
 
+SEEDS = 2**31 - 2**16
+"""Seeds of ALE are below 2^31; a vector of N envs takes N in a row."""
 RETURN = 'eval_episode_return'
 
 
@@ -56,7 +58,8 @@ class AtariVector(gymnasium.vector.VectorEnv[Array, Array, Array]):
         self.observation_space = gymnasium.vector.utils.batch_space(self._rows.space, env_num)
         self.action_space = self._env.action_space
 
-    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Array, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Array, dict[str, Any]]:
+        seed = seed % SEEDS if seed is not None else None
         frames, info = self._env.reset(seed=seed)
         self._rows.forget(self._all)
         self._is_first[:] = False
