@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import math
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,8 @@ NAMES = {
 """Words for metrics on axes."""
 LETTERS_PER_INCH = 14
 """Of the font of the legend."""
+LONGEST_TEXT = 200
+"""Letters of a title or a label."""
 MOST_LINES = 10
 """Runs of a group that are also drawn one by one."""
 
@@ -61,9 +64,9 @@ def check_picture_name(out: str | None, option: str = '--out') -> None:
     """
     if out is None:
         return
-    if Path(out).suffix not in SUFFIXES or Path(out).is_dir():
+    if Path(out).suffix not in SUFFIXES or os.path.isdir(out):
         raise ConfigError('bad value', where=option, got=out, expected='a file that ends in .png or .svg')
-    if not Path(out).absolute().parent.is_dir():
+    if not os.path.isdir(Path(out).absolute().parent):
         raise ConfigError(f'the folder {Path(out).parent} does not exist', where=option)
 
 
@@ -92,7 +95,7 @@ def curves_figure(groups: Sequence[Group], tags: Sequence[str], title: str = '',
     for axes, tag in zip(panels, tags, strict=False):
         _panel(axes, groups, tag, smooth)
     if title:
-        figure.suptitle(title, fontsize=12)
+        figure.suptitle(_text(title), fontsize=12)
     _legend(figure, panels[0], groups)
     return figure
 
@@ -105,7 +108,12 @@ def _legend(figure: Figure, axes: Axes, groups: Sequence[Group]) -> None:
         room = int(figure.get_figwidth() * LETTERS_PER_INCH) // (max(map(len, labels)) + 8)
         columns = max(1, min(len(handles), room))
         legend = figure.legend(
-            handles, labels, loc='outside lower center', ncols=columns, frameon=False, fontsize=9
+            handles,
+            [_text(label) for label in labels],
+            loc='outside lower center',
+            ncols=columns,
+            frameon=False,
+            fontsize=9,
         )
         if several:
             legend.set_title('mean over seeds with 95 % bootstrap interval')
@@ -123,16 +131,16 @@ def _panel(axes: Axes, groups: Sequence[Group], tag: str, smooth: int) -> None:
         if band is None or len(curves) <= MOST_LINES:
             alpha, width = (1.0, 1.6) if band is None else (0.35, 0.8)
             for i, curve in enumerate(curves):
-                label = group.label if band is None and i == 0 else None
+                label = _label(group.label) if band is None and i == 0 else None
                 marker = 'o' if len(curve.steps) == 1 else None
                 axes.plot(
                     *curve, alpha=alpha, linewidth=width, label=label, marker=marker, markersize=4, **look
                 )
         if band is not None:
             axes.fill_between(band.steps, band.low, band.high, color=color, alpha=0.18, linewidth=0)
-            axes.plot(band.steps, band.mean, linewidth=2, label=group.label + count, **look)
+            axes.plot(band.steps, band.mean, linewidth=2, label=_label(group.label + count), **look)
         if not curves:
-            axes.plot([], [], label=group.label + count, **look)
+            axes.plot([], [], label=_label(group.label + count), **look)
     _decorate(axes, groups, tag, ends)
 
 
@@ -146,7 +154,7 @@ def _decorate(axes: Axes, groups: Sequence[Group], tag: str, values: Sequence[np
             textcoords='offset points', ha='left', va='center', color='gray',
         )  # fmt: skip
     axes.set_xlabel('env steps')
-    axes.set_ylabel(NAMES.get(tag, tag))
+    axes.set_ylabel(_text(NAMES.get(tag, tag)))
     axes.xaxis.set_major_formatter(lambda steps, _: tick_text(steps))
     axes.locator_params(axis='x', nbins=6)
     axes.margins(x=0.02)
@@ -154,6 +162,17 @@ def _decorate(axes: Axes, groups: Sequence[Group], tag: str, values: Sequence[np
     axes.spines[['top', 'right']].set_visible(False)
     if not any(len(each) for each in values):
         axes.text(0.5, 0.5, 'no values', transform=axes.transAxes, ha='center', color='gray')
+
+
+def _text(text: str) -> str:
+    """Returns a text for matplotlib, which would set what is between two dollars as a formula."""
+    text = text if len(text) <= LONGEST_TEXT else f'{text[: LONGEST_TEXT - 3]}...'
+    return text.replace('$', r'\$')
+
+
+def _label(text: str) -> str:
+    """Returns a label for matplotlib, which leaves those out of legends that begin with an underscore."""
+    return f' {text}' if text.startswith('_') else text
 
 
 def save_figure(figure: Figure, paths: Sequence[Path], is_named: bool = False) -> None:

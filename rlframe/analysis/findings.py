@@ -16,6 +16,7 @@ from rlframe.checkpoint import open_checkpoint
 from rlframe.config.trust import known_options
 from rlframe.errors import CheckpointError, RLFrameError
 from rlframe.run.run_folder import LOG
+from rlframe.safety.plain_text import printable
 from rlframe.utils.field import REQUIRED, Field
 
 LOG_BYTES, MOST_WARNINGS = 4 * 2**20, 40
@@ -90,24 +91,29 @@ def machine_facts(run: RunFiles) -> dict[str, str]:
         manifest = open_checkpoint(run.folder).manifest
     except (CheckpointError, OSError):
         return {}
-    facts = dict(manifest.get('machine', {}))
+    machine = manifest.get('machine')
+    facts = dict(machine) if isinstance(machine, Mapping) else {}
     facts['rlframe'] = str(manifest.get('rlframe', ''))
-    exact = manifest.get('exact', True)
+    exact, why = manifest.get('exact', True), manifest.get('inexact')
+    reasons = why if isinstance(why, list) else []
     facts['repeatable'] = (
-        'bit for bit, with the same seed and machine' if exact else '; '.join(manifest.get('inexact', []))
+        'bit for bit, with the same seed and machine' if exact else '; '.join(map(str, reasons))
     )
-    return {name: str(value) for name, value in facts.items() if value}
+    return {printable(str(name)): printable(str(value)) for name, value in facts.items() if value}
 
 
 def warnings_of(folder: Path) -> list[Warned]:
     """Returns the warnings in the log of a run, each once, the last ones of many."""
     try:
+        if not (folder / LOG).is_file():  # a pipe would be waited for
+            return []
         with open(folder / LOG, 'rb') as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - LOG_BYTES))
             text = file.read(LOG_BYTES).decode('utf-8', 'replace')
     except OSError:
         return []
-    matches = [found for line in text.splitlines() if (found := _WARNING.match(line))]
+    lines = map(printable, text.splitlines())
+    matches = [found for line in lines if (found := _WARNING.match(line))]
     counts = Counter((found[2], found[3]) for found in matches)
     first = {(found[2], found[3]): found[1] for found in reversed(matches)}
     kept = list(dict.fromkeys((found[2], found[3]) for found in matches))[-MOST_WARNINGS:]
@@ -123,7 +129,7 @@ def films_of(folder: Path) -> list[Film]:
         size = path.stat().st_size
         data = base64.b64encode(path.read_bytes()).decode() if size <= room else ''
         room -= size if data else 0
-        films.append(Film(str(path.relative_to(folder)), FILMS[path.suffix], data))
+        films.append(Film(printable(str(path.relative_to(folder))), FILMS[path.suffix], data))
     return films
 
 

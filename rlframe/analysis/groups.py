@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlframe.analysis.metric_file import Curve
+from rlframe.analysis.metric_file import LARGEST, Curve
 from rlframe.analysis.run_files import SCORE, RunFiles
 from rlframe.analysis.statistics import bootstrap, mean
 
@@ -124,7 +124,7 @@ def shown(value: Any) -> str:
 
 def value_text(value: Any) -> str:
     """Returns a value of a config as text; a power of ten that means "no limit" is written as one."""
-    if type(value) is int and abs(value) >= SHORTENED and value == float(f'{value:g}'):
+    if type(value) is int and SHORTENED <= abs(value) <= LARGEST and value == float(f'{value:g}'):
         return f'{value:g}'
     return value if isinstance(value, str) else json.dumps(value, default=str)
 

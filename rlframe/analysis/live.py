@@ -18,6 +18,7 @@ from rlframe.analysis.run_files import CONFIG, RunFiles, is_run, nearest_run, no
 from rlframe.errors import ConfigError, RLFrameError
 from rlframe.run.metrics import METRICS
 from rlframe.run.run_folder import LOG
+from rlframe.safety.plain_text import printable_lines
 
 HOST = '127.0.0.1'
 POLICY = (
@@ -182,7 +183,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(HTTPStatus.OK, *answer(unquote(query)))
 
     def _send(self, status: HTTPStatus, kind: str, text: str) -> None:
-        data = text.encode()
+        data = printable_lines(text).encode()
         self.send_response(status)
         for name, value in {
             'Content-Type': f'{kind}; charset=utf-8',

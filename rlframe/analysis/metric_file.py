@@ -13,11 +13,14 @@ import numpy as np
 
 from rlframe.errors import ExperimentDirError
 from rlframe.safety.limits import LimitExceededError, check_limit, remedy_of
+from rlframe.safety.plain_text import printable
 
 MOST_TAGS = 10_000
 """Tags of one file; more are no metrics."""
 LONGEST_LINE = 2**20
 """Bytes of one record."""
+LARGEST, MOST_STEPS = 1e100, 2**52
+"""Numbers above these count as infinite: sums, squares and differences of them would overflow or be inexact."""
 FACTS = ('envstep', 'train_iter', 'time')
 """Keys of a record that are no metrics."""
 
@@ -105,13 +108,14 @@ class MetricFile:
     def _add(self, record: dict[str, Any]) -> None:
         step = float(record['envstep'])
         self.envstep = max(self.envstep, int(step))
-        if _is_number(train_iter := record.get('train_iter')):
+        if _is_count(train_iter := record.get('train_iter')):
             self.train_iter = max(self.train_iter, int(train_iter))
         if _is_number(seconds := record.get('time')):
             self.first_time = float(seconds) if math.isnan(self.first_time) else self.first_time
             self.last_time = float(seconds)
-        for tag, value in record.items():
-            if tag not in FACTS and _is_number(value):
+        for name, value in record.items():
+            if name not in FACTS and _is_number(value):
+                tag = printable(name)
                 columns = self._columns.get(tag)
                 if columns is None:
                     if len(self._columns) >= MOST_TAGS:
@@ -150,11 +154,12 @@ class MetricFile:
 def _is_number(value: Any) -> TypeGuard[float]:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
-    try:
-        return math.isfinite(value)
-    except OverflowError:  # an int beyond all floats
-        return False
+    return abs(value) <= LARGEST  # False for NaN
+
+
+def _is_count(value: Any) -> TypeGuard[float]:
+    return _is_number(value) and abs(value) <= MOST_STEPS
 
 
 def _is_record(record: Any) -> bool:
-    return isinstance(record, dict) and _is_number(record.get('envstep'))
+    return isinstance(record, dict) and _is_count(record.get('envstep'))

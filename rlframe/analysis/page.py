@@ -19,6 +19,7 @@ from rlframe.analysis.page_style import POLICY, STYLE
 from rlframe.analysis.run_files import SCORE, RunFiles, is_run, not_a_run
 from rlframe.errors import ExperimentDirError
 from rlframe.run.time_split import KINDS
+from rlframe.safety.plain_text import printable
 from rlframe.safety.private_file import write_private
 from rlframe.safety.whole_file import followed, whole_file
 from rlframe.scores import digits_text, duration_text, mean_interval
@@ -103,7 +104,7 @@ def _head(run: RunFiles) -> str:
         if math.isnan(run.steps_to_goal())
         else f' · goal reached after {run.steps_to_goal():,.0f} env steps'
     )
-    note = f'<p class="note">{escape(metrics.note)}</p>' if metrics.note else ''
+    note = f'<p class="note">{escape(printable(metrics.note))}</p>' if metrics.note else ''
     return (
         f'<h1>{escape(run.name)}</h1><p class="sub">{escape(run.policy)} on {escape(run.env)}, seed {escape(str(run.seed))}'
         f' · <span class="state {state}">{STATES[state]}</span>{solved}</p>{note}<div class="tiles">{boxes}</div>'
@@ -132,7 +133,8 @@ def _half_width(std: float, episodes: float) -> float:
 
 
 def _others(run: RunFiles) -> str:
-    tags = [tag for tag in run.metrics.tags if tag not in (run.score_tag, *TIMES)]
+    shown = (run.score_tag, *TIMES)
+    tags = [tag for tag in run.metrics.tags if tag not in shown]
     curves = {tag: run.metrics.curve(tag) for tag in tags[:MOST_CHARTS]}
     still = {tag: curve.values[0] for tag, curve in curves.items() if (curve.values == curve.values[0]).all()}
     charts = ''.join(chart(tag, curve) for tag, curve in curves.items() if tag not in still)
@@ -251,7 +253,7 @@ def _machine(run: RunFiles) -> str:
 
 
 def _commands(run: RunFiles) -> str:
-    name = shlex.quote(str(run.folder))
+    name = shlex.quote(printable(str(run.folder)))
     lines = [
         f'rlframe eval {name}',
         f'rlframe train --resume {name}',
@@ -260,5 +262,5 @@ def _commands(run: RunFiles) -> str:
     ]
     return (
         f'<h2>Go on</h2><pre>{escape(chr(10).join(lines))}</pre>'
-        f'<p class="note">folder {escape(str(run.folder.resolve()))} · report by rlframe {__version__}</p>'
+        f'<p class="note">folder {escape(printable(str(run.folder.resolve())))} · report by rlframe {__version__}</p>'
     )

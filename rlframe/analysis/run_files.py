@@ -20,6 +20,7 @@ from rlframe.run.run_folder import last_holder
 from rlframe.run.time_split import KINDS
 from rlframe.safety import strict_json
 from rlframe.safety.limits import remedy_of
+from rlframe.safety.plain_text import printable, printable_tree
 
 CONFIG = 'config.json'
 SCORE, RETURN = 'eval/mean_reward', 'rollout/ep_rew_mean'
@@ -55,7 +56,7 @@ class RunFiles:
     @property
     def name(self) -> str:
         """Name of the folder."""
-        return self.folder.resolve().name
+        return printable(self.folder.resolve().name)
 
     @property
     def env(self) -> str:
@@ -130,7 +131,7 @@ def state_of(folder: Path) -> str:
 
 def is_run(folder: Path) -> bool:
     """Whether a folder is that of a run."""
-    return (folder / CONFIG).is_file()
+    return os.path.isfile(folder / CONFIG)  # False for names that are too long, too
 
 
 def find_runs(paths: Sequence[str | Path]) -> list[Path]:
@@ -152,7 +153,7 @@ def find_runs(paths: Sequence[str | Path]) -> list[Path]:
 
 def not_a_run(path: Path) -> ExperimentDirError:
     """Returns the error for a path that is no run, with the nearest run folder next to it."""
-    what = 'this is no run folder, as it has no config.json' if path.is_dir() else 'no such run folder'
+    what = 'this is no run folder, as it has no config.json' if os.path.isdir(path) else 'no such run folder'
     return ExperimentDirError(what, where=str(path), remedy=nearest_run(path).strip())
 
 
@@ -210,7 +211,7 @@ def _entries(folder: Path) -> list[Path]:
     """Returns the visible folders in a folder."""
     try:
         return sorted(entry for entry in folder.iterdir() if entry.is_dir() and entry.name[0] != '.')
-    except OSError:
+    except (OSError, ValueError):
         return []
 
 
@@ -219,6 +220,7 @@ def _read_config(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         strict_json.check_size(path.stat().st_size, 'CONFIG')
         data = strict_json.loads(path.read_bytes(), 'CONFIG', takes_constants=True)
         strict_json.from_tagged(data)
+        data = printable_tree(data)
         main, create = data['main_config'], data['create_config']
         if not isinstance(main, dict) or not isinstance(create, dict):
             raise TypeError('main_config and create_config are no dicts')

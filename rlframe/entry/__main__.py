@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import sys
 from collections.abc import Sequence
 
@@ -10,6 +11,7 @@ from rlframe._version import __version__
 from rlframe.entry.verb_table import VERBS, make_parser, overview, verb_of
 from rlframe.errors import RLFrameError
 from rlframe.registry import nearest
+from rlframe.safety.plain_text import printable_lines
 
 
 def _whole_parser() -> argparse.ArgumentParser:
@@ -60,6 +62,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     from rlframe.entry.import_path import set_import_path
 
     set_import_path(args)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # names that it cannot encode are no reason to fail
+            stream.reconfigure(errors='backslashreplace')
     try:
         if getattr(args, 'trust', False):
             from rlframe.entry.trusted import tell_what_is_trusted
@@ -70,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args.debug:
             raise
         notes = ''.join(f'\n  {note}' for note in getattr(error, '__notes__', ()))
-        sys.stderr.write(f'rlframe: {type(error).__name__}: {error}{notes}\n')
+        sys.stderr.write(f'rlframe: {type(error).__name__}: {printable_lines(f"{error}{notes}")}\n')
         return error.exit_code
     except KeyboardInterrupt:
         return 130

@@ -226,7 +226,7 @@ class _Formatter(logging.Formatter):
 def log_to_file(folder: Path, secrets: Secrets | None = None) -> logging.Handler:
     """Writes rlframe's log, without secrets, to ``log.txt`` of a run folder, until the returned handler is removed."""
     os.close(private_opener(str(folder / LOG), os.O_WRONLY | os.O_CREAT))
-    handler = logging.FileHandler(folder / LOG, encoding='utf-8')
+    handler = logging.FileHandler(folder / LOG, encoding='utf-8', errors='backslashreplace')
     handler.setFormatter(_Formatter(secrets or Secrets()))
     logger = logging.getLogger('rlframe')
     logger.addHandler(handler)

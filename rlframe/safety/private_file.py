@@ -20,5 +20,5 @@ def private_opener(path: str, flags: int) -> int:
 
 def write_private(path: Path, text: str) -> None:
     """Writes a text file that only its owner can read."""
-    with open(path, 'w', encoding='utf-8', opener=private_opener) as file:
+    with open(path, 'w', encoding='utf-8', errors='backslashreplace', opener=private_opener) as file:
         file.write(text)

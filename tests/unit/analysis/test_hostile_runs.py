@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from written_runs import write_run
 
+from rlframe.analysis import findings
+from rlframe.analysis.findings import machine_facts, warnings_of
+from rlframe.analysis.live import Watched
+from rlframe.analysis.metric_file import MetricFile
+from rlframe.analysis.run_files import RunFiles
 from rlframe.entry.__main__ import main
+from rlframe.errors import ExperimentDirError
 
 WRITERS = {'report': ('report.html',), 'plot': ('plot.png', 'plot.svg')}
 """Verbs that write into a run folder, and what they write."""
@@ -27,7 +35,7 @@ def test_no_verb_writes_through_a_link_in_a_run_folder(tmp_path: Path, verb: str
 
 
 @pytest.mark.parametrize('verb', WRITERS)
-def test_no_verb_waits_for_a_pipe_in_a_run_folder(tmp_path: Path, verb: str, capsys: object) -> None:
+def test_no_verb_waits_for_a_pipe_in_a_run_folder(tmp_path: Path, verb: str) -> None:
     folder = write_run(tmp_path / 'run')
     os.mkfifo(folder / WRITERS[verb][-1])
     assert main([verb, str(folder)]) == 2
@@ -42,3 +50,65 @@ def test_links_that_the_user_names_are_followed(tmp_path: Path) -> None:
     mode = os.stat(os.devnull).st_mode
     assert main(['report', str(folder), '--out', os.devnull]) == 2, 'a device is no file'
     assert os.stat(os.devnull).st_mode == mode
+
+
+TEXT = '_$\\frac{\x1b]0;title\x07\ud800\n' + 'x' * 10_000
+"""A broken formula, codes of terminals, half a character, and more than fits."""
+HUGE = {'eval/std_reward': 1.7e308, f'train/{TEXT}': 2.0, 'train/sum': -1.7e308, 'time/elapsed': 1.7e308}
+
+
+@pytest.mark.parametrize('verb', ['report', 'plot', 'compare', 'watch'])
+def test_every_text_and_number_of_a_run_can_be_shown(tmp_path: Path, verb: str, capfd: Any) -> None:
+    text = TEXT if verb in ('report', 'watch') else TEXT[:500]  # tables of others are as wide as their cells
+    runs = [
+        write_run(
+            tmp_path / name,
+            [1.0, -1.7e308, 2.0],
+            policy=text,
+            env=text,
+            more=HUGE,
+            seed=int('9' * 400),
+            x=name,
+        )
+        for name in ('_a', '_b')
+    ]
+    if verb == 'watch':
+        body = Watched(runs[0]).state()['body'].encode().decode()
+        assert '\x1b' not in body and '\\x1b]0;title\\x07\\ud800\\n' in body
+        return
+    out = tmp_path / ('page.html' if verb == 'report' else 'picture.svg')
+    assert main([verb, *map(str, runs[: 1 if verb == 'report' else 2]), '--out', str(out)]) == 0
+    shown = out.read_text(encoding='utf-8') + capfd.readouterr().out
+    assert '\x1b' not in shown and '\ud800' not in shown
+
+
+@pytest.mark.parametrize('where', ['env', 'path'])
+def test_an_error_is_one_line_without_codes_for_the_terminal(tmp_path: Path, capsys: Any, where: str) -> None:
+    path = str(tmp_path / f'{TEXT[:19]}.') if where == 'path' else str(write_run(tmp_path / 'a'))
+    assert main(['compare', path, str(write_run(tmp_path / 'b', env=TEXT[:50]))]) == 2
+    error = capsys.readouterr().err
+    assert error.count('\n') == 1 and error.strip().isprintable()
+
+
+def test_a_pipe_as_log_is_not_waited_for(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / 'run')
+    os.mkfifo(folder / 'log.txt')
+    assert 'Warnings' in Watched(folder).state()['body'] and warnings_of(folder) == []
+
+
+@pytest.mark.parametrize('step', ['1e300', '-1e300', '9007199254740993', 'NaN'])
+def test_env_steps_that_no_run_can_reach_are_no_records(tmp_path: Path, step: str) -> None:
+    path = tmp_path / 'metrics.jsonl'
+    path.write_text(f'{{"envstep": {step}, "a": 1}}\n{{"envstep": 2}}\n', encoding='utf-8')
+    with pytest.raises(ExperimentDirError, match='no record'):
+        MetricFile(path).update()
+
+
+@pytest.mark.parametrize(
+    'facts', [{'machine': 5, 'inexact': 7}, {'machine': {'cpu': TEXT[:30]}, 'exact': False, 'inexact': [1]}]
+)
+def test_a_manifest_of_wrong_types_is_shown_as_far_as_it_goes(
+    tmp_path: Path, monkeypatch: Any, facts: Any
+) -> None:
+    monkeypatch.setattr(findings, 'open_checkpoint', lambda folder: SimpleNamespace(manifest=facts))
+    assert all(text.isprintable() for text in machine_facts(RunFiles(write_run(tmp_path / 'run'))).values())
