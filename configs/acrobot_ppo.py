@@ -5,13 +5,13 @@ from easydict import EasyDict
 main_config = EasyDict(
     dict(
         exp_name='acrobot_ppo',
-        max_env_step=500_000,
+        max_env_step=1_000_000,
         env=dict(
             env_id='Acrobot-v1',
             collector_env_num=16,
-            evaluator_env_num=10,
-            n_evaluator_episode=20,
-            stop_value=-80,  # its authors ask for -100
+            evaluator_env_num=20,
+            n_evaluator_episode=100,
+            stop_value=-75,  # its authors ask for -100
         ),
         policy=dict(
             cuda=False,
@@ -19,7 +19,9 @@ main_config = EasyDict(
             learn=dict(
                 epoch_per_collect=4,
                 batch_size=64,
-                learning_rate=3e-4,
+                learning_rate=dict(
+                    type='linear', start=1e-3, end=1e-5, decay=1_000_000
+                ),  # decay in env steps
                 entropy_weight=0.0,
             ),
             collect=dict(
@@ -27,7 +29,7 @@ main_config = EasyDict(
                 discount_factor=0.99,
                 gae_lambda=0.94,
             ),
-            eval=dict(evaluator=dict(eval_freq=1280)),  # train iterations: five rounds
+            eval=dict(evaluator=dict(eval_freq=2560)),  # train iterations: ten rounds
         ),
     )
 )

@@ -5,28 +5,29 @@ from easydict import EasyDict
 main_config = EasyDict(
     dict(
         exp_name='pendulum_ppo',
-        max_env_step=200_000,
+        max_env_step=100_000,
         env=dict(
             env_id='Pendulum-v1',
-            collector_env_num=4,
-            evaluator_env_num=10,
-            n_evaluator_episode=20,
-            stop_value=-150,  # no controller does better than about -150 on average
+            collector_env_num=8,
+            evaluator_env_num=20,
+            n_evaluator_episode=100,
+            stop_value=-145,  # no controller does better than about -150 on average
         ),
         policy=dict(
             cuda=False,
+            normalize_obs=True,
             learn=dict(
                 epoch_per_collect=10,
                 batch_size=64,
-                learning_rate=1e-3,
+                learning_rate=dict(type='linear', start=2e-3, end=1e-4, decay=100_000),  # decay in env steps
                 entropy_weight=0.0,
             ),
             collect=dict(
-                n_sample=4096,  # 1024 steps of each of 4 envs
+                n_sample=2048,  # 256 steps of each of 8 envs
                 discount_factor=0.9,  # what a torque does is over within seconds
                 gae_lambda=0.95,
             ),
-            eval=dict(evaluator=dict(eval_freq=1280)),  # train iterations: two rounds
+            eval=dict(evaluator=dict(eval_freq=1280)),  # train iterations: four rounds
         ),
     )
 )

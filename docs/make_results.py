@@ -94,10 +94,10 @@ def write() -> None:
     PAGE.write_text(page(runs, rows), encoding='utf-8')
     groups = {name: group for name, group in shown(runs).items() if name in rows}
     for env, names in by_env(groups, rows).items():
-        draw(env, {rows[name]: groups[name] for name in names})
+        draw(env, [(rows[name], groups[name]) for name in names])
 
 
-def draw(env: str, groups: dict[Row, list[Run]]) -> None:
+def draw(env: str, measured: Sequence[tuple[Row, Sequence[Run]]]) -> None:
     """Draws the evaluations of all runs in an env, one colour per row and one line per seed; published means are dashed."""
     import matplotlib as mpl
 
@@ -105,7 +105,7 @@ def draw(env: str, groups: dict[Row, list[Run]]) -> None:
     from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7, 4), layout='constrained')
-    for i, (row, runs) in enumerate(groups.items()):
+    for i, (row, runs) in enumerate(measured):
         for run in runs:
             steps, means = zip(*run['curve'], strict=True)
             label = row.title[0] if run is runs[0] else None

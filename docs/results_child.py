@@ -126,7 +126,7 @@ def _record(job: Job, spent: Spent) -> dict[str, Any]:
         'seed': job.seed,
         'fingerprint': job.fingerprint,
         'env_steps': int(max(line['envstep'] for line in lines)),
-        'updates': int(max(line['train_iter'] for line in lines)),
+        'updates': int(max(line.get('train_iter', 0) for line in lines)),
         'seconds': round(spent.seconds, 1),
         'cpu_seconds': round(spent.cpu_seconds, 1),
         'best': max(mean for _, mean in curve),

@@ -133,7 +133,8 @@ def shortfall(row: Row, mean: float) -> str:
     if row.published is None:
         return ''
     lack = []
-    if mean < row.published.mean:
+    digits = len(f'{row.published.mean}'.partition('.')[2])
+    if round(mean, digits) < row.published.mean:
         lack.append(f'{number(mean)} against {number(row.published.mean, mean)}')
     if row.published.env_steps and (row.budget or 0) > row.published.env_steps:
         lack.append(f'{row.budget:,} env steps against {row.published.env_steps:,}')

@@ -163,9 +163,10 @@ def left(order: Order) -> list[Place]:
 
 
 def collect(work: Path) -> int:
-    """Adds the records of a work folder to those of the page, and returns how many the folder has."""
-    runs = _done(work)
-    record(runs, read_rows())
+    """Adds the records of a work folder to those of the page, unless configs changed since, and returns how many."""
+    rows = read_rows()
+    runs = [run for run in _done(work) if is_current(run, rows)]
+    record(runs, rows)
     return len(runs)
 
 

@@ -123,6 +123,8 @@ NEEDED = {
     'hopper': 'mujoco',
     'pong': 'ale_py',
     'breakout': 'ale_py',
+    'walker2d': 'mujoco',
+    'bipedalwalker': 'Box2D',
 }
 """What must be installed for configs whose names begin so."""
 OFTEN = {'cartpole_dqn', 'cartpole_ppo', 'cartpole_bc', 'cartpole_novel_r2d2', 'pendulum_sac'}

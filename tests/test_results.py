@@ -156,6 +156,10 @@ def test_changed_settings_make_records_stale_and_changed_comments_do_not(tool: T
     assert 'Measured with older settings, or only until the goal was reached: `tiny`.' in tool.page.page(
         tool.rows.read_runs(), tool.rows.read_rows()
     )
+    done = tool.queue.done_file(tool.work, 'tiny-seed0')
+    done.parent.mkdir(parents=True)
+    done.write_text(json.dumps(runs[0]), encoding='utf-8')
+    assert tool.queue.collect(tool.work) == 0  # it was measured with the settings of before
     new = [tool.run(seed, 7.0) for seed in range(3)]
     both = tool.record(*new[:2])
     assert [run['mean'] for run in tool.rows.shown(both)['tiny']] == [5.0] * 3
