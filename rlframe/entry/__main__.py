@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import io
 import sys
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from rlframe._version import __version__
 from rlframe.entry.verb_table import VERBS, make_parser, overview, verb_of
 from rlframe.errors import RLFrameError
 from rlframe.registry import nearest
-from rlframe.safety.plain_text import printable_lines
+from rlframe.safety.plain_text import printable, printable_lines
 
 
 def _whole_parser() -> argparse.ArgumentParser:
@@ -46,10 +47,18 @@ def parse(words: list[str]) -> argparse.Namespace:
         parser.error(f'unrecognized arguments: {" ".join(stray or rest)}')
     if rest:
         args.overrides = [*args.overrides, *rest]
+    _check_not_empty(parser, args)
     check = getattr(verb, 'check', None)
     if check is not None:
         check(parser, args)
     return args
+
+
+def _check_not_empty(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    """Refuses empty values, such as those of shell variables that are not set."""
+    for name, value in vars(args).items():
+        if name != 'title' and (value == '' or (isinstance(value, list) and '' in value)):
+            parser.error(f'the value of {name.replace("_", "-")} is empty')
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -61,11 +70,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parse(list(sys.argv[1:] if argv is None else argv))
     from rlframe.entry.import_path import set_import_path
 
-    set_import_path(args)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # names that it cannot encode are no reason to fail
             stream.reconfigure(errors='backslashreplace')
     try:
+        set_import_path(args)
         if getattr(args, 'trust', False):
             from rlframe.entry.trusted import tell_what_is_trusted
 
@@ -79,6 +88,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         return 130
+    except OSError as error:
+        if args.debug or error.errno != errno.ENAMETOOLONG:
+            raise
+        sys.stderr.write(f'rlframe: this name is too long for a file: {printable(str(error.filename))}\n')
+        return 2
 
 
 if __name__ == '__main__':

@@ -1,0 +1,43 @@
+"""Words on the command line that are empty, too long, or names that Python uses otherwise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlframe.entry.__main__ import main
+from rlframe.entry.verbs.new import KINDS
+
+READERS = ('plot', 'compare', 'report', 'eval', 'play', 'export', 'check-config', 'import-ding')
+
+
+@pytest.mark.parametrize('verb', READERS)
+def test_an_empty_path_and_one_that_is_too_long_are_one_line(verb: str, capsys: Any) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([verb, ''])
+    assert ended.value.code == 2 and 'is empty' in capsys.readouterr().err
+    assert main([verb, 'a' * 300]) == 2
+    assert capsys.readouterr().err.count('\n') == 1
+
+
+@pytest.mark.parametrize(
+    'words', [['-c', ''], ['-c', 'x', '--exp-name', ''], ['--env', 'CartPole-v1', '--policy', '']]
+)
+def test_no_option_of_training_may_be_empty(words: list[str], capsys: Any) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(['train', *words])
+    assert ended.value.code == 2 and 'is empty' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize('kind', [kind for kind in KINDS if kind != 'config'])
+def test_new_writes_no_class_under_a_name_that_its_file_needs(
+    tmp_path: Path, monkeypatch: Any, kind: str, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    taken = {'hook': 'learner_hook', 'buffer': 'field', 'logger': 'logger', 'model': 'any', 'policy': 'batch'}
+    for name in ('none', 'true', taken.get(kind, 'any'), 'a' * 300):
+        assert main(['new', kind, name]) == 2, name
+        assert capsys.readouterr().err.count('\n') == 1
+    assert list(tmp_path.iterdir()) == []
