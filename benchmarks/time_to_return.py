@@ -32,10 +32,11 @@ GOAL = 3.0
 """How many times SB3's wall time must be rlframe's."""
 HEAD = f"""# Time to the published return
 
-Written by `python benchmarks/time_to_return.py`; do not edit. rlframe trains its shipped config, SB3 uses the
-[hyper-parameters of rl-baselines3-zoo]({ZOO}), until the mean return of 100 episodes of the greedy policy is the one that the zoo
-publishes. Both sides are judged by the same rule: at fixed numbers of env steps, ten episodes are played, and a hundred more if
-these are at the return. The time that this takes is not counted, nor are imports. Each run is a process with one thread.
+Written by `python benchmarks/time_to_return.py`; do not edit. rlframe trains its shipped config, SB3 uses the hyper-parameters of
+[rl-baselines3-zoo]({ZOO}),
+until the mean return of 100 episodes of the greedy policy is the one that the zoo publishes. Both sides are judged by the same
+rule: at fixed numbers of env steps, ten episodes are played, and a hundred more if these are at the return. The time that this
+takes is not counted, nor are imports. Each run is a process with one thread.
 
 A cell is the median over the seeds. A run that spends the env steps of the published result without reaching it has the time
 of all these steps, marked by `>`. The goal is a third of SB3's wall time (a ratio of {GOAL:g}). Ratios of CPU time depend less on
@@ -112,6 +113,12 @@ def table(records: Sequence[Record]) -> list[list[str]]:
         name = f'[{pair.config}](../configs/{pair.config}.py)'
         rows.append([name, f'{pair.published:g}', *cells(own), *cells(peer), *ratios, verdict(own, peer)])
     return rows
+
+
+def line(row: Sequence[str]) -> str:
+    """Returns a row of the table for a terminal."""
+    name = row[0][1 : row[0].index(']')]
+    return f'{name:26} rlframe {row[2]:>7} s, SB3 {row[6]:>7} s: {row[10] or "not reached"}, {row[12]}'
 
 
 def page(records: Sequence[Record]) -> str:
@@ -203,7 +210,9 @@ def measure(results: Results, pairs: Sequence[Pair], args: argparse.Namespace) -
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
     names = [pair.config for pair in PAIRS]
-    parser.add_argument('--configs', nargs='+', choices=names, default=names, help='only these')
+    parser.add_argument(
+        '--configs', nargs='+', choices=names, default=names, metavar='NAME', help='only these'
+    )
     parser.add_argument('--seeds', nargs='+', type=int, default=[0, 1, 2])
     parser.add_argument('--jobs', type=int, default=1, choices=(1, 2), help='2: both sides at the same time')
     parser.add_argument('--peer-python', default=sys.executable, help='interpreter that has SB3')
@@ -223,7 +232,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         except RuntimeError as error:
             sys.exit(str(error))
     for row in table(results.records):
-        progress('  '.join(row))
+        progress(line(row))
     args.page.write_text(page(results.records), encoding='utf-8')
     progress(f'wrote {args.page}')
 

@@ -67,6 +67,14 @@ def test_the_goal_is_a_third_of_the_time_by_a_run_that_got_there(w8, own, peer, 
     assert (row[6].startswith('> '), row[2].startswith('> ')) == (not peer, len(own) < 2)
 
 
+def test_the_terminal_gets_one_line_a_pair_of_80_columns(w8):
+    records = runs('rlframe', 2.0, reached=(0,), config='mountaincar_continuous_sac')
+    records += runs('sb3', 1234.5, config='mountaincar_continuous_sac')
+    (row,) = w8.table(records)
+    assert len(w8.line(row)) <= 80
+    assert w8.line(row).endswith('rlframe       2 s, SB3 > 1,234 s: > 617.2x, met')
+
+
 def test_a_pair_with_one_side_only_is_not_in_the_table_but_its_runs_are_listed(w8):
     text = w8.page(runs('rlframe', 2.0, reached=(0,)))
     assert '[cartpole_dqn]' not in text and '| cartpole_dqn | 0 | rlframe | 2 |' in text
