@@ -9,9 +9,9 @@ main_config = EasyDict(
         env=dict(
             env_id='Acrobot-v1',
             collector_env_num=8,
-            evaluator_env_num=10,
-            n_evaluator_episode=20,
-            stop_value=-80,  # the threshold is -100
+            evaluator_env_num=25,
+            n_evaluator_episode=50,
+            stop_value=-76.6,  # the threshold is -100
         ),
         policy=dict(
             cuda=False,

@@ -9,8 +9,8 @@ main_config = EasyDict(
         env=dict(
             env_id='LunarLander-v3',
             collector_env_num=16,
-            evaluator_env_num=10,
-            n_evaluator_episode=20,
+            evaluator_env_num=25,
+            n_evaluator_episode=50,
             stop_value=240,  # its authors ask for 200
         ),
         policy=dict(

@@ -5,13 +5,13 @@ from easydict import EasyDict
 main_config = EasyDict(
     dict(
         exp_name='mountaincar_dqn',
-        max_env_step=150_000,
+        max_env_step=120_000,
         env=dict(
             env_id='MountainCar-v0',
             collector_env_num=8,
-            evaluator_env_num=10,
-            n_evaluator_episode=20,
-            stop_value=-105,  # the threshold is -110
+            evaluator_env_num=25,
+            n_evaluator_episode=50,
+            stop_value=-100.8,  # the threshold is -110
         ),
         policy=dict(
             cuda=False,
