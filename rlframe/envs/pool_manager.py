@@ -349,7 +349,7 @@ def _spec_of(task_id: str, kwargs: Mapping[str, Any]) -> EnvSpec:
         warnings.simplefilter('ignore')  # its bounds are of float64
         try:
             spec = envpool.make_spec(task_id, **kwargs)
-        except TypeError as error:
+        except (TypeError, RuntimeError) as error:
             raise EnvError(
                 f'EnvPool does not accept these options for {task_id!r}: {error}', where='env.kwargs'
             ) from error

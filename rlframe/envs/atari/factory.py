@@ -106,6 +106,9 @@ def import_needed(env_id: str) -> None:
                 where='env.env_id',
                 remedy='To install it: pip install "rlframe[atari]"',
             ) from error
+    import ale_py
+
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # no greeting
 
 
 def make_emulator(settings: AtariSettings, render_mode: str | None) -> Any:
@@ -141,8 +144,8 @@ def make_emulator(settings: AtariSettings, render_mode: str | None) -> Any:
             remedy='ale-py contains all ROMs: is the environment variable ALE_ROMS_DIR set, or ale-py incomplete?',
         ) from error
     except RuntimeError as error:
-        flavour = {name: getattr(settings, name) for name in ('mode', 'difficulty')}
+        name = 'difficulty' if 'difficulty' in str(error) else 'mode'
         raise EnvError(
-            f'{settings.env_id!r} has no such flavour: {error}', where='env', got=flavour
+            f'{settings.env_id!r} has no {name} {getattr(settings, name)}', where=f'env.{name}'
         ) from error
     return env.unwrapped

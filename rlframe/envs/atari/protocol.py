@@ -64,7 +64,7 @@ WITHOUT_FIRE = frozenset(
 """Games whose own actions have no FIRE as action 1."""
 _ID = re.compile(r'ALE/[A-Z][A-Za-z0-9]*-v5', re.ASCII)
 _OTHER_ID = re.compile(
-    r'(?:ALE/)?([A-Za-z][A-Za-z0-9]*?)(-ram)?(Deterministic|NoFrameskip)?(?:-v\d+)?', re.ASCII
+    r'(?:ALE/)?([A-Za-z][A-Za-z0-9]*?)(-ram)?(Deterministic|NoFrameskip)?(?:-v[045])?', re.ASCII
 )
 
 

@@ -219,6 +219,7 @@ def test_a_stack_of_frames_stays_as_it_was() -> None:
         ('PongNoFrameskip-v4', "'ALE/Pong-v5': this id has a frame skip of its own"),
         ('Pong-v5', "'ALE/Pong-v5'"),
         ('pong', "'ALE/Pong-v5'"),
+        ('CartPole-v1', "the id of a game, such as 'ALE/Pong-v5'"),
         ('os:system', "the id of a game, such as 'ALE/Pong-v5'"),
     ],
 )
@@ -232,7 +233,7 @@ def test_an_id_that_names_no_game_is_refused(env_id: str, expected: str) -> None
 def test_unknown_games_flavours_and_missing_roms_are_named(monkeypatch: Any) -> None:
     with pytest.raises(EnvError, match=r"ALE has no game 'ALE/Pongg-v5'\. Did you mean 'ALE/Pong-v5'\?"):
         make('ALE/Pongg-v5')
-    with pytest.raises(EnvError, match='has no such flavour: Invalid game mode'):
+    with pytest.raises(EnvError, match="'ALE/Pong-v5' has no mode 77"):
         make(mode=77)
     monkeypatch.setenv('ALE_ROMS_DIR', '/nowhere')
     with pytest.raises(EnvError, match="the ROM of 'ALE/Pong-v5' is missing or damaged"):

@@ -114,3 +114,10 @@ def test_stacks_of_other_envs_are_left_to_envpool() -> None:
     with pytest.raises(EnvError, match='EnvPool stacks frames itself') as caught:
         GymEnvFactory({'env_id': 'Pong-v5', 'frame_stack': 4}).pool_task()
     assert caught.value.where == 'env.frame_stack'
+
+
+def test_a_mode_that_envpool_does_not_have_is_refused() -> None:
+    pytest.importorskip('envpool')
+    factory = AtariFactory({'env_id': 'ALE/Pong-v5', 'mode': 99})
+    with pytest.raises(EnvError, match='Invalid game mode'):
+        EnvPoolManager.from_factory(factory, 1)
