@@ -8,7 +8,7 @@ from easydict import EasyDict
 main_config = EasyDict(
     dict(
         exp_name='minatar_ppo',
-        max_env_step=1_000_000,
+        max_env_step=2_000_000,
         env=dict(
             env_id='MinAtar/Breakout-v1',
             collector_env_num=64,
@@ -26,7 +26,7 @@ main_config = EasyDict(
             learn=dict(
                 epoch_per_collect=4,
                 batch_size=1024,
-                learning_rate=dict(type='linear', start=2.5e-3, end=1e-4, decay=1_000_000),  # env steps
+                learning_rate=dict(type='linear', start=2.5e-3, end=1e-4, decay=2_000_000),  # env steps
                 entropy_weight=0.01,
                 grad_clip_norm=0.5,
             ),
@@ -35,7 +35,7 @@ main_config = EasyDict(
                 discount_factor=0.99,
                 gae_lambda=0.95,
             ),
-            eval=dict(evaluator=dict(eval_freq=320)),  # train iterations: ten rounds
+            eval=dict(evaluator=dict(eval_freq=640)),  # train iterations: twenty rounds
         ),
     )
 )

@@ -15,7 +15,7 @@ main_config = EasyDict(
             ],
             collector_env_num=8,
             evaluator_env_num=25,
-            n_evaluator_episode=50,
+            n_evaluator_episode=100,
             stop_value=0.95,
         ),
         policy=dict(

@@ -16,18 +16,19 @@ main_config = EasyDict(
         policy=dict(
             cuda=False,
             normalize_obs=True,
+            normalize_reward=True,
             learn=dict(
                 epoch_per_collect=10,
                 batch_size=64,
-                learning_rate=dict(type='linear', start=2e-3, end=1e-4, decay=100_000),  # decay in env steps
+                learning_rate=dict(type='linear', start=1e-3, end=1e-4, decay=100_000),  # decay in env steps
                 entropy_weight=0.0,
             ),
             collect=dict(
                 n_sample=2048,  # 256 steps of each of 8 envs
-                discount_factor=0.9,  # what a torque does is over within seconds
+                discount_factor=0.95,  # what a torque does is over within seconds
                 gae_lambda=0.95,
             ),
-            eval=dict(evaluator=dict(eval_freq=1280)),  # train iterations: four rounds
+            eval=dict(evaluator=dict(eval_freq=2560)),  # train iterations: eight rounds
         ),
     )
 )
