@@ -10,6 +10,7 @@ Measure = Literal['seconds', 'us_cycle', 'env_steps_per_s']
 
 DISTRIBUTIONS = {
     'sb3': 'stable_baselines3',
+    'sb3_contrib': 'sb3_contrib',
     'tianshou': 'tianshou',
     'ding': 'DI-engine',
     'cpprb': 'cpprb',
@@ -83,6 +84,9 @@ WORKLOADS = {
     " 8 envs: in ALE's threads, in this process (base) and in EnvPool's threads (pool); SB3 steps its own Atari wrappers in one"
     " process, raw a loop over Gymnasium's. One update of double DQN from 32 prepared stacks. PPO in EnvPool with the settings of"
     " CleanRL's ppo_atari_envpool, 8 envs x 128 steps; cleanrl is such a loop written by hand.",
+    'w10': 'Recurrent PPO, CartPole-v1 without velocities, by the hyper-parameters of rl-zoo3: 8 envs x 32 steps, 20 epochs of'
+    ' minibatches of 256; actor and critic with an LSTM of 64 units and a hidden layer of 64 each; observations and rewards'
+    ' normalised; 10,240 env steps. Seconds of the training loop alone.',
 }
 """What a workload is, for the report."""
 
@@ -259,5 +263,16 @@ CASES = (
         peers=('cleanrl',),
         goals=(),
         sizes=(8, 4096),
+    ),
+    Case(
+        name='w10',
+        title='W10 recurrent PPO',
+        script='w10_recurrent.py',
+        side='w10',
+        measure='seconds',
+        peers=('sb3_contrib',),
+        goals=(Goal('sb3_contrib', 2.0),),
+        sizes=(10_240,),
+        quick_sizes=(512,),
     ),
 )

@@ -1,10 +1,11 @@
 """rlframe's half of every workload, through its public components only. Prints one JSON line.
 
-usage: rlframe_side.py w1|w2|w2_native|w3|w4|w5|w6_sac|w6_td3|w7|w7_async|w9|w9_base|w9_pool|w9_update|w9_ppo [SIZE ...]
+usage: rlframe_side.py w1|w2|w2_native|w3|w4|w5|w6_sac|w6_td3|w7|w7_async|w9|w9_base|w9_pool|w9_update|w9_ppo|w10 [SIZE ...]
     w1 [ENV_STEPS], w2 [ENV_NUM] [ENV_STEPS], w2_native [ENV_NUM] [ENV_STEPS], w3 [CAPACITY] [CYCLES], w4 [ENV_STEPS],
     w5 [ACTORS] [MICROSECONDS] [ENV_STEPS],
     w6_sac [UPDATES], w6_td3 [UPDATES], w7 and w7_async [ENV_NUM] [MILLISECONDS] [SLOW_MILLISECONDS] [ENV_STEPS],
-    w9, w9_base, w9_pool and w9_ppo [ENV_NUM] [ENV_STEPS], w9_update [UPDATES] [BATCH_SIZE]
+    w9, w9_base, w9_pool and w9_ppo [ENV_NUM] [ENV_STEPS], w9_update [UPDATES] [BATCH_SIZE],
+    w10 [ENV_STEPS]
 
 The peers' halves, with the same networks, sizes and counts, are in peers/.
 """
@@ -354,6 +355,31 @@ def w9_ppo(env_num: int = 8, env_steps: int = 4096) -> dict:
     return done | {'env_steps_per_s': done['env_steps'] / done['seconds']}
 
 
+def w10(env_steps: int = 10_240) -> dict:
+    """Recurrent PPO: 8 envs x 32 steps, 20 epochs of minibatches of 256, an LSTM of 64 units for actor and critic each."""
+    main = ppo_config()
+    main['env']['env_id'] = 'rlframe/CartPoleNoVelocity-v1'
+
+    def falling(start: float) -> dict:
+        return {'type': 'linear', 'start': start, 'end': 0.0, 'decay': env_steps}
+
+    main['policy'] |= {'normalize_obs': True, 'normalize_reward': True}
+    main['policy']['model'] = {
+        'encoder_hidden_size_list': [64],
+        'activation': 'relu',
+        'core': 'lstm',
+        'core_hidden_size': 64,
+    }
+    main['policy']['learn'] |= {
+        'epoch_per_collect': 20,
+        'learning_rate': falling(1e-3),
+        'clip_ratio': falling(0.2),
+        'entropy_weight': 0.0,
+    }
+    main['policy']['collect'] = {'n_sample': 256, 'discount_factor': 0.98, 'gae_lambda': 0.8}
+    return timed_training(main, {'env': {'type': 'gym'}, 'policy': {'type': 'ppo'}}, env_steps)
+
+
 WORKLOADS = {
     'w1': w1,
     'w2': w2,
@@ -370,6 +396,7 @@ WORKLOADS = {
     'w9_pool': partial(w9, manager='env_pool'),
     'w9_update': w9_update,
     'w9_ppo': w9_ppo,
+    'w10': w10,
 }
 
 

@@ -1,6 +1,6 @@
 """Measures rlframe against its peers, side by side, and writes docs/benchmarks.md and benchmarks/results.json.
 
-usage: python benchmarks/run.py [--workloads w1 w2 w3 w4 w5 w6 w7 w9] [--repeats 3] [--peers NAME ...] [--ding-python PATH] [--torchrl-python PATH]
+usage: python benchmarks/run.py [--workloads w1 w2 w3 w4 w5 w6 w7 w9 w10] [--repeats 3] [--peers NAME ...] [--ding-python PATH] [--torchrl-python PATH]
        [--sb3-python PATH] [--quick] [--no-write]
 """
 
@@ -45,7 +45,9 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument('--peers', nargs='+', choices=names, default=names, help='only these')
     parser.add_argument('--ding-python', help='interpreter that has DI-engine, where this one has not')
     parser.add_argument('--torchrl-python', help='interpreter that has TorchRL, where this one has not')
-    parser.add_argument('--sb3-python', help='interpreter that has SB3, where this one has not')
+    parser.add_argument(
+        '--sb3-python', help='interpreter that has SB3 and sb3-contrib, where this one has not'
+    )
     parser.add_argument(
         '--quick', action='store_true', help='tiny sizes, no file written: shows that it runs'
     )
@@ -219,7 +221,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     args = parse(arguments)
     given = {
         'ding': args.ding_python,
-        'sb3': args.sb3_python,
+        **dict.fromkeys(('sb3', 'sb3_contrib'), args.sb3_python),
         **dict.fromkeys(('torchrl_sync', 'torchrl_async'), args.torchrl_python),
     }
     pythons = {peer: python for peer, python in given.items() if python}
