@@ -36,12 +36,19 @@ OPTIONS = {
     'c51': (*VALUE_BASED, 'model.v_min', 'model.v_max', 'model.n_atom'),
     'qrdqn': (*VALUE_BASED, 'model.num_quantiles', 'learn.kappa'),
     'r2d2': (*VALUE_BASED, 'value_rescale', 'learn.burn_in', 'model.lstm_hidden_size'),
-    'ppo': (*ON_POLICY, 'learn.epoch_per_collect', 'learn.batch_size', 'learn.clip_ratio', 'learn.target_kl'),
-    'a2c': (*ON_POLICY, 'learn.optimizer', 'learn.grad_clip_norm'),
+    'ppo': (
+        *ON_POLICY,
+        'learn.epoch_per_collect',
+        'learn.batch_size',
+        'learn.clip_ratio',
+        'learn.target_kl',
+        'model.core',
+    ),
+    'a2c': (*ON_POLICY, 'learn.optimizer', 'learn.grad_clip_norm', 'model.core'),
     'ddpg': (*ACTOR_CRITIC, 'collect.noise_sigma', 'collect.noise_correlation'),
     'td3': (*ACTOR_CRITIC, 'collect.noise_sigma', 'learn.target_noise', 'learn.actor_update_freq'),
     'sac': (*ACTOR_CRITIC, 'learn.alpha', 'learn.target_entropy', 'collect.noise_correlation'),
-    'sac_discrete': (*ACTOR_CRITIC, 'learn.alpha', 'learn.target_entropy'),
+    'sac_discrete': (*ACTOR_CRITIC, 'learn.alpha', 'learn.target_entropy', 'model.core'),
     'bc': ('learn.learning_rate', 'learn.batch_size'),
 }
 """Policy to the options that matter most, without the prefix ``policy.``."""

@@ -37,6 +37,8 @@ policies that fit.
   field `action_mask` in its `Dict` observation. For `MultiDiscrete`, concatenate the masks of all dimensions. To find out
   whether `info` contains a mask, one env is created, reset and closed; set `env.action_mask=True` or `False` to avoid this. A
   mask that allows no action during an episode raises an `ActionMaskError`.
+- **Memory**: `a2c`, `ppo`, `r2d2` and `sac_discrete` may have a [recurrent core](how_to/memory.md) (`policy.model.core`), for all
+  spaces of their rows.
 """
 OBS: dict[str, spaces.Space[Any]] = {
     'Box': spaces.Box(-1, 1, (3,), np.float32),

@@ -272,10 +272,10 @@ def _keeps_sequences_whole(known: Known) -> ConfigError | None:
         return None
     unit = env_num * collector_num(known)
     steps, (unroll_len, batch_size) = n_sample // unit, map(known.get, keys)
-    length = unroll_len or steps
+    length = unroll_len or min(steps, batch_size or steps)
     if n_sample % unit:
         return None
-    if steps < 2 or steps % length:
+    if steps < 2 or (unroll_len and steps % length):
         below = steps // length * length or length
         valid = [2 * unit] if steps < 2 else [below * unit, (below + length) * unit]
         return ConfigError(
@@ -285,14 +285,12 @@ def _keeps_sequences_whole(known: Known) -> ConfigError | None:
             got=n_sample,
             expected=' or '.join(str(number) for number in dict.fromkeys(valid)),
         )
-    if batch_size is not None and batch_size < length:
-        whole = f'the steps that n_sample takes of each of {unit} envs' if unroll_len is None else keys[0]
+    if batch_size is not None and batch_size < max(length, 2):
         return ConfigError(
-            f'a batch consists of whole sequences, and they have {length} steps ({whole})',
+            f'a batch consists of whole sequences, and they have {max(length, 2)} steps or less ({keys[0]})',
             where=keys[1],
             got=batch_size,
-            expected=f'at least {length}, or None',
-            remedy='' if unroll_len is not None else f'Shorter sequences: {keys[0]}.',
+            expected=f'at least {max(length, 2)}, or None',
         )
     return None
 

@@ -40,7 +40,7 @@ UNROLL_LEN = Field(
     type=int,
     range='[2, inf)',
     unit='env steps',
-    doc='longest sequence that a core is trained on; None: the steps of an env in one round',
+    doc='longest sequence that a core is trained on; None: the steps of an env in one round, or of a batch',
 )
 """Length of the sequences of a policy with a core that learns from fresh data."""
 PRIORITY_ETA = Field(
@@ -172,7 +172,7 @@ class MemoryPolicy(Policy):
         """
         from rlframe.model.core import Unroll
 
-        sequences = Sequences(np.asarray(data['begins']), self._cfg.learn.unroll_len)
+        sequences = Sequences(np.asarray(data['begins']), self._cfg.learn.unroll_len or size)
         for chosen in sequences.batches(self._rng.permutation(len(sequences)), size):
             row, step, sequence = (torch.from_numpy(part).to(self._device) for part in sequences.rows(chosen))
             state = self._tensor(np.asarray(data['state'])[sequences.start[chosen]])

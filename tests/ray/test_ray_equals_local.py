@@ -22,14 +22,17 @@ MORE = {
     'dqn noisy': ('policy.model.noisy=true',),
     'battle samples': ('policy.random_collect_size=30',),
     'ppo': ('policy.normalize_obs=true', 'policy.normalize_reward=true'),
+    'ppo lstm': ('policy.model.core=lstm', 'policy.normalize_obs=true'),
 }
 
 
 @pytest.mark.usefixtures('ray_of_tests')
 @pytest.mark.filterwarnings('ignore:The old environment creation API:DeprecationWarning')  # of PettingZoo
-@pytest.mark.parametrize('case', ['dqn naive', 'dqn episodes', 'dqn noisy', 'ppo', 'sac', 'r2d2', *BATTLES])
+@pytest.mark.parametrize(
+    'case', ['dqn naive', 'dqn episodes', 'dqn noisy', 'ppo', 'ppo lstm', 'sac', 'r2d2', *BATTLES]
+)
 def test_one_actor_ends_with_the_bits_of_the_run_in_process(case: str, tmp_path: Path) -> None:
-    name = case if case in {**CASES, **BATTLES} else 'dqn naive'
+    name = case if case in {**CASES, **BATTLES} else 'ppo' if case == 'ppo lstm' else 'dqn naive'
     if case in BATTLES:
         pytest.importorskip('pettingzoo')
     words = MORE.get(case, ())

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from fakes import config_pair
-from memory import R2D2
+from memory import R2D2, RECALLING
 from moved_memory import arrays_at
 
 from rlframe import config
@@ -85,6 +85,9 @@ CASES = {
     'td3 advanced': dict(policy='td3', env_id='Pendulum-v1', **PRIORITIES),
     'ddpg correlated': dict(policy='ddpg', env_id='Pendulum-v1', collect=dict(noise_correlation=0.9)),
     'sac_discrete': dict(policy='sac_discrete'),
+    'ppo lstm': dict(policy='ppo', model=dict(core='lstm'), policy_=dict(normalize_obs=True)),
+    'sac_discrete gru': RECALLING['sac_discrete']
+    | dict(policy='sac_discrete', model=dict(core='gru'), learn=dict(batch_size=8, update_per_collect=2)),
     'dqn r2d2': R2D2,
     'dqn r2d2, random start, vector': R2D2
     | dict(manager='gym_vector', policy_=R2D2['policy_'] | dict(random_collect_size=30)),

@@ -213,7 +213,7 @@ def compiled(policy: str = 'ppo', **sections: Any) -> Any:
             ['sequences would be cut', 'n_sample', 'got 160', 'expected 128 or 256'],
         ),
         (
-            dict(collect=dict(n_sample=1024), learn=dict(batch_size=64)),
+            dict(collect=dict(n_sample=1024), learn=dict(batch_size=64, unroll_len=128)),
             ['policy.learn.batch_size', '128 steps', 'got 64', 'at least 128', 'policy.learn.unroll_len'],
         ),
         (dict(collect=dict(unroll_len=4)), ['policy.collect.unroll_len', 'policy.learn.unroll_len']),
