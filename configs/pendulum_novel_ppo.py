@@ -1,4 +1,4 @@
-"""PPO with a GRU on PendulumNoVelocity-v1."""
+"""PPO with an LSTM on PendulumNoVelocity-v1."""
 
 from easydict import EasyDict
 
@@ -18,12 +18,13 @@ main_config = EasyDict(
             normalize_obs=True,
             model=dict(
                 encoder_hidden_size_list=[64],
-                core='gru',
+                core='lstm',
                 core_hidden_size=64,
+                share_encoder=True,
             ),
             learn=dict(
                 epoch_per_collect=10,
-                batch_size=128,  # env steps, in whole sequences
+                batch_size=64,  # env steps, in whole sequences
                 unroll_len=16,  # env steps of a sequence
                 learning_rate=dict(type='linear', start=1e-3, end=0.0, decay=100_000),  # decay in env steps
                 clip_ratio=0.2,
@@ -33,9 +34,9 @@ main_config = EasyDict(
             collect=dict(
                 n_sample=2048,  # 512 steps of each of 4 envs
                 discount_factor=0.9,
-                gae_lambda=0.95,
+                gae_lambda=0.9,
             ),
-            eval=dict(evaluator=dict(eval_freq=640)),  # train iterations
+            eval=dict(evaluator=dict(eval_freq=1280)),  # train iterations
         ),
     )
 )
