@@ -25,6 +25,9 @@ from rlframe.experiment.seeds import parse_seeds
 PAGE, PICTURES = HERE / 'results.md', HERE / 'curves'
 WORK = HERE.parent / 'results_runs'
 
+WIDE = 5
+"""Ratio of the longest to the shortest run of a picture from which on env steps have a logarithmic scale."""
+
 
 def main(words: Sequence[str] | None = None) -> int:
     """Measures what is asked for, writes the page, the pictures and the first lines, and returns the exit code."""
@@ -113,6 +116,9 @@ def draw(env: str, measured: Sequence[tuple[Row, Sequence[Run]]]) -> None:
         if row.published:
             axes.axhline(row.published.mean, color=f'C{i}', linestyle='--', linewidth=0.8)
     axes.set(title=env, xlabel='env steps', ylabel='return of an evaluation')
+    lengths = [run['env_steps'] for _, runs in measured for run in runs]
+    if max(lengths) > WIDE * min(lengths):
+        axes.set_xscale('log', nonpositive='mask')
     axes.xaxis.set_major_formatter('{x:,.0f}')
     axes.grid(alpha=0.3)
     axes.legend(frameon=False)
