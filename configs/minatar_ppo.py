@@ -19,14 +19,14 @@ main_config = EasyDict(
         policy=dict(
             cuda=False,
             model=dict(
-                encoder_hidden_size_list=[128, 128],
-                conv_layers=[],  # on so small a grid, one vector is as good, and twice as fast
+                encoder_hidden_size_list=[256, 256],
+                conv_layers=[],  # on so small a grid, one vector is as good
                 activation='relu',
             ),
             learn=dict(
                 epoch_per_collect=4,
                 batch_size=1024,
-                learning_rate=dict(type='linear', start=2.5e-3, end=1e-4, decay=2_000_000),  # env steps
+                learning_rate=dict(type='linear', start=5e-3, end=1e-4, decay=2_000_000),  # env steps
                 entropy_weight=0.01,
                 grad_clip_norm=0.5,
             ),
