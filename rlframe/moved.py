@@ -117,7 +117,10 @@ MOVED = {
     'worker.collector.resettable': 'worker.collector.collector_interface',
     'worker.collector.serial_evaluator': 'worker.evaluator.serial_evaluator',
     'worker.coordinator.base_serial_commander': 'worker.commanders.base_serial_commander',
-    'worker.replay_buffer.priority_info': 'worker.replay_buffer.block',
+    'worker.replay_buffer.block': 'worker.replay_buffer.stores.block',
+    'worker.replay_buffer.priority_info': 'worker.replay_buffer.stores.block',
+    'worker.replay_buffer.state_file': 'worker.replay_buffer.stores.state_file',
+    'worker.replay_buffer.storage': 'worker.replay_buffer.stores.ring',
 }
 """Maps old names to new ones, both without ``rlframe.``."""
 

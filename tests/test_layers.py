@@ -44,7 +44,8 @@ MAY_IMPORT = {
     'worker.players': (*BASE, 'data', 'run', 'worker.collector', 'worker.evaluator'),
     'worker.learner': (*BASE, 'data', 'run', 'checkpoint'),
     'worker.hooks': (*BASE, 'data', 'run'),
-    'worker.replay_buffer': (*BASE, 'data', 'run', 'checkpoint'),
+    'worker.replay_buffer.stores': (*BASE, 'data', 'run', 'checkpoint'),
+    'worker.replay_buffer': (*BASE, 'data', 'run', 'checkpoint', 'worker.replay_buffer.stores'),
     'worker': (*BASE, 'worker.collector', 'worker.evaluator'),
     'transport': (*BASE, 'data', 'checkpoint'),
     'transport.flask_fs': (*BASE, 'data', 'run', 'checkpoint', 'transport'),
@@ -59,7 +60,7 @@ MAY_IMPORT = {
     'pipeline': (
         *BASE, 'data', 'run', 'logger', 'checkpoint', 'config', 'display', 'policy', 'policy.acting', 'policy.learning',
         'worker', 'worker.commanders', 'worker.players', 'worker.collector',
-        'worker.hooks',
+        'worker.hooks', 'worker.replay_buffer.stores',
     ),
     'pipeline.parallel': (
         *BASE, 'data', 'run', 'logger', 'checkpoint', 'config', 'transport', 'policy.acting', 'worker', 'worker.comm',

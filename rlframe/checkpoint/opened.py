@@ -7,7 +7,7 @@ can run code.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,7 @@ safetensors_numpy = LazyModule('safetensors.numpy')
 
 NUMBERED: Schema = {
     'state': DICT,
-    'rows': Kind('a dict or None', lambda value: value is None or isinstance(value, Mapping)),
+    'rows': Kind('a list, a dict or None', lambda value: value is None or isinstance(value, list | Mapping)),
 }
 ROWS_SCHEMA: Schema = {'first': COUNT, 'stop': COUNT, 'columns': DICT, 'files': list_of(TEXT)}
 """Content of the file of a replay buffer, and its references to rows in separate files."""
@@ -164,7 +164,8 @@ class OpenCheckpoint:
                 return decode(tree, arrays, secrets=secrets)
             with loading(self.path / name):
                 check_state(tree, NUMBERED)
-            rows = None if tree['rows'] is None else self._rows(tree['rows'])
+            saved = tree['rows'] if isinstance(tree['rows'], list) else [tree['rows']]  # older ones have one
+            rows = self._all_rows([one for one in saved if one is not None])
             return decode(tree['state'], arrays, rows, secrets)
         except CheckpointError:
             raise
@@ -172,9 +173,16 @@ class OpenCheckpoint:
             message = f'the file is not what rlframe wrote: {describe(error)}'
             raise refusal(self.path / name, message, remedy=remedy_of(error)) from error
 
-    def _rows(self, saved: Mapping[str, Any]) -> SavedRows:
+    def _all_rows(self, saved: Sequence[Mapping[str, Any]]) -> list[SavedRows]:
         with loading(self.path / BUFFER):
-            check_state(saved, ROWS_SCHEMA, 'rows')
+            for one in saved:
+                check_state(one, ROWS_SCHEMA, 'rows')
+        names = [name for one in saved for name in one['files']]
+        if len(set(names)) < len(names):
+            raise ValueError('a file of rows is listed twice')
+        return [self._rows(one) for one in saved]
+
+    def _rows(self, saved: Mapping[str, Any]) -> SavedRows:
         parts: list[Segment] = [part for name in saved['files'] if (part := parse_segment(name)) is not None]
         most = sum(facts['size'] for facts in self._files.values())
         arrays = join_segments(saved['first'], saved['stop'], parts, self._arrays, most)

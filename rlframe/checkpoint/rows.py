@@ -13,7 +13,7 @@ SEGMENT_BYTES = 64 * 2**20
 """Maximum size of a file of rows, unless a single row is larger; also the extra memory that saving needs."""
 MAX_SMALL = 50
 """Maximum number of files smaller than half of that in an incremental checkpoint; more are merged."""
-NAME = re.compile(r'replay_buffer-(\d{1,18})-(\d{1,18})\.safetensors')
+NAME = re.compile(r'(replay_buffer|replay_frames)-(\d{1,18})-(\d{1,18})\.safetensors')
 
 
 class Rows(NamedTuple):
@@ -29,6 +29,8 @@ class Rows(NamedTuple):
     """Returns the columns of the rows between two numbers; views or copies."""
     segments: dict[str, str]
     """Names and SHA-256 of the files that already hold some of these rows; saving adds those that it writes."""
+    name: str = 'replay_buffer'
+    """What their files begin with: 'replay_buffer' or 'replay_frames'."""
 
 
 class SavedRows(dict[str, Any]):
@@ -50,17 +52,19 @@ class Segment(NamedTuple):
     name: str
     first: int
     stop: int
+    rows: str
+    """Name of the rows."""
 
 
-def segment(first: int, stop: int) -> Segment:
+def segment(first: int, stop: int, rows: str = 'replay_buffer') -> Segment:
     """Returns the segment of the rows between two numbers."""
-    return Segment(f'replay_buffer-{first}-{stop}.safetensors', first, stop)
+    return Segment(f'{rows}-{first}-{stop}.safetensors', first, stop, rows)
 
 
 def parse_segment(name: str) -> Segment | None:
     """Parses the file name of a segment; returns ``None`` if it is not one."""
     match = NAME.fullmatch(name)
-    return Segment(name, int(match[1]), int(match[2])) if match else None
+    return Segment(name, int(match[2]), int(match[3]), match[1]) if match else None
 
 
 def plan_segments(rows: Rows, saved: Mapping[str, int]) -> tuple[list[Segment], list[Segment]]:
@@ -74,8 +78,8 @@ def plan_segments(rows: Rows, saved: Mapping[str, int]) -> tuple[list[Segment], 
         The files to reuse and those to write; together they cover all rows, in order and without a gap.
     """
     kept: list[Segment] = []
-    known = sorted((s for s in map(parse_segment, saved) if s is not None), key=lambda s: s.first)
-    for one in known:
+    known = [one for one in map(parse_segment, saved) if one is not None and one.rows == rows.name]
+    for one in sorted(known, key=lambda s: s.first):
         if one.stop > rows.stop or one.stop <= max(rows.first, one.first):
             continue
         if one.first == kept[-1].stop if kept else one.first <= rows.first:
@@ -85,8 +89,8 @@ def plan_segments(rows: Rows, saved: Mapping[str, int]) -> tuple[list[Segment], 
         kept = kept[: small[0]]
     start = kept[-1].stop if kept else rows.first
     step = max(SEGMENT_BYTES // max(rows.nbytes, 1), 1)
-    new = [segment(first, min(first + step, rows.stop)) for first in range(start, rows.stop, step)]
-    return kept, new if kept or new else [segment(start, start)]
+    new = [segment(first, min(first + step, rows.stop), rows.name) for first in range(start, rows.stop, step)]
+    return kept, new if kept or new else [segment(start, start, rows.name)]
 
 
 def join_segments(
@@ -106,7 +110,7 @@ def join_segments(
     """
     _check_cover(first, stop, parts)
     joined: dict[str, Any] = {}
-    for (_, start, end), arrays in _read_parts(parts, read):
+    for (_, start, end, _), arrays in _read_parts(parts, read):
         skip = max(first - start, 0)
         if not joined and start + skip == first and end == stop:
             return {name: array[skip:] for name, array in arrays.items()}

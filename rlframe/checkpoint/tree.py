@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -195,14 +195,16 @@ def to_json(tree: Any, indent: int | None = None) -> bytes:
         raise CheckpointError(f'the state cannot be written as JSON: {error}') from error
 
 
-def decode(tree: Any, arrays: Mapping[str, Array], rows: Any = None, secrets: Secrets | None = None) -> Any:
+def decode(
+    tree: Any, arrays: Mapping[str, Array], rows: Sequence[Any] = (), secrets: Secrets | None = None
+) -> Any:
     """Decodes what ``Encoder.tree`` encoded.
 
     Args:
         tree: The encoded tree, as it comes from ``strict_json``.
         arrays: The arrays by name; they become part of the tree without a copy. Each is used once only, so that no
             more memory is taken than they have.
-        rows: The values of numbered rows.
+        rows: The values of numbered rows, in order.
         secrets: Values of the secrets; by default ``'***'``.
 
     Raises:
@@ -212,13 +214,13 @@ def decode(tree: Any, arrays: Mapping[str, Array], rows: Any = None, secrets: Se
 
 
 class _Decoder:
-    def __init__(self, arrays: Mapping[str, Array], rows: Any, secrets: Secrets) -> None:
+    def __init__(self, arrays: Mapping[str, Array], rows: Sequence[Any], secrets: Secrets) -> None:
         self._arrays, self._rows, self._secrets, self._depth = dict(arrays), rows, secrets, 0
         self._deepest = limit('NESTING')
         self._readers: dict[str, Callable[[dict[str, Any]], Any]] = {
             ARRAY: lambda tree: _array_of(self._arrays.pop(tree[ARRAY]), tree.get('dtype')),
             TENSOR: lambda tree: _tensor_of(self._arrays.pop(tree[TENSOR]), tree.get('dtype')),
-            ROWS: lambda tree: self._rows,
+            ROWS: lambda tree: self._rows[tree[ROWS]],
             PAIRS: lambda tree: {self.tree(name): self._named(name, item) for name, item in tree[PAIRS]},
             TUPLE: lambda tree: tuple(self._named(i, item) for i, item in enumerate(tree[TUPLE])),
             FLOAT: lambda tree: float(tree[FLOAT]),

@@ -58,7 +58,7 @@ class _BufferPart(NamedTuple):
 
     pieces: list[_Piece]
     kept: list[Segment]
-    rows: Rows | None
+    rows: list[Rows]
 
 
 def save_checkpoint(
@@ -90,7 +90,7 @@ def save_checkpoint(
         CheckpointWriteError: If the disk is full or refuses; an earlier checkpoint of that name is kept.
     """
     path = local_path(path)
-    part = _BufferPart([], [], None) if buffer is None else _buffer_part(buffer, previous, secrets)
+    part = _BufferPart([], [], []) if buffer is None else _buffer_part(buffer, previous, secrets)
     encoder = Encoder(secrets=secrets)
     text = to_json(encoder.tree(state))
     pieces = [_text_piece(STATE, text), _tensor_piece(TENSORS, encoder.arrays), *part.pieces]
@@ -114,9 +114,10 @@ def save_checkpoint(
             publish_folder(staging, path)
     except OSError as error:
         raise _write_error(path, needed, error.strerror or str(error)) from error
-    if part.rows is not None:
-        part.rows.segments.clear()
-        part.rows.segments.update({name: files[name]['sha256'] for name in files if parse_segment(name)})
+    for rows in part.rows:
+        own = {one.name for one in map(parse_segment, files) if one is not None and one.rows == rows.name}
+        rows.segments.clear()
+        rows.segments.update({name: facts['sha256'] for name, facts in files.items() if name in own})
     return path
 
 
@@ -164,18 +165,19 @@ def _segment_piece(rows: Rows, one: Segment) -> _Piece:
 
 
 def _buffer_part(buffer: Mapping[str, Any], previous: Path | None, secrets: Secrets | None) -> _BufferPart:
-    encoder, numbered = Encoder('replay_buffer', secrets), None
+    encoder = Encoder('replay_buffer', secrets)
+    numbered: list[dict[str, Any]] = []
     pieces: list[_Piece] = []
     kept: list[Segment] = []
     try:
         tree = encoder.tree(buffer)
-        rows = encoder.rows[0] if encoder.rows else None
-        if rows is not None:
+        for rows in encoder.rows:
             columns = Encoder('columns').tree(rows.read(rows.first, rows.first))
-            kept, new = plan_segments(rows, _reusable(rows, previous))
-            pieces = [_segment_piece(rows, one) for one in new]
-            names = [one.name for one in (*kept, *new)]
-            numbered = {'first': rows.first, 'stop': rows.stop, 'columns': columns, 'files': names}
+            old, new = plan_segments(rows, _reusable(rows, previous))
+            kept += old
+            pieces += [_segment_piece(rows, one) for one in new]
+            names = [one.name for one in (*old, *new)]
+            numbered.append({'first': rows.first, 'stop': rows.stop, 'columns': columns, 'files': names})
         text = to_json({'state': tree, 'rows': numbered})
     except CheckpointError as error:
         error.remedy = f'{error.remedy} {BUFFER_REMEDY}'.lstrip()
@@ -183,7 +185,7 @@ def _buffer_part(buffer: Mapping[str, Any], previous: Path | None, secrets: Secr
     pieces.append(_text_piece(BUFFER, text))
     if encoder.arrays:
         pieces.append(_tensor_piece(BUFFER_TENSORS, encoder.arrays))
-    return _BufferPart(pieces, kept, rows)
+    return _BufferPart(pieces, kept, encoder.rows)
 
 
 def _reusable(rows: Rows, previous: Path | None) -> dict[str, int]:

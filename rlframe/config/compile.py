@@ -37,6 +37,7 @@ FORWARDED = {
     'policy.eval.evaluator.n_episode': 'env.n_evaluator_episode',
     'policy.eval.evaluator.stop_value': 'env.stop_value',
     'policy.learn.burn_in': 'policy.other.replay_buffer.burn_in',
+    'policy.other.replay_buffer.frame_stack': 'env.frame_stack',
     'parallel.comm_collector.path_data': 'parallel.path_data',
     'parallel.comm_learner.path_data': 'parallel.path_data',
 }

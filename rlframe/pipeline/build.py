@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from rlframe.checkpoint import compare_configs, load_checkpoint
 from rlframe.config.sections import ExperimentConfig
-from rlframe.data.observation import obs_dtype
 from rlframe.data.timestep import EnvSpec
-from rlframe.errors import CheckpointMismatchError, ResourceError, named_during
+from rlframe.errors import CheckpointMismatchError, named_during
 from rlframe.registry import (
     BACKEND_REGISTRY,
     BUFFER_REGISTRY,
@@ -24,7 +20,6 @@ from rlframe.registry import (
     import_modules,
 )
 from rlframe.run.film import check_encoder
-from rlframe.run.machine import available_memory
 from rlframe.run.progress import Progress
 from rlframe.utils import schema
 from rlframe.utils.field import ResolvedConfig
@@ -260,44 +255,6 @@ def make_collector_parts(
     given = {'policy': policy.collect_mode, 'seed': cfg.seed, 'rank': rank, 'progress': progress}
     collector = create_serial_collector(cfg.policy.collect.collector, env=env, **given)
     return Parts(collector, env, progress, policy.collect_mode, random_actor(cfg, policy, rank))
-
-
-def row_nbytes(spec: EnvSpec) -> int:
-    """Estimates the bytes of a stored transition: two observations, action, reward, two flags and ``collect_iter``."""
-    action = spec.action_space
-    dtype, shape = obs_dtype(spec.observation_space)
-    size = math.prod(shape) * dtype.itemsize
-    if hasattr(action, 'start') and hasattr(action, 'n'):
-        action_size = np.min_scalar_type(int(action.n) - 1).itemsize
-    else:
-        action_size = int(np.prod(action.shape or (1,))) * np.dtype(action.dtype).itemsize
-    return 2 * size + action_size + 4 + 2 + 4
-
-
-def buffer_nbytes(cfg: ExperimentConfig, spec: EnvSpec) -> int:
-    """Estimates the size of the replay buffer in bytes; 0 if there is none, or its size is not an option."""
-    section = cfg.policy.other.replay_buffer
-    size = 0 if section is None else section.get('replay_buffer_size', 0)
-    return _buffer_row_nbytes(cfg, spec) * int(size)
-
-
-def _buffer_row_nbytes(cfg: ExperimentConfig, spec: EnvSpec) -> int:
-    return row_nbytes(spec) + POLICY_REGISTRY.get(cfg.policy.type).state_nbytes(cfg.policy)
-
-
-def check_memory(cfg: ExperimentConfig, spec: EnvSpec) -> None:
-    """Refuses a replay buffer that this machine's free memory cannot hold.
-
-    Raises:
-        ResourceError: With the estimated and the free memory.
-    """
-    needed, free = buffer_nbytes(cfg, spec), available_memory()
-    if needed > free:
-        raise ResourceError(
-            f'the replay buffer needs {needed / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free',
-            where='policy.other.replay_buffer.replay_buffer_size',
-            remedy=f'At most {int(free) // _buffer_row_nbytes(cfg, spec)} transitions fit.',
-        )
 
 
 def make_buffer(cfg: ExperimentConfig, **common: Any) -> IBuffer | None:

@@ -132,10 +132,12 @@ class StrictModel(Configurable):
 
 @pytest.fixture(autouse=True, scope='module')
 def toys() -> Iterator[None]:
-    saved = {kind: (dict(r._builtin), dict(r._classes), r.interface) for kind, r in REGISTRIES.items()}
-    for kind, registry in REGISTRIES.items():
-        if kind not in ('logger', 'eval_metric'):  # which options have by default
-            registry._builtin, registry._classes, registry.interface = {}, {}, ''
+    replaced = {
+        kind: r for kind, r in REGISTRIES.items() if kind not in ('logger', 'eval_metric')
+    }  # defaults
+    saved = {kind: (dict(r._builtin), dict(r._classes), r.interface) for kind, r in replaced.items()}
+    for registry in replaced.values():
+        registry._builtin, registry._classes, registry.interface = {}, {}, ''
     classes = dict(
         env=dict(gym=ToyEnv),
         env_manager=dict(base=ToyManager, subprocess=ToyManager),
@@ -610,10 +612,12 @@ def test_model_of_ones_own_brings_its_options_or_is_open() -> None:
     assert error.where == 'policy.model.type'
 
 
-def test_a_policy_that_declares_nothing_takes_what_is_written_but_its_parts_are_checked() -> None:
+def test_a_policy_that_declares_nothing_takes_what_is_written_but_its_parts_are_checked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     class Undeclared: ...
 
-    REGISTRIES['policy'].register('undeclared', Undeclared)
+    monkeypatch.setitem(REGISTRIES['policy']._classes, 'undeclared', Undeclared)
     main = {'policy': {'x': 1, 'learn': {'y': 2, 'learner': {'hook': {'a': 1}}}}}
     cfg = compile_(main, {'policy': {'type': 'undeclared'}})
     assert (cfg.policy.x, cfg.policy.learn.y, cfg.policy.learn.learner.hook) == (1, 2, {'a': 1})
@@ -623,11 +627,13 @@ def test_a_policy_that_declares_nothing_takes_what_is_written_but_its_parts_are_
     assert 'Did you mean policy.learn.learner.hook?' in str(error)
 
 
-def test_a_policy_may_choose_the_default_class_and_options_of_its_parts() -> None:
+def test_a_policy_may_choose_the_default_class_and_options_of_its_parts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     class Episodic(ToyPolicy):
         config = dict(collect=dict(n_sample=None, n_episode=4, collector=dict(type='episode', log_freq=3)))
 
-    REGISTRIES['policy'].register('episodic', Episodic)
+    monkeypatch.setitem(REGISTRIES['policy']._classes, 'episodic', Episodic)
     cfg = compile_({}, {'policy': {'type': 'episodic'}})
     assert (cfg.policy.collect.collector.type, cfg.policy.collect.collector.log_freq) == ('episode', 3)
     cfg = compile_(

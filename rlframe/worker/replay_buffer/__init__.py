@@ -16,7 +16,7 @@ from rlframe.worker.replay_buffer.elastic_buffer import ElasticReplayBuffer
 from rlframe.worker.replay_buffer.episode_buffer import EpisodeReplayBuffer
 from rlframe.worker.replay_buffer.sampler import Sampler, UniformSampler
 from rlframe.worker.replay_buffer.sequence_buffer import SequenceReplayBuffer
-from rlframe.worker.replay_buffer.storage import ObjectStorage, RingStorage, Storage
+from rlframe.worker.replay_buffer.stores.ring import ObjectStorage, RingStorage, Storage
 
 __all__ = [
     'AdvancedReplayBuffer',

@@ -16,13 +16,11 @@ from rlframe.registry import BUFFER_REGISTRY
 from rlframe.utils.field import Field
 from rlframe.utils.schema import DICT, FINITE, check_state, part, part_of
 from rlframe.worker.replay_buffer.base_buffer import Rows, ThroughputLimitError, locks_itself
-from rlframe.worker.replay_buffer.block import read_priorities, to_items, vector
 from rlframe.worker.replay_buffer.monitor import (
     PeriodicThruputMonitor,
     SampledDataAttrMonitor,
     ThroughputControl,
 )
-from rlframe.worker.replay_buffer.storage import check_memory
 from rlframe.worker.replay_buffer.storage_buffer import (
     DEEPCOPY,
     SIZE,
@@ -33,6 +31,8 @@ from rlframe.worker.replay_buffer.storage_buffer import (
     StorageBuffer,
     delete_files,
 )
+from rlframe.worker.replay_buffer.stores.block import read_priorities, to_items, vector
+from rlframe.worker.replay_buffer.stores.ring import check_memory
 
 if TYPE_CHECKING:
     from rlframe.worker.replay_buffer.prioritized import Draw

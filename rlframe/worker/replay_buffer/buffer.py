@@ -16,7 +16,6 @@ from rlframe.utils.schema import DICT, part, part_of
 from rlframe.worker.replay_buffer.base_buffer import Rows, locks_itself
 from rlframe.worker.replay_buffer.monitor import PeriodicThruputMonitor
 from rlframe.worker.replay_buffer.sampler import Sampler, UniformSampler
-from rlframe.worker.replay_buffer.storage import Storage, StorageRange
 from rlframe.worker.replay_buffer.storage_buffer import (
     DEEPCOPY,
     SIZE,
@@ -25,6 +24,7 @@ from rlframe.worker.replay_buffer.storage_buffer import (
     BufferConfig,
     StorageBuffer,
 )
+from rlframe.worker.replay_buffer.stores.ring import Storage, StorageRange
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from rlframe.registry import BUFFER_REGISTRY
 from rlframe.utils.field import Field
 from rlframe.utils.schema import COUNT, part_of
 from rlframe.worker.replay_buffer.buffer import NaiveReplayBuffer
-from rlframe.worker.replay_buffer.storage import Storage, StorageRange
+from rlframe.worker.replay_buffer.stores.ring import Storage, StorageRange
 
 KEY = 'set_buffer_size'
 

@@ -12,10 +12,10 @@ from rlframe.errors import CheckpointMismatchError
 from rlframe.registry import BUFFER_REGISTRY
 from rlframe.utils.field import Field
 from rlframe.utils.schema import COUNT, array, part_of
-from rlframe.worker.replay_buffer.block import stack_items, to_items
 from rlframe.worker.replay_buffer.buffer import NaiveConfig, NaiveReplayBuffer
-from rlframe.worker.replay_buffer.storage import RingStorage, Storage
 from rlframe.worker.replay_buffer.storage_buffer import to_numpy_block
+from rlframe.worker.replay_buffer.stores.block import stack_items, to_items
+from rlframe.worker.replay_buffer.stores.ring import RingStorage, Storage
 from rlframe.worker.replay_buffer.trajectories import done_of
 
 FIRST_STEPS = 1024
@@ -95,7 +95,7 @@ class EpisodeReplayBuffer(NaiveReplayBuffer):
         kept = episodes[-self._capacity :]
         block = cast(Batch, self._to_block(Batch.cat(kept)))
         before = self.count()
-        self._make_room(len(kept), len(block))
+        self._make_room(len(kept), block)
         storage = self._write(block)
         self._push_count += len(episodes) - len(block)  # _write counted steps
         self._episodes.append([len(episode) for episode in kept], storage.stop, storage.capacity)
@@ -104,11 +104,12 @@ class EpisodeReplayBuffer(NaiveReplayBuffer):
         self._throughput.record(pushed=len(episodes), removed=removed, have=have, envstep=self._envstep)
         return len(episodes)
 
-    def _make_room(self, episodes: int, steps: int) -> None:
+    def _make_room(self, episodes: int, block: Batch) -> None:
         """Removes the oldest episodes if there are too many, and grows the ring if allowed."""
+        steps = len(block)
         storage = cast(RingStorage | None, self._storage)
         if storage is None:
-            self._storage = RingStorage(self._max_steps or max(steps, FIRST_STEPS))
+            self._storage = self._make_ring(block, self._max_steps or max(steps, FIRST_STEPS))
             return
         self._episodes.drop(max(len(self._episodes) + episodes - self._capacity, 0))
         first = int(self._episodes.start[0]) if len(self._episodes) else storage.stop

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlframe.data import IntArray
-from rlframe.worker.replay_buffer.storage import Storage
+from rlframe.worker.replay_buffer.stores.ring import Storage
 
 
 class Sampler(ABC):

@@ -15,10 +15,10 @@ from rlframe.utils.field import Field
 from rlframe.utils.schema import DICT, FINITE, check_state, part
 from rlframe.worker.replay_buffer.advanced_buffer import AdvancedReplayBuffer
 from rlframe.worker.replay_buffer.base_buffer import Rows
-from rlframe.worker.replay_buffer.block import read_priorities, to_items
 from rlframe.worker.replay_buffer.buffer import NaiveConfig, NaiveReplayBuffer
-from rlframe.worker.replay_buffer.storage import RingStorage
 from rlframe.worker.replay_buffer.storage_buffer import AnyStorage, PriorityConfig
+from rlframe.worker.replay_buffer.stores.block import read_priorities, to_items
+from rlframe.worker.replay_buffer.stores.ring import RingStorage
 from rlframe.worker.replay_buffer.trajectories import NONE, Trajectories, done_of
 
 if TYPE_CHECKING:

@@ -15,12 +15,11 @@ import numpy as np
 from easydict import EasyDict
 
 from rlframe.data import Batch, IntArray
-from rlframe.errors import BufferUnderflowError
+from rlframe.errors import BufferUnderflowError, ConfigError
 from rlframe.utils.field import Field
 from rlframe.utils.resolved_config import ResolvedConfig
 from rlframe.utils.schema import COUNT, DICT, GENERATOR, TEXT, check_state, loading, part
 from rlframe.worker.replay_buffer.base_buffer import IBuffer, Rows
-from rlframe.worker.replay_buffer.block import is_numeric, stack_items, to_items, to_numpy
 from rlframe.worker.replay_buffer.monitor import (
     Clock,
     ControlConfig,
@@ -28,8 +27,10 @@ from rlframe.worker.replay_buffer.monitor import (
     PeriodicThruputMonitor,
     ScalarWriter,
 )
-from rlframe.worker.replay_buffer.state_file import load_state, save_state
-from rlframe.worker.replay_buffer.storage import ObjectStorage, Ring, RingStorage
+from rlframe.worker.replay_buffer.stores.block import is_numeric, stack_items, to_items, to_numpy
+from rlframe.worker.replay_buffer.stores.frames import FrameStorage, stacked_columns
+from rlframe.worker.replay_buffer.stores.ring import ObjectStorage, Ring, RingStorage
+from rlframe.worker.replay_buffer.stores.state_file import load_state, save_state
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +58,8 @@ class BufferConfig(ResolvedConfig):
     """Options of every built-in buffer."""
 
     replay_buffer_size: int
+    frames: Literal['auto', 'once', 'copied']
+    frame_stack: int
     deepcopy: bool
     enable_track_used_data: bool
 
@@ -96,6 +99,20 @@ class StorageBuffer(IBuffer):
 
     _cfg: BufferConfig
     _throughput: PeriodicThruputMonitor
+    config = dict(
+        frames=Field(
+            'auto',
+            choices=('auto', 'once', 'copied'),
+            doc="How stacked images are kept: 'once' keeps each frame once, 'copied' whole stacks, 'auto' once where"
+            ' env.frame_stack stacks uint8 images',
+        ),
+        frame_stack=Field(
+            1,
+            range='[1, inf)',
+            unit='env steps',
+            doc='Frames in an observation, along its first axis; set by env.frame_stack',
+        ),
+    )
 
     def __init__(
         self,
@@ -193,7 +210,9 @@ class StorageBuffer(IBuffer):
 
     def _restore(self, state: Mapping[str, Any]) -> None:
         """Restores the result of ``state_dict``."""
-        kinds: dict[str, type[AnyStorage]] = {'RingStorage': RingStorage, 'ObjectStorage': ObjectStorage}
+        kinds: dict[str, type[AnyStorage]] = {
+            kind.__name__: kind for kind in (RingStorage, FrameStorage, ObjectStorage)
+        }
         check_state(state, STATE)
         storage = kinds[state['kind']](self._saved_capacity(state['storage'])) if state['kind'] else None
         if storage is not None:
@@ -239,15 +258,34 @@ class StorageBuffer(IBuffer):
     def _write(self, block: Rows) -> AnyStorage:
         """Stores a block; the files of tracked items that it overwrites are deleted."""
         if self._storage is None:
-            self._storage = (
-                RingStorage(self._capacity) if isinstance(block, Batch) else ObjectStorage(self._capacity)
-            )
+            if isinstance(block, Batch):
+                self._storage = self._make_ring(block, self._capacity)
+            else:
+                self._storage = ObjectStorage(self._capacity)
         if self._track_used_data and isinstance(self._storage, ObjectStorage):
             gone = self._storage.oldest(self._storage.overflow(len(block)))
             delete_files([*self._storage.gather(gone), *block[: max(len(block) - self._capacity, 0)]])
         self._storage.push(block)  # type: ignore[arg-type]  # _to_block made sure that the kinds agree
         self._push_count += len(block)
         return self._storage
+
+    def _make_ring(self, block: Batch, capacity: int) -> RingStorage:
+        """Creates the storage of columns that a block begins.
+
+        Raises:
+            ConfigError: If frames are to be kept once, and no column is a stack of images.
+        """
+        frames, stack = self._cfg.frames, self._cfg.frame_stack
+        if frames != 'copied' and stack > 1 and stacked_columns(block, stack):
+            return FrameStorage(capacity, stack)
+        if frames == 'once':
+            raise ConfigError(
+                f'no column is a stack of uint8 images [{stack}, height, width, ...]',
+                where='replay_buffer.frames',
+                got=frames,
+                expected="'auto' or 'copied'",
+            )
+        return RingStorage(capacity)
 
     def _gather(self, slot: IntArray) -> Rows:
         if self._storage is None:

@@ -8,16 +8,11 @@ minimum.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
 
-import numba
 import numpy as np
 
 from rlframe.data import FloatArray, IntArray
-
-F = TypeVar('F', bound=Callable[..., Any])
-kernel = cast(Callable[[F], F], numba.njit(cache=True, error_model='numpy', nogil=True))
+from rlframe.worker.replay_buffer.stores.kernels import kernel
 
 FANOUT = 8
 MAX_PRIORITY = 1e30

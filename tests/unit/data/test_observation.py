@@ -23,7 +23,7 @@ from rlframe.data.trajectory import TrajectoryRecorder
 from rlframe.envs.gym_env import _wrap
 from rlframe.errors import IncompatibleError
 from rlframe.utils.struct_array import leaves
-from rlframe.worker.replay_buffer.storage import RingStorage
+from rlframe.worker.replay_buffer.stores.ring import RingStorage
 
 SHAPES = st.lists(st.integers(1, 3), max_size=3).map(tuple)
 BOXES = st.builds(

@@ -12,7 +12,7 @@ from buffer_helpers import assert_rows_intact, transitions
 from rlframe.data import Batch
 from rlframe.errors import NonFiniteError, ResourceError
 from rlframe.worker.replay_buffer import AdvancedReplayBuffer
-from rlframe.worker.replay_buffer import storage as storage_module
+from rlframe.worker.replay_buffer.stores import ring as storage_module
 
 EPS = 1e-5
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from rlframe.data import Batch
 from rlframe.errors import CheckpointCorruptError, CheckpointMismatchError, ResourceError
-from rlframe.worker.replay_buffer import storage as storage_module
-from rlframe.worker.replay_buffer.block import is_numeric, stack_items, to_numpy
-from rlframe.worker.replay_buffer.storage import (
+from rlframe.worker.replay_buffer.stores import ring as storage_module
+from rlframe.worker.replay_buffer.stores.block import is_numeric, stack_items, to_numpy
+from rlframe.worker.replay_buffer.stores.ring import (
     ObjectStorage,
     RingStorage,
     StorageRange,

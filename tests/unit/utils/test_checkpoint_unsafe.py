@@ -203,7 +203,7 @@ def rows_of(path: Path) -> dict[str, Any]:
 def test_rows_that_do_not_fit_to_their_numbers_are_refused(edit: dict[str, Any], run: Path) -> None:
     path = run / 'iteration_2'
     content = rows_of(path)
-    content['rows'] |= edit
+    content['rows'][0] |= edit
     forge(path, 'replay_buffer.json', json.dumps(content).encode())
     with pytest.raises(CheckpointCorruptError) as caught:
         load_checkpoint(path)
@@ -214,7 +214,7 @@ def test_files_of_rows_that_lie_about_their_length_allocate_nothing(run: Path) -
     path = run / 'iteration_2'
     content = rows_of(path)
     big = 'replay_buffer-24-900000000000.safetensors'
-    content['rows'] |= {'stop': 900_000_000_000, 'files': ['replay_buffer-13-24.safetensors', big]}
+    content['rows'][0] |= {'stop': 900_000_000_000, 'files': ['replay_buffer-13-24.safetensors', big]}
     forge(path, 'replay_buffer.json', json.dumps(content).encode())
     forge(path, big, (path / 'replay_buffer-24-33.safetensors').read_bytes())
     with pytest.raises(CheckpointCorruptError, match='do not fit into'):
@@ -224,7 +224,7 @@ def test_files_of_rows_that_lie_about_their_length_allocate_nothing(run: Path) -
 def test_a_file_of_rows_with_fewer_than_its_name_says_is_refused(run: Path) -> None:
     path = run / 'iteration_2'
     content = rows_of(path)
-    content['rows'] |= {'files': ['replay_buffer-13-33.safetensors']}
+    content['rows'][0] |= {'files': ['replay_buffer-13-33.safetensors']}
     forge(path, 'replay_buffer.json', json.dumps(content).encode())
     forge(path, 'replay_buffer-13-33.safetensors', (path / 'replay_buffer-24-33.safetensors').read_bytes())
     with pytest.raises(CheckpointCorruptError, match=r'does not hold 20 rows of columns\.'):

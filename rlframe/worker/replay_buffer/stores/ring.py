@@ -20,7 +20,7 @@ from rlframe.errors import CheckpointMismatchError, CheckpointStateError, Resour
 from rlframe.registry import nearest
 from rlframe.run.machine import available_memory
 from rlframe.utils.schema import COLUMN, COUNT, DICT, check_state, dict_of, part_of
-from rlframe.worker.replay_buffer.block import is_number_type, to_numpy
+from rlframe.worker.replay_buffer.stores.block import is_number_type, to_numpy
 
 Columns = dict[str, Any]
 """Names to arrays or, for a nested ``Batch``, to more ``Columns``."""
@@ -135,7 +135,7 @@ class RingStorage(Ring):
         if not self._columns:
             check_memory(self.capacity * row_nbytes(block), 'replay_buffer_size')
             self._columns = _allocate(block, self.capacity)
-        pairs = _pair(self._columns, block)
+        pairs = pair_columns(self._columns, block)
         count = len(block)
         skip = max(count - self.capacity, 0)
         slot = (self.stop + skip) % self.capacity
@@ -174,11 +174,15 @@ class RingStorage(Ring):
         """
         rows = _gather(self._columns, self.window())
         check_memory(capacity * row_nbytes(rows), 'replay_buffer_size')
-        ring = RingStorage(capacity)
+        ring = self._sized(capacity)
         ring.first = ring.stop = self.first
         ring._columns, ring._segments = _allocate(rows, capacity), self._segments
-        ring.push(rows)
+        RingStorage.push(ring, rows)  # a subclass has converted them already
         return ring
+
+    def _sized(self, capacity: int) -> RingStorage:
+        """Returns an empty ring of another size that converts rows as this one does."""
+        return RingStorage(capacity)
 
     def nbytes(self) -> int:
         """Returns the bytes that are allocated."""
@@ -304,7 +308,7 @@ def _allocate(block: Batch, capacity: int, prefix: str = '') -> Columns:
     return columns
 
 
-def _pair(columns: Columns, block: Batch, prefix: str = '') -> list[tuple[Array, Array]]:
+def pair_columns(columns: Columns, block: Batch, prefix: str = '') -> list[tuple[Array, Array]]:
     """Returns each array of a storage with the new rows for it.
 
     Raises:
@@ -329,7 +333,7 @@ def _pair(columns: Columns, block: Batch, prefix: str = '') -> list[tuple[Array,
                 )
             pairs.append((column, rows))
         elif isinstance(column, dict) and isinstance(rows, Batch):
-            pairs += _pair(column, rows, f'{prefix}{name}.')
+            pairs += pair_columns(column, rows, f'{prefix}{name}.')
         else:
             raise ValueError(
                 f'column {prefix + name!r} is a nested Batch on one side and an array on the other'
