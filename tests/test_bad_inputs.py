@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from bad_input_table import ELSEWHERE, TABLE
@@ -84,7 +85,7 @@ def prepare(case: Case, tmp_path: Path, trained: Path, monkeypatch: pytest.Monke
     if any('.npz' in word for word in case.words):
         write_data(places['file'])
     if case.absent:
-        monkeypatch.setitem(sys.modules, case.absent, None)
+        hide(case.absent, monkeypatch)
     if case.edit in EDITS:
         EDITS[case.edit](places['run'])
     elif case.edit == 'impatient':
@@ -96,6 +97,14 @@ def prepare(case: Case, tmp_path: Path, trained: Path, monkeypatch: pytest.Monke
     elif case.edit == 'named':
         Path('run').mkdir()
     return places
+
+
+def hide(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes a package, and the envs that it has registered if another test imported it, unknown."""
+    monkeypatch.setitem(sys.modules, package, None)
+    for env_id, spec in list(gymnasium.registry.items()):
+        if str(spec.entry_point).startswith(package):
+            monkeypatch.delitem(gymnasium.registry, env_id)
 
 
 def write_data(folder: Path) -> None:

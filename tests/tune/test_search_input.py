@@ -187,7 +187,7 @@ REFUSED: dict[str, tuple[Space, dict[str, Any], str]] = {
     'unknown search': (RATE, {'search': 'optunna'}, "'optunna'.*Did you mean 'optuna'"),
     'no budget for hyperband': (
         RATE,
-        {'scheduler': 'hyperband', 'max_env_step': None},
+        {'scheduler': 'hyperband', 'max_env_step': None, 'overrides': ['max_env_step=1e10']},
         'max_env_step: hyperband',
     ),
     'pbt over a network': (
@@ -294,7 +294,10 @@ COMMANDS: dict[str, tuple[tuple[str, ...], str]] = {
     'unknown metric': (('-c', CONFIG, '-n', '2', '--metric', 'reward'), "'reward'"),
     'unknown scheduler': (('-c', CONFIG, '-n', '2', '--scheduler', 'ahsa'), 'asha'),
     'unknown override': (('-c', CONFIG, '-n', '2', 'policy.learn.lr=1'), 'learning_rate'),
-    'no budget': (('-c', CONFIG, '-n', '2', '--scheduler', 'hyperband'), '--env-step'),
+    'no budget': (
+        ('-c', CONFIG, '-n', '2', '--scheduler', 'hyperband', 'max_env_step=1e10'),
+        '--env-step',
+    ),
     'storage that is not there': (('-c', CONFIG, '-n', '2', '--storage', 'nowhere'), 'no such folder'),
     'no samples': (('-c', CONFIG, '-n', '0'), '--num-samples'),
     'resume with a config': (('-c', CONFIG, '--resume', 'x'), '--resume'),
@@ -334,7 +337,7 @@ def test_command_line_knows_what_there_is() -> None:
 
 
 def test_asha_without_a_budget_compares_after_evaluations() -> None:
-    cfg = compile_config(*read_config(CONFIG))
+    cfg = compile_config(*read_config(CONFIG), overrides=['max_env_step=1e10'])
     without = make_scheduler('asha', cfg, {})
     assert (without._time_attr, without._max_t) == ('training_iteration', 4 * 27)
     cfg.max_env_step = 2700

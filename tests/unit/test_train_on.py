@@ -12,7 +12,7 @@ from rlframe.pipeline import serial_pipeline
 
 SAVES = 'policy.learn.learner.hook.save_ckpt_after_iter=20'
 OFTEN = ('policy.eval.evaluator.eval_freq=20', SAVES)
-SOLVED = (*DQN, *OFTEN, 'env.stop_value=1')
+SOLVED = (*DQN, *OFTEN, 'env.stop_value=1', 'max_env_step=1e10')
 
 
 @pytest.fixture

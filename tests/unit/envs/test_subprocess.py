@@ -219,7 +219,7 @@ def test_pictures_and_specs_come_from_the_workers(make: Any, kind: Any) -> None:
     factory = GymEnvFactory({'env_id': 'CartPole-v1'})
     manager = kind.from_factory(factory, 2, {'worker_num': 1}, 'rgb_array')
     manager.reset()
-    assert factory._spec is manager.spec and factory.spec.max_episode_steps == 500
+    assert factory._known['spec'] is manager.spec and factory.spec.max_episode_steps == 500
     assert manager.render(1).shape == (400, 600, 3)
     manager.close()
 

@@ -59,7 +59,7 @@ def assert_same(one: Batch, other: Batch) -> None:
         np.testing.assert_array_equal(one[name], other[name])
 
 
-@settings(max_examples=80, deadline=None, derandomize=True)
+@settings(max_examples=40, deadline=None, derandomize=True)
 @given(data=st.data())
 def test_rows_are_those_of_a_ring_that_copies(data: st.DataObject) -> None:
     draw = data.draw
