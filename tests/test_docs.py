@@ -218,6 +218,7 @@ def test_page_on_python_works(cwd: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(list(cwd.iterdir())) == 4
 
 
+@pytest.mark.slow
 def test_example_of_parallel_mode_solves_its_env(cwd: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names = runpy.run_path(str(EXAMPLES / 'parallel_in_one_process.py'))
     coordinator = names['coordinator']

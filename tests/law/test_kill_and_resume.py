@@ -22,6 +22,7 @@ def test_killed_and_resumed_run_ends_with_the_same_bits(case: str, manager: str,
     assert_same_end(straight, resumed)
 
 
+@pytest.mark.slow
 def test_it_does_so_in_processes_that_have_nothing_in_common(tmp_path: Path) -> None:
     assert_same_end(*killed_and_straight(tmp_path, *CASES['dqn naive'], *LENGTH, every(51)))
 

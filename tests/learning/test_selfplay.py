@@ -110,6 +110,7 @@ def test_a_resumed_run_is_the_same_as_one_that_was_not_interrupted(manager: str,
     assert list(itertools.islice(differences(one, two), 5)) == []
 
 
+@pytest.mark.slow
 def test_a_policy_plays_against_what_it_was_and_learns_to_win() -> None:
     collector = dict(type='sample_1v1', past_selves=dict(snapshot_freq=150, keep=2))
     weights: dict[int, Any] = {}
@@ -140,6 +141,7 @@ def tictactoe(**given: Any) -> tuple[SerialPipeline, dict[str, Any]]:
     return run(pair, overrides=[no_checkpoint, *given.pop('overrides', [])], **given)
 
 
+@pytest.mark.slow
 def test_a_real_game_is_played_and_learnt_from() -> None:
     pipeline, info = tictactoe(max_env_step=400, overrides=['env.n_evaluator_episode=20'])
     assert pipeline.progress.train_iter > 20 and info['seat'].count(0) == info['seat'].count(1) == 10

@@ -223,6 +223,7 @@ def test_json() -> None:
     assert 'main_config' in error_of(write('f.json', '[1]'))
 
 
+@pytest.mark.slow
 def test_json_beyond_the_limits_is_refused_and_says_how_to_raise_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -348,6 +348,7 @@ def test_cleanup_closes_envs_logs_and_files_and_may_be_called_twice() -> None:
         pipeline.writer.write({'a': 1}, 0)
 
 
+@pytest.mark.slow
 def test_a_long_round_of_short_updates_is_no_stall(monkeypatch: Any) -> None:
     with start(learn=dict(update_per_collect=15), stall_timeout=2.5) as pipeline:
         train = pipeline.learner.train
