@@ -1,4 +1,4 @@
-"""A2C on CartPole-v1: return 500.0, seeds 0-2 (worst 500.0), 40,000 env steps, 9 s."""
+"""A2C on CartPole-v1: return 500.0, seeds 0-2 (worst 500.0), 500,000 env steps, 35 s of CPU time."""
 
 from easydict import EasyDict
 
