@@ -8,11 +8,12 @@ import threading
 from abc import abstractmethod
 from collections.abc import Mapping
 from contextlib import suppress
+from time import monotonic
 from typing import Any
 
 from easydict import EasyDict
 
-from rlframe.errors import ConfigError, CoordinatorLostError, RequestRefusedError, RLFrameError
+from rlframe.errors import ConfigError, CoordinatorLostError, NoRoomError, RequestRefusedError, RLFrameError
 from rlframe.registry import TRANSPORT_REGISTRY
 from rlframe.transport.base import Transport
 from rlframe.transport.messages import AskTask, Beat, Finished, Message, Orders, Task, Wait
@@ -22,6 +23,8 @@ from rlframe.worker.parallel.held_weights import TaskAbandoned
 
 STOP_SECONDS = 5.0
 """Seconds that a worker which was stopped waits for a coordinator that does not answer."""
+ROOM_PAUSE = 0.2
+"""Seconds between two attempts to send, or to receive, what there is no room for."""
 CLOSED, ENDED = 'it was closed', 'the coordinator ended the run'
 """Why a worker ends."""
 
@@ -275,7 +278,15 @@ class CommWorker(Configurable):
         self._obey(orders)
 
     def _ask(self, message: Message, expected: Any, payload: Any = None) -> tuple[Any, Any]:
-        return self._membership.ask(message, expected, payload)
+        """Asks the coordinator; while there is no room for the request or its answer, up to ``timeout``, asks again."""
+        end = monotonic() + self._cfg.timeout
+        while True:
+            try:
+                return self._membership.ask(message, expected, payload)
+            except NoRoomError:
+                if monotonic() >= end or self._stopped:
+                    raise
+                self._awake.wait(ROOM_PAUSE)
 
     def _pause(self, answer: Wait) -> None:
         """Waits as long as the coordinator says, or ends."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from time import monotonic
 from typing import Any
 
 from easydict import EasyDict
 
-from rlframe.errors import NoRoomError, RLFrameError
+from rlframe.errors import RLFrameError
 from rlframe.registry import COMM_COLLECTOR_REGISTRY
 from rlframe.run.machine import usable_cores
 from rlframe.transport.messages import AskWeights, Beat, Collected, Finished, Taken, Task, Weights
@@ -17,9 +16,6 @@ from rlframe.worker.comm.comm_worker import CommWorker
 from rlframe.worker.parallel.base_parallel_collector import BaseParallelCollector
 from rlframe.worker.parallel.held_weights import TaskAbandoned, Update
 from rlframe.worker.parallel.zergling_parallel_collector import ZerglingParallelCollector
-
-ROOM_PAUSE = 0.2
-"""Seconds between two attempts to send data that there is no room for."""
 
 
 @COMM_COLLECTOR_REGISTRY.register('in_process')
@@ -90,24 +86,16 @@ class TransportCollector(CommWorker, BaseCommCollector):
         If there is no room for its data, this waits for room, up to ``timeout``.
         """
         data, self._stepdata = self._stepdata, None
-        end = monotonic() + self._cfg.timeout
-        while True:
-            try:
-                reply, _ = self._ask(metadata, Taken, data)
-            except NoRoomError:
-                if monotonic() < end and not self._stopped:
-                    self._awake.wait(ROOM_PAUSE)
-                    continue
-                self.dropped += metadata.rows
-                raise
-            except RLFrameError:
-                self.dropped += metadata.rows
-                raise
-            taken: Taken = reply
-            self._confirmed += metadata.rows
-            self.pushed += taken.pushed
-            self.dropped += metadata.rows - taken.pushed
-            return taken
+        try:
+            reply, _ = self._ask(metadata, Taken, data)
+        except RLFrameError:
+            self.dropped += metadata.rows
+            raise
+        taken: Taken = reply
+        self._confirmed += metadata.rows
+        self.pushed += taken.pushed
+        self.dropped += metadata.rows - taken.pushed
+        return taken
 
     # the steps of a task, under DI-engine's names
 

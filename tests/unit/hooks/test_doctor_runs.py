@@ -112,4 +112,4 @@ def test_hooks_of_a_parallel_run_get_its_evaluations_and_may_end_it(caplog: pyte
         state = pipeline.checkpoints._parts['hooks?'].state_dict()
     assert pipeline.hooks.stop_reason.startswith('no better evaluation in 2 (hooks.early_stop.patience)')
     assert pipeline.hooks.run.outcome == 'stopped' and pipeline.hooks.run.checkpoint is not None
-    assert state['hooks']['early_stop']['worse'] == 2 and np.isfinite(pipeline.hooks.run.evaluation.score)
+    assert state['hooks']['early_stop']['worse'] >= 2 and np.isfinite(pipeline.hooks.run.evaluation.score)
