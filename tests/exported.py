@@ -82,10 +82,11 @@ def trained(
         env_manager=dict(type='base'),
         policy=dict(type=policy),
     )
-    if cls.is_recurrent:
+    is_recurrent = cls.is_recurrent or (options or {}).get('model', {}).get('core') is not None
+    if is_recurrent and not is_on_policy:
         create |= dict(replay_buffer=dict(type='sequence', unroll_len=3), collector=dict(mark_episodes=True))
     with SerialPipeline(config.compile_config(main, create, seed=0)) as pipeline:
-        if cls.is_recurrent:  # whose first weights are so small that all observations look alike to it
+        if is_recurrent:  # whose first weights are so small that all observations look alike to it
             for parameter in pipeline.policy._model.parameters():
                 parameter.detach().mul_(4.0)
         pipeline.run()

@@ -17,7 +17,7 @@ from rlframe.errors import ConfigError, MissingDependencyError
 from rlframe.export.artifact import NAME, check_place, not_written, write_artifact
 from rlframe.export.card import card
 from rlframe.export.description import describe, reaching
-from rlframe.export.function import ActionFunction, check_agreement, example
+from rlframe.export.function import PolicyFunction, action_function, check_agreement, example
 from rlframe.export.source import Source
 from rlframe.registry import nearest
 from rlframe.utils.lazy import LazyModule
@@ -71,15 +71,17 @@ def _check_torch_export(source: Source, path: Path) -> None:
     check_agreement(_function(source), source.policy, source.spec)
 
 
-def _function(source: Source) -> ActionFunction:
-    return ActionFunction(source.fresh_policy(), source.spec).eval()
+def _function(source: Source) -> PolicyFunction:
+    return action_function(source.fresh_policy(), source.spec)
 
 
 def _program(source: Source) -> Any:
     """Returns the policy as a program of torch, for any number of observations."""
-    batch = torch.export.Dim('batch', min=1)
+    function, batch = _function(source), torch.export.Dim('batch', min=1)
+    obs = example(source.spec)
+    inputs = (obs, *function.first_state(len(obs)))
     with torch.no_grad(), _quiet():
-        return torch.export.export(_function(source), (example(source.spec),), dynamic_shapes=({0: batch},))
+        return torch.export.export(function, inputs, dynamic_shapes=({0: batch},) * len(inputs))
 
 
 def _write_torch_export(source: Source, path: Path) -> None:
@@ -103,7 +105,9 @@ def _check_onnx(source: Source, path: Path) -> None:
 
 def _write_onnx(source: Source, path: Path) -> None:
     program = _program(source)
-    names = {'input_names': ['obs'], 'output_names': ['action']}
+    names = {'input_names': ['obs', 'state'], 'output_names': ['action', 'next_state']}
+    if not source.policy.is_recurrent:
+        names = {key: words[:1] for key, words in names.items()}
     with _quiet():
         exported = torch.onnx.export(program, (), dynamo=True, verbose=False, external_data=False, **names)
     _replace(path, exported.model_proto.SerializeToString())
@@ -129,13 +133,16 @@ FORMATS = {
         'state_dict.safetensors', _check_file, _write_state_dict, 'safetensors.torch.load_file({path!r})'
     ),
     'torch_export': Format(
-        'policy.pt2', _check_torch_export, _write_torch_export, 'torch.export.load({path!r}).module()(obs)'
+        'policy.pt2',
+        _check_torch_export,
+        _write_torch_export,
+        'torch.export.load({path!r}).module()(obs); with a memory: (obs, state)',
     ),
     'onnx': Format(
         'policy.onnx',
         _check_onnx,
         _write_onnx,
-        "onnxruntime.InferenceSession({path!r}).run(None, {{'obs': obs}})[0]",
+        "onnxruntime.InferenceSession({path!r}).run(None, {{'obs': obs}})[0]; with a memory: {{'obs': obs, 'state': state}}",
     ),
     'artifact': Format(
         NAME, lambda source, path: check_place(path), _write_artifact, 'rlframe.load({path!r}).act(obs)'

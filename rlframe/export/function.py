@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -26,8 +27,15 @@ class BestAction(Protocol):
         """Returns the network's greedy action, [B, ...]: classes counted from 0, or numbers in units of [-1, 1]."""
 
 
-class ActionFunction(nn.Module):
-    """Maps observations [B, ...] of the env to the policy's best actions, in the env's own units.
+class BestStep(Protocol):
+    """Parts of a policy with a memory that can be exported as a function."""
+
+    def best_step(self, obs: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns the same from recurrent states [B, P, H], and the states after the step."""
+
+
+class PolicyFunction(nn.Module):
+    """Common base of the functions of a policy.
 
     Args:
         policy: The policy, on the CPU; it cannot be used otherwise afterwards.
@@ -44,7 +52,7 @@ class ActionFunction(nn.Module):
         super().__init__()
         check_function(policy, spec)
         self._policy: Any = policy
-        self.model = policy._model.eval()
+        self.model: Any = policy._model.eval()
         """The network that holds the function's weights."""
         for module in self.model.modules():
             if isinstance(module, MLP):
@@ -57,11 +65,42 @@ class ActionFunction(nn.Module):
         self.to_env = EnvAction(spec.action_space)
         self.requires_grad_(False)
 
-    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+    def first_state(self, count: int) -> tuple[torch.Tensor, ...]:
+        """Returns what the function takes besides the observations where ``count`` episodes begin."""
+        return ()
+
+    def _normalized(self, obs: torch.Tensor) -> torch.Tensor:
         if self._is_normalized:
             obs = ((obs.float() - self.offset) * self.scale).clamp(-OBS_CLIP, OBS_CLIP)
-        action: torch.Tensor = self.to_env(self._policy.best_action(obs))
+        return obs
+
+
+class ActionFunction(PolicyFunction):
+    """Maps observations [B, ...] of the env to the policy's best actions, in the env's own units."""
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        action: torch.Tensor = self.to_env(self._policy.best_action(self._normalized(obs)))
         return action
+
+
+class StepFunction(PolicyFunction):
+    """Maps observations and recurrent states, float32 [B, P, H], to the best actions and the states after the step."""
+
+    def forward(self, obs: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        action, after = self._policy.best_step(self._normalized(obs), state)
+        return self.to_env(action), after
+
+    def first_state(self, count: int) -> tuple[torch.Tensor, ...]:
+        return (torch.zeros(count, *self.model.state_shape),)
+
+
+def action_function(policy: Policy, spec: EnvSpec) -> PolicyFunction:
+    """Returns the policy as a function, in evaluation mode: a ``StepFunction`` if it remembers previous steps.
+
+    Raises:
+        IncompatibleError: If the policy cannot be such a function.
+    """
+    return (StepFunction if policy.is_recurrent else ActionFunction)(policy, spec).eval()
 
 
 class EnvAction(nn.Module):
@@ -96,6 +135,11 @@ class EnvAction(nn.Module):
         return action + self.start if self._has_start else action
 
 
+def _method(policy: Policy) -> str:
+    """Returns the method of a policy that its function calls."""
+    return 'best_step(obs, state)' if policy.is_recurrent else 'best_action(obs)'
+
+
 def check_function(policy: Policy, spec: EnvSpec) -> None:
     """Refuses a policy that is no function from one tensor to an action.
 
@@ -103,13 +147,12 @@ def check_function(policy: Policy, spec: EnvSpec) -> None:
         IncompatibleError: With the reason and the formats that remain.
     """
     kind = type(spec.observation_space).__name__
+    method = _method(policy)
     reason = ''
-    if policy.is_recurrent:
-        reason = f'{type(policy).__name__} remembers previous steps'
-    elif kind not in OBSERVATIONS:
+    if kind not in OBSERVATIONS:
         reason = f'the observations are of kind {kind}: {spec.observation_space!r}'
-    elif not hasattr(policy, 'best_action'):
-        reason = f'{type(policy).__name__} has no method best_action(obs), from a tensor [B, ...] to one'
+    elif not hasattr(policy, method.partition('(')[0]):
+        reason = f'{type(policy).__name__} has no method {method}'
     if reason:
         raise IncompatibleError(
             f'{reason}; torch_export and onnx are for functions from one tensor (Box or Discrete) to an action',
@@ -118,27 +161,34 @@ def check_function(policy: Policy, spec: EnvSpec) -> None:
         )
 
 
-def check_agreement(function: ActionFunction, policy: Policy, spec: EnvSpec, count: int = 32) -> None:
-    """Checks on random observations that a function gives the same actions as its policy.
+def check_agreement(function: PolicyFunction, policy: Policy, spec: EnvSpec, count: int = 32) -> None:
+    """Checks on random observations that a function gives the same actions as its policy, also with a memory of them.
 
-    A custom policy may act differently from the ``best_action`` that it inherits.
+    A custom policy may act differently from the method of tensors that it inherits.
 
     Raises:
         IncompatibleError: If it does not.
     """
     space = copy.deepcopy(spec.observation_space)
     space.seed(0)
-    obs = np.stack([space.sample() for _ in range(count)])
-    wanted = np.asarray(policy.eval_mode.forward(obs, np.arange(count))['action'])
-    got = function(torch.from_numpy(obs)).numpy()
-    is_same = got.shape == wanted.shape and np.isclose(got, wanted, 1e-4, 1e-5).reshape(count, -1).all(1)
-    if not np.all(is_same):
-        raise IncompatibleError(
-            f'{type(policy).__name__}.best_action gives other actions than evaluations do, for'
-            f' {count - np.sum(is_same)} of {count} random observations',
-            where='--format',
-            remedy='Override best_action(obs), from a tensor [B, ...] to one, beside _forward_eval.',
-        )
+    policy.eval_mode.reset(None)
+    state: Sequence[torch.Tensor] = function.first_state(count)
+    for _ in range(1 + len(state)):
+        obs = np.stack([space.sample() for _ in range(count)])
+        wanted = np.asarray(policy.eval_mode.forward(obs, np.arange(count))['action'])
+        given = function(torch.from_numpy(obs), *state)
+        action, *state = given if isinstance(given, tuple) else (given,)
+        got = action.numpy()
+        is_same = got.shape == wanted.shape and np.isclose(got, wanted, 1e-4, 1e-5).reshape(count, -1).all(1)
+        if not np.all(is_same):
+            method = _method(policy)
+            raise IncompatibleError(
+                f'{type(policy).__name__}.{method.partition("(")[0]} gives other actions than evaluations do, for'
+                f' {count - np.sum(is_same)} of {count} random observations',
+                where='--format',
+                remedy=f'Override {method}, of tensors [B, ...], beside _forward_eval.',
+            )
+    policy.eval_mode.reset(None)
 
 
 def example(spec: EnvSpec, count: int = 2) -> torch.Tensor:

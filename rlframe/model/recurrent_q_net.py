@@ -71,12 +71,15 @@ class RecurrentQNet(nn.Module):
         """
         features = self._features(obs, len(state))
         if features.shape[1] == 1:
-            state = self._step(features.squeeze(1), state)
-            return self.head(state[:, 0]), state
+            return self._valued_step(features.squeeze(1), state)
         parts: Any = state.transpose(0, 1).contiguous().split(1)  # P of [1, B, H]
         output, after = getattr(self, self._core)(features, parts if self._is_lstm else parts[0])
         after = torch.cat(after) if self._is_lstm else after
         return self.head(output.flatten(0, 1)), after.transpose(0, 1)
+
+    def act(self, obs: Any, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Values the actions of a single step, with observations [B, ...]; a part of a graph for any B."""
+        return self._valued_step(self.encoder(obs), state)
 
     def burn_in(self, obs: Any, state: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """Runs the core over steps only to compute its state.
@@ -97,6 +100,10 @@ class RecurrentQNet(nn.Module):
     def _features(self, obs: Any, sequences: int) -> torch.Tensor:
         features: torch.Tensor = self.encoder(obs)
         return features.unflatten(0, (sequences, -1))  # [B, T, F]
+
+    def _valued_step(self, features: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        state = self._step(features, state)
+        return self.head(state[:, 0]), state
 
     def _step(self, features: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
         """Does one step; for a single one the cell alone is several times faster."""

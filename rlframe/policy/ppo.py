@@ -284,6 +284,11 @@ class PPOPolicy(MemoryPolicy, ActorPolicy):
         """Returns the most probable action as the network means it, [B, ...], as a part of a torch graph."""
         return self._distribution.mode_tensor(self._model.logit(obs))
 
+    def best_step(self, obs: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns the same of a network with a core, and the recurrent state after the step, [B, P, H]."""
+        output, after = self._model.act(obs, state)
+        return self._distribution.mode_tensor(output), after
+
     def _logit(self, obs: Array) -> FloatArray:
         """Returns the actor's output for observations, float32 [n, S]."""
         with torch.inference_mode():

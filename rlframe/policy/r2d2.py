@@ -124,6 +124,11 @@ class R2D2Policy(DQNPolicy):
         before = self._act_in(self._collect_states, env_id)
         return super()._forward_eval(obs, env_id).replace(state=before)
 
+    def best_step(self, obs: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns the action of the highest value, int64 [B], and the recurrent state after the step, [B, P, H]."""
+        value, after = getattr(self._model, 'act', self._model)(obs, state)
+        return value.argmax(1), after
+
     def _act_in(self, states: EpisodeStates, env_id: IntArray) -> FloatArray:
         """Sets the episodes that the next ``_q_value`` continues and returns their states."""
         before = states.get(env_id)

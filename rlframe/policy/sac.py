@@ -294,6 +294,11 @@ class SACDiscretePolicy(MemoryPolicy, SACPolicy):
     def best_action(self, obs: torch.Tensor) -> torch.Tensor:
         return self._logit(obs).argmax(1)
 
+    def best_step(self, obs: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns the best action, and the recurrent state after the step, [B, P, H], of a network with a core."""
+        output, after = self._model.act(obs, state)
+        return output.argmax(1), after
+
     def _acting_logit(self, obs: Array) -> Array:
         with torch.inference_mode():
             logit: Array = self._logit(self._tensor(obs)).cpu().numpy()

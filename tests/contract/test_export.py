@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from exported import WideEnv, as_eval_builds_it, observations, same, trained
 import rlframe
 from rlframe.errors import IncompatibleError
 from rlframe.export import export_policy
-from rlframe.export.function import ActionFunction
+from rlframe.export.function import action_function
 from rlframe.registry import POLICY_REGISTRY, import_modules
 
 ROOT = Path(__file__).parents[2]
@@ -74,25 +75,52 @@ def test_the_same_actions_as_in_an_evaluation(run: Path) -> None:
 @pytest.mark.parametrize('run', quick(*FIRST), indirect=True)
 def test_the_function_of_tensors_gives_the_same_actions(run: Path) -> None:
     policy = as_eval_builds_it(run)
-    if policy.is_recurrent or not hasattr(policy, 'best_action'):
+    if not hasattr(policy, 'best_step' if policy.is_recurrent else 'best_action'):
         with pytest.raises(IncompatibleError, match='artifact and state_dict take every policy'):
-            ActionFunction(policy, policy._spec)
+            action_function(policy, policy._spec)
         return
+    function = action_function(as_eval_builds_it(run), policy._spec)
+    check_steps(
+        policy, lambda obs, state: answer(function(torch.from_numpy(obs), *map(torch.from_numpy, state)))
+    )
+
+
+Answer = tuple[np.ndarray, list[np.ndarray]]
+"""Actions, and the recurrent states behind them, if there are any."""
+
+
+def answer(given: Any) -> Answer:
+    """Returns what a function of tensors gives, as arrays."""
+    action, *state = given if isinstance(given, tuple) else (given,)
+    return action.numpy(), [part.numpy() for part in state]
+
+
+def check_steps(
+    policy: Any, act: Callable[[np.ndarray, list[np.ndarray]], Answer], agree: Callable[..., None] = same
+) -> None:
+    """Compares an exported function with its policy: over three steps if it has a memory, and for one env alone."""
     obs = observations(policy._spec.observation_space, 100)
-    expected = policy.eval_mode.forward(obs, np.arange(100))['action']
-    function = ActionFunction(as_eval_builds_it(run), policy._spec)
-    same(function(torch.from_numpy(obs)).numpy(), expected)
+    for count in (len(obs), 1):
+        policy.eval_mode.reset(None)
+        state = [np.zeros((count, *policy._model.state_shape), np.float32)] if policy.is_recurrent else []
+        for step in range(3 if policy.is_recurrent else 1):
+            rows = np.roll(obs, step, 0)[:count]
+            wanted = policy.eval_mode.forward(rows, np.arange(count))['action']
+            assert count == 1 or len({one.tobytes() for one in wanted}) > 1
+            got, state = act(rows, state)
+            agree(got, wanted)
 
 
 ALONE = """
 import sys, json, numpy, torch
 torch.set_num_threads(1)
 for line in sys.stdin:
-    file, obs_file, action_file = json.loads(line)
+    file, given, result = json.loads(line)
     function = torch.export.load(file).module()
-    obs = numpy.load(obs_file)
-    numpy.save(action_file, function(torch.from_numpy(obs)).numpy())
-    numpy.save(action_file + '1', function(torch.from_numpy(obs[:1])).numpy())
+    inputs = numpy.load(given)
+    outputs = function(*(torch.from_numpy(inputs[name]) for name in inputs))
+    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+    numpy.savez(result, *(output.numpy() for output in outputs))
     assert not [name for name in sys.modules if name.startswith('rlframe')]
     print('done', flush=True)
 """
@@ -100,15 +128,27 @@ for line in sys.stdin:
 RUNTIME = """
 import sys, numpy, onnxruntime
 session = onnxruntime.InferenceSession(sys.argv[1])
-obs = numpy.load(sys.argv[2])
-numpy.save(sys.argv[3], session.run(None, {'obs': obs})[0])
-numpy.save(sys.argv[3] + '1', session.run(None, {'obs': obs[:1]})[0])
+inputs = numpy.load(sys.argv[2])
+numpy.savez(sys.argv[3], *session.run(None, {name: inputs[name] for name in inputs}))
 assert not [name for name in sys.modules if name.startswith(('rlframe', 'torch'))]
 """
 
 
-Elsewhere = Callable[[Path, np.ndarray, Path], tuple[np.ndarray, np.ndarray]]
-"""Returns the actions of an exported function, for all observations and for the first alone, and uses a folder for files."""
+Elsewhere = Callable[[Path, Path, np.ndarray, list[np.ndarray]], Answer]
+"""Calls an exported function, with a folder for files, observations and recurrent states."""
+
+
+def give(folder: Path, obs: np.ndarray, state: list[np.ndarray]) -> tuple[str, str]:
+    """Writes the inputs of a function; returns their file, and that of the outputs."""
+    np.savez(folder / 'inputs.npz', obs=obs, **dict(zip(['state'], state, strict=False)))
+    return str(folder / 'inputs.npz'), str(folder / 'outputs.npz')
+
+
+def taken(file: str) -> Answer:
+    """Reads the outputs of a function."""
+    with np.load(file) as outputs:
+        action, *state = (outputs[name] for name in outputs)
+    return action, state
 
 
 def without_rlframe() -> dict[str, str]:
@@ -126,26 +166,24 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Elsewhere]:
         [sys.executable, '-c', ALONE], cwd=cwd, env=without_rlframe(), stdin=pipe, stdout=pipe, text=True
     ) as process:
 
-        def call(file: Path, obs: np.ndarray, folder: Path) -> tuple[np.ndarray, np.ndarray]:
+        def call(file: Path, folder: Path, obs: np.ndarray, state: list[np.ndarray]) -> Answer:
             assert process.stdin is not None and process.stdout is not None
-            np.save(folder / 'obs.npy', obs)
-            print(
-                json.dumps([str(file), str(folder / 'obs.npy'), str(folder / 'action')]), file=process.stdin
-            )
+            files = give(folder, obs, state)
+            print(json.dumps([str(file), *files]), file=process.stdin)
             process.stdin.flush()
             assert process.stdout.readline() == 'done\n'
-            return np.load(folder / 'action.npy'), np.load(folder / 'action1.npy')
+            return taken(files[1])
 
         yield call
 
 
-def by_onnxruntime(file: Path, obs: np.ndarray, folder: Path) -> tuple[np.ndarray, np.ndarray]:
+def by_onnxruntime(file: Path, folder: Path, obs: np.ndarray, state: list[np.ndarray]) -> Answer:
     """Does the same for an ONNX file, in a process that has no torch either."""
-    np.save(folder / 'obs.npy', obs)
-    words = [sys.executable, '-c', RUNTIME, str(file), str(folder / 'obs.npy'), str(folder / 'action')]
+    files = give(folder, obs, state)
+    words = [sys.executable, '-c', RUNTIME, str(file), *files]
     done = subprocess.run(words, cwd=folder, env=without_rlframe(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    return np.load(folder / 'action.npy'), np.load(folder / 'action1.npy')
+    return taken(files[1])
 
 
 @pytest.mark.slow
@@ -153,18 +191,8 @@ def by_onnxruntime(file: Path, obs: np.ndarray, folder: Path) -> tuple[np.ndarra
 def test_an_exported_function_gives_the_same_actions_without_rlframe(
     run: Path, elsewhere: Elsewhere, tmp_path: Path
 ) -> None:
-    policy = as_eval_builds_it(run)
-    if policy.is_recurrent:
-        with pytest.raises(IncompatibleError, match=r'remembers.*artifact and state_dict take every policy'):
-            export_policy(run, ['torch_export'], tmp_path / 'out')
-        assert not (tmp_path / 'out').exists()
-        return
     (file,) = export_policy(run, ['torch_export'], tmp_path / 'out').values()
-    obs = observations(policy._spec.observation_space, 100)
-    expected = [policy.eval_mode.forward(rows, np.arange(len(rows)))['action'] for rows in (obs, obs[:1])]
-    assert len({one.tobytes() for one in expected[0]}) > 1
-    for got, wanted in zip(elsewhere(file, obs, tmp_path), expected, strict=True):
-        same(got, wanted)
+    check_steps(as_eval_builds_it(run), partial(elsewhere, file, tmp_path))
 
 
 @pytest.mark.slow
@@ -172,15 +200,13 @@ def test_an_exported_function_gives_the_same_actions_without_rlframe(
 def test_an_onnx_file_gives_the_same_actions(run: Path, tmp_path: Path) -> None:
     for name in ('onnx', 'onnxscript', 'onnxruntime'):
         pytest.importorskip(name)
-    policy = as_eval_builds_it(run)
-    if policy.is_recurrent:
-        return
     (file,) = export_policy(run, ['onnx'], tmp_path / 'out').values()
-    obs = observations(policy._spec.observation_space, 100)
-    for got, rows in zip(by_onnxruntime(file, obs, tmp_path), (obs, obs[:1]), strict=True):
-        wanted = policy.eval_mode.forward(rows, np.arange(len(rows)))['action']
+
+    def near(got: np.ndarray, wanted: np.ndarray) -> None:
         assert got.dtype == wanted.dtype and got.shape == wanted.shape
         np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
+
+    check_steps(as_eval_builds_it(run), partial(by_onnxruntime, file, tmp_path), near)
 
 
 @pytest.mark.parametrize('obs', ['double', 'image', 'Discrete'])
@@ -193,4 +219,17 @@ def test_a_function_reads_every_observation_that_is_one_tensor(
     (file,) = export_policy(run, ['torch_export']).values()
     rows = observations(WideEnv.OBS[obs], 50)
     wanted = as_eval_builds_it(run).eval_mode.forward(rows, np.arange(50))['action']
-    same(elsewhere(file, rows, tmp_path)[0], wanted)
+    same(elsewhere(file, tmp_path, rows, [])[0], wanted)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('name', ['ppo gru Discrete', 'a2c lstm Box', 'sac_discrete gru Discrete'])
+def test_functions_of_policies_with_a_core_carry_its_state(
+    name: str, elsewhere: Elsewhere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy, core, kind = name.split()
+    monkeypatch.chdir(tmp_path)
+    env = dict(env_id=WideEnv, kwargs=dict(action=kind))
+    run = trained(policy, env, dict(normalize_obs=True, model=dict(core=core)))
+    (file,) = export_policy(run, ['torch_export']).values()
+    check_steps(as_eval_builds_it(run), partial(elsewhere, file, tmp_path))
