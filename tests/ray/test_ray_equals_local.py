@@ -19,6 +19,7 @@ EPISODES = ('collector.type=episode', 'collector.get_train_sample=true')
 MORE = {
     'dqn naive': ('policy.random_collect_size=30', 'policy.nstep=3', 'policy.normalize_obs=true'),
     'dqn episodes': (*EPISODES, 'policy.collect.n_sample=None', 'policy.collect.n_episode=2'),
+    'dqn frames': ('env.env_id=image_env:Dot', 'env.frame_stack=3', 'replay_buffer.frames=once'),
     'dqn noisy': ('policy.model.noisy=true',),
     'battle samples': ('policy.random_collect_size=30',),
     'ppo': ('policy.normalize_obs=true', 'policy.normalize_reward=true'),
@@ -29,7 +30,8 @@ MORE = {
 @pytest.mark.usefixtures('ray_of_tests')
 @pytest.mark.filterwarnings('ignore:The old environment creation API:DeprecationWarning')  # of PettingZoo
 @pytest.mark.parametrize(
-    'case', ['dqn naive', 'dqn episodes', 'dqn noisy', 'ppo', 'ppo lstm', 'sac', 'r2d2', *BATTLES]
+    'case',
+    ['dqn naive', 'dqn episodes', 'dqn frames', 'dqn noisy', 'ppo', 'ppo lstm', 'sac', 'r2d2', *BATTLES],
 )
 def test_one_actor_ends_with_the_bits_of_the_run_in_process(case: str, tmp_path: Path) -> None:
     name = case if case in {**CASES, **BATTLES} else 'ppo' if case == 'ppo lstm' else 'dqn naive'

@@ -302,3 +302,30 @@ def test_workers_are_ended_at_the_same_time() -> None:
         one.end = lambda seconds, one=one: (together.wait(30.0), Puppet.end(one, seconds))  # type: ignore[method-assign,assignment]  # a puppet
     crew.end()
     assert all(one.was_ended for one in launcher.launched)
+
+
+WITH_MEMORY: dict[str, list[str]] = {
+    'ppo': ['policy.model.core=gru', 'policy.collect.n_sample=32'],
+    'a2c': ['policy.model.core=lstm', 'policy.collect.n_sample=32'],
+    'sac_discrete': ['policy.model.core=gru', 'replay_buffer.unroll_len=4', 'policy.random_collect_size=16'],
+    'r2d2': ['replay_buffer.unroll_len=4'],
+}
+
+
+@pytest.mark.parametrize('policy', WITH_MEMORY)
+def test_policies_with_a_memory_run_in_parallel_and_go_on(policy: str, cwd: Path) -> None:
+    is_off = policy in ('sac_discrete', 'r2d2')
+    create: dict[str, Any] = {**CREATE, 'policy': dict(type=policy)}
+    if is_off:
+        create |= dict(replay_buffer=dict(type='sequence'), collector=dict(mark_episodes=True))
+    main = dict(exp_name='toy', env=ENV, policy=dict(cuda=False), max_env_step=160)
+    words = ['policy.learn.batch_size=16', 'policy.collect.n_sample=8', 'parallel.coordinator.wait=0.005']
+    cfg = config.compile_config(main, create, overrides=[*words, *WITH_MEMORY[policy]], parallel=True)
+    with ParallelPipeline(cfg) as pipeline:
+        pipeline.run()
+        folder, updates = pipeline.folder, pipeline.progress.train_iter
+        assert pipeline.complete and updates > 0
+    found = resume(folder, max_env_step=320)
+    with ParallelPipeline(found.cfg, found.folder, found.saved) as again:
+        again.run()
+        assert again.complete and again.progress.train_iter > updates
