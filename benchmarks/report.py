@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any, NamedTuple
 
-from cases import WORKLOADS, Case, Goal, Measure
+from cases import CASES, WORKLOADS, Case, Goal, Measure
 from rich.table import Table
 
 OWN = 'rlframe'
@@ -177,29 +177,65 @@ def markdown_table(lines: Sequence[Row]) -> str:
     return '\n'.join('| ' + ' | '.join(line) + ' |' for line in body)
 
 
-def markdown(
-    tables: Sequence[tuple[Case, Sequence[Row]]], machine: Mapping[str, str], command: str, repeats: int
-) -> str:
+@dataclass(frozen=True)
+class Run:
+    """What one command measured."""
+
+    command: str
+    machine: Mapping[str, str]
+    """What it ran on, in words."""
+    repeats: int
+    """Rounds of each case."""
+    workloads: tuple[str, ...]
+    skipped: Mapping[str, Mapping[str, str]]
+    """Case to peer to the reason why it did not run."""
+    records: Sequence[Record]
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns what ``from_json`` takes."""
+        return {**vars(self), 'records': [record._asdict() for record in self.records]}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Run:
+        """Returns what ``to_json`` came from."""
+        records = [Record(**record) for record in data['records']]
+        return cls(**{**data, 'workloads': tuple(data['workloads']), 'records': records})
+
+
+def with_run(runs: Sequence[Run], new: Run) -> list[Run]:
+    """Returns the runs with a new one, which replaces what earlier ones measured of its workloads."""
+    workload_of = {case.name: case.workload for case in CASES}
+    kept = []
+    for run in runs:
+        workloads = tuple(name for name in run.workloads if name not in new.workloads)
+        records = [record for record in run.records if workload_of.get(record.case) in workloads]
+        if workloads:
+            kept.append(replace(run, workloads=workloads, records=records))
+    return [*kept, new]
+
+
+def markdown(runs: Sequence[Run], cases: Sequence[Case] = CASES) -> str:
     """Returns the whole document.
 
     Args:
-        tables: The cases that ran, with their lines.
-        machine: What it ran on, in words.
-        command: That made it.
-        repeats: Rounds of each case.
+        runs: Each workload is in one of them at most.
+        cases: All that there are, in order.
     """
     parts = [
         '# Benchmarks',
-        f'Written by `{command}`; do not edit. Each system runs in its own process with one thread, in'
-        ' turns: rlframe, the first peer, the second, ..., and again. A ratio compares two runs of the same round;'
-        f' tables show the median, minimum and maximum over {repeats} round{"s" * (repeats > 1)}.'
-        ' A goal is met if the median reaches it.',
-        '\n'.join(['| | |', '|---|---|', *(f'| {name} | {value} |' for name, value in machine.items())]),
+        'Written by `python benchmarks/run.py`; do not edit. Each system runs in its own process with one thread, in turns:'
+        ' rlframe, the first peer, the second, ..., and again. A ratio compares two runs of the same round; tables show the'
+        ' median, minimum and maximum over the rounds. A goal is met if the median reaches it.',
     ]
-    described = set()
-    for case, lines in tables:
-        if case.workload not in described:
-            described.add(case.workload)
-            parts += [f'## {case.workload.upper()}', WORKLOADS[case.workload]]
-        parts += [f'### {case.title}, {UNITS[case.measure]}', markdown_table(lines)]
+    for workload, description in WORKLOADS.items():
+        for run in runs:
+            if workload not in run.workloads:
+                continue
+            facts = ', '.join(f'{name} {value}' for name, value in run.machine.items())
+            rounds = f'{run.repeats} round{"s" * (run.repeats > 1)}'
+            parts += [f'## {workload.upper()}', description, f'{rounds} by `{run.command}`; {facts}.']
+            for case in cases:
+                if case.workload == workload:
+                    lines = rows(run.records, case, run.skipped.get(case.name, {}))
+                    parts += [f'### {case.title}, {UNITS[case.measure]}', markdown_table(lines)]
     return '\n\n'.join(parts) + '\n'

@@ -1,5 +1,7 @@
 """Measures rlframe against its peers, side by side, and writes docs/benchmarks.md and benchmarks/results.json.
 
+Results of other workloads than the chosen ones are kept.
+
 usage: python benchmarks/run.py [--workloads w1 w2 w3 w4 w5 w6 w7 w9 w10] [--repeats 3] [--peers NAME ...] [--ding-python PATH] [--torchrl-python PATH]
        [--sb3-python PATH] [--quick] [--no-write]
 """
@@ -20,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from cases import CASES, DISTRIBUTIONS, WORKLOADS, Case
-from report import OWN, Record, Row, markdown, rich_table, rows
+from report import OWN, Record, Run, markdown, rich_table, rows, with_run
 from rich.console import Console
 
 HERE = Path(__file__).resolve().parent
@@ -181,39 +183,20 @@ def machine_facts(versions: Mapping[str, str]) -> dict[str, str]:
 
 
 def write(
-    tables: Sequence[tuple[Case, Sequence[Row]]],
-    measurement: Measurement,
-    machine: Mapping[str, str],
-    repeats: int,
+    measurement: Measurement, workloads: Sequence[str], machine: Mapping[str, str], repeats: int
 ) -> None:
+    """Writes the document; what was measured before of other workloads stays in it."""
     words = [
         'PYTHON' if before in ('--ding-python', '--torchrl-python', '--sb3-python') else word
         for before, word in pairwise(['', *sys.argv[1:]])
     ]
     command = shlex.join(['python', 'benchmarks/run.py', *words])
     document, results = ROOT / 'docs' / 'benchmarks.md', HERE / 'results.json'
-    document.parent.mkdir(exist_ok=True)
-    document.write_text(markdown(tables, machine, command, repeats), encoding='utf-8')
-    content = {
-        'command': command,
-        'machine': machine,
-        'cases': {
-            case.name: [
-                {
-                    'side': line.side,
-                    'value': line.value and line.value._asdict(),
-                    'ratio': line.ratio and line.ratio._asdict(),
-                    'goal': line.goal,
-                    'verdict': line.verdict,
-                    'note': line.note,
-                }
-                for line in lines
-            ]
-            for case, lines in tables
-        },
-        'records': [record._asdict() for record in measurement.records],
-    }
-    results.write_text(json.dumps(content, indent=1) + '\n', encoding='utf-8')
+    known = json.loads(results.read_text(encoding='utf-8')) if results.exists() else []
+    new = Run(command, machine, repeats, tuple(workloads), measurement.skipped, measurement.records)
+    runs = with_run([Run.from_json(run) for run in known], new)
+    document.write_text(markdown(runs), encoding='utf-8')
+    results.write_text(json.dumps([run.to_json() for run in runs], indent=1) + '\n', encoding='utf-8')
     progress(f'wrote {document.relative_to(ROOT)} and {results.relative_to(ROOT)}')
 
 
@@ -232,17 +215,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     machine = machine_facts(versions)
     measurement = Measurement(args.repeats, args.quick, pythons, absent)
     chosen = [c for c in CASES if c.workload in args.workloads and c.sizes_of(args.quick) is not None]
-    console, tables = Console(width=None if sys.stdout.isatty() else 160), []
+    console = Console(width=None if sys.stdout.isatty() else 160)
     for case in chosen:
         try:
             measurement.measure(case, [peer for peer in case.peers if peer in args.peers])
         except SideError as error:
             sys.exit(f'{OWN} failed in {case.name}: {error}')
         lines = rows(measurement.records, case, measurement.skipped[case.name], judged=not args.quick)
-        tables.append((case, lines))
         console.print(rich_table(case, lines))
     if not (args.no_write or args.quick):
-        write(tables, measurement, machine, args.repeats)
+        write(measurement, args.workloads, machine, args.repeats)
 
 
 if __name__ == '__main__':

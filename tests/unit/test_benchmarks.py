@@ -128,11 +128,36 @@ def test_both_tables_hold_the_same_figures(report, cases, make_case, make_record
 
 def test_the_document_names_machine_command_workload_and_goals(report, cases, make_case, make_records):
     case = make_case(goals=(cases.Goal('a', 1.5),))
-    lines = report.rows(make_records(rlframe={1: 2.0}, a={1: 3.0}), case, {})
-    document = report.markdown([(case, lines)], {'processor': 'abacus'}, 'python benchmarks/run.py', 1)
-    for part in ('| processor | abacus |', '`python benchmarks/run.py`', '## W1', 'W1 fabricated', '| met |'):
+    run = report.Run(
+        'python benchmarks/run.py',
+        {'processor': 'abacus'},
+        1,
+        ('w1',),
+        {},
+        make_records(rlframe={1: 2.0}, a={1: 3.0}),
+    )
+    document = report.markdown([run], [case])
+    for part in (
+        'processor abacus',
+        '1 round by `python benchmarks/run.py`',
+        '## W1',
+        'W1 fabricated',
+        '| met |',
+    ):
         assert part in document
     assert all(line.count('|') == 9 for line in document.splitlines() if line.startswith(('| side', '| a')))
+
+
+def test_a_run_replaces_what_was_measured_of_its_workloads_and_keeps_the_rest(report):
+    def run(name, *names):
+        records = [report.Record(case, 'rlframe', 1, {'seconds': 1.0}) for case in names]
+        return report.Run(name, {}, 1, tuple(case[:2] for case in names), {}, records)
+
+    first, second = run('first', 'w1', 'w4'), run('second', 'w4')
+    one, two = report.with_run([first], second)
+    assert (one.workloads, [record.case for record in one.records]) == (('w1',), ['w1']) and two == second
+    assert report.with_run([second], run('third', 'w4'))[0].command == 'third'
+    assert report.Run.from_json(json.loads(json.dumps(first.to_json()))) == first
 
 
 def test_every_case_names_halves_that_exist_and_goals_of_its_peers(cases):
