@@ -14,19 +14,17 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable
 from functools import partial
 from itertools import cycle
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 import torch
+from timed import timed_collection, timed_cycles, timed_training
 
 from rlframe.config import compile_config
 from rlframe.data import Batch, EnvSpec
-from rlframe.pipeline import SerialPipeline
 from rlframe.pipeline.build import (
     collector_backend,
     make_collector,
@@ -89,19 +87,6 @@ def ppo_config() -> dict:
     }
 
 
-def timed_training(main_config: dict, create_config: dict, env_steps: int) -> dict:
-    """Times the training loop alone: envs, networks and the run folder exist before the clock starts."""
-    cfg = compile_config(main_config, create_config, seed=0, max_env_step=env_steps)
-    with SerialPipeline(cfg) as pipeline:
-        pipeline.evaluator.should_eval = lambda train_iter: False
-        start = perf_counter()
-        while not pipeline.finished:
-            pipeline.step()
-        seconds = perf_counter() - start
-        done = pipeline.progress
-        return {'seconds': seconds, 'env_steps': done.envstep, 'updates': done.train_iter}
-
-
 def w1(env_steps: int = 20_000) -> dict:
     """DQN: 5 updates of 64 after every step of 8 envs."""
     create = {'env': {'type': 'gym'}, 'policy': {'type': 'dqn'}, 'replay_buffer': {'type': 'naive'}}
@@ -114,26 +99,6 @@ def w2(env_num: int = 8, env_steps: int = 40_000, manager: str = 'base') -> dict
     return timed_collection(
         compile_config(dqn_config(env_num, n_sample=env_num * 100), create, seed=0), env_num, env_steps
     )
-
-
-def timed_collection(cfg: Any, env_num: int, env_steps: int) -> dict:
-    """Times the collector of a config alone, after its first call."""
-    factory = make_factory(cfg)
-    place = collector_backend(cfg, factory)
-    collector = make_collector(cfg, place, make_policy(cfg, factory.spec))
-    collect = partial(collector.collect, policy_kwargs={'eps': 0.1})
-    collect()
-    count, start = 0, perf_counter()
-    while count < env_steps:
-        count += len(collect())
-    seconds = perf_counter() - start
-    collector.close()
-    return {
-        'env_num': env_num,
-        'env_steps': count,
-        'seconds': seconds,
-        'env_steps_per_s': count / seconds,
-    }
 
 
 def w3(capacity: int = 100_000, cycles: int = 300) -> dict:
@@ -165,21 +130,6 @@ def w3(capacity: int = 100_000, cycles: int = 300) -> dict:
         buffer.update({'priority': rng.random(len(tensors['IS'])), **places})
 
     return {'capacity': capacity, **timed_cycles(push, sample_and_update, cycles)}
-
-
-def timed_cycles(push: Callable[[], None], sample_and_update: Callable[[], None], cycles: int) -> dict:
-    """Times ``cycles`` rounds, the pushes apart; the same clock as in peers/w3_buffer.py."""
-    for _ in range(20):
-        push()
-        sample_and_update()
-    push_seconds, start = 0.0, perf_counter()
-    for _ in range(cycles):
-        before = perf_counter()
-        push()
-        push_seconds += perf_counter() - before
-        sample_and_update()
-    seconds = perf_counter() - start
-    return {'us_cycle': seconds / cycles * 1e6, 'us_push': push_seconds / cycles * 1e6}
 
 
 def w4(env_steps: int = 51_200) -> dict:
