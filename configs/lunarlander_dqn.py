@@ -1,4 +1,4 @@
-"""DQN on LunarLander-v3: return 143.7, seeds 0-2 (worst -10.2), 150,000 env steps, 542 s."""
+"""DQN on LunarLander-v3: return 205.2, seeds 0-2 (worst 130.1), 100,000 env steps, 79 s of CPU time."""
 
 from easydict import EasyDict
 

@@ -1,4 +1,4 @@
-"""PPO on LunarLander-v3: return 238.6, seeds 0-2 (worst 224.5), 622,592 env steps, 150 s."""
+"""PPO on LunarLander-v3: return 258.4, seeds 0-2 (worst 253.3), 1,015,808 env steps, 168 s of CPU time."""
 
 from easydict import EasyDict
 

@@ -1,4 +1,4 @@
-"""SAC on MountainCarContinuous-v0: return 95.1, seeds 0-2 (worst 93.7), 10,304 env steps, 80 s."""
+"""SAC on MountainCarContinuous-v0: return 96.0, seeds 0-2 (worst 95.2), 50,016 env steps, 133 s of CPU time."""
 
 from easydict import EasyDict
 

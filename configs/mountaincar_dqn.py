@@ -9,20 +9,21 @@ main_config = EasyDict(
         env=dict(
             env_id='MountainCar-v0',
             collector_env_num=8,
-            evaluator_env_num=25,
-            n_evaluator_episode=50,
+            evaluator_env_num=50,
+            n_evaluator_episode=100,
             stop_value=-100.8,  # the threshold is -110
         ),
         policy=dict(
             cuda=False,
             discount_factor=0.98,
-            nstep=3,
+            nstep=5,
             double=False,
+            normalize_obs=True,  # the velocity is at most 0.07
             model=dict(encoder_hidden_size_list=[128, 128], dueling=False),
             learn=dict(
                 update_per_collect=64,  # train iterations
                 batch_size=128,
-                learning_rate=4e-3,
+                learning_rate=dict(type='linear', start=1e-3, end=1e-5, decay=120_000),  # decay in env steps
                 target_update_freq=300,  # train iterations
                 learner=dict(hook=dict(log_show_after_iter=500, save_ckpt_after_run=True)),
             ),
@@ -30,7 +31,7 @@ main_config = EasyDict(
             eval=dict(evaluator=dict(eval_freq=2560)),  # train iterations
             other=dict(
                 eps=dict(type='linear', start=1.0, end=0.07, decay=24_000),  # decay in env steps
-                replay_buffer=dict(replay_buffer_size=10_000),  # transitions
+                replay_buffer=dict(replay_buffer_size=50_000),  # transitions
             ),
         ),
     )
