@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from fault_envs import processes
 from numbered_parts import LEDGER, SCALE
 
@@ -24,13 +25,14 @@ ROOT = Path(__file__).parents[1]
 PATIENCE = 120.0
 """Seconds that a test waits for what has to happen."""
 BOOT = """
-import ctypes, os, runpy, signal, sys
+import ctypes, faulthandler, os, runpy, signal, sys
+faulthandler.register(signal.SIGUSR1)
 ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 if os.getppid() != {parent}:
     sys.exit(1)
 runpy.run_module('rlframe.entry', run_name='__main__', alter_sys=True)
 """
-"""The command line, as a process that dies with this one."""
+"""The command line, as a process that dies with this one, and prints where its threads are at a SIGUSR1."""
 COMM = {'type': 'flask_fs'}
 CREATE: dict[str, Any] = {
     'import_names': ['numbered_parts'],
@@ -166,7 +168,7 @@ class Program:
         end = time.monotonic() + seconds
         while not (found := holds()):
             assert self.process.poll() is None, f'it ended by {self.process.returncode}:\n{self.text}'
-            assert time.monotonic() < end, f'it did not happen:\n{self.text}'
+            assert time.monotonic() < end, f'it did not happen:\n{self.whereabouts()}'
             time.sleep(0.01)
         return found
 
@@ -178,10 +180,18 @@ class Program:
         """Waits for its end by an exit code, and returns what it printed."""
         try:
             self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            pytest.fail(f'it did not end in {seconds} s:\n{self.whereabouts()}')
         finally:
             self.kill()
         assert self.process.returncode == code, f'{self.process.returncode}:\n{self.text}'
         assert 'Traceback' not in self.text, self.text
+        return self.text
+
+    def whereabouts(self) -> str:
+        """What it printed, and where its threads are."""
+        self.process.send_signal(signal.SIGUSR1)
+        time.sleep(1.0)
         return self.text
 
     def kill(self) -> None:
