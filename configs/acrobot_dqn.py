@@ -9,25 +9,26 @@ main_config = EasyDict(
         env=dict(
             env_id='Acrobot-v1',
             collector_env_num=8,
-            evaluator_env_num=25,
-            n_evaluator_episode=50,
+            evaluator_env_num=50,
+            n_evaluator_episode=100,
             stop_value=-76.6,  # the threshold is -100
         ),
         policy=dict(
             cuda=False,
             discount_factor=0.99,
-            model=dict(encoder_hidden_size_list=[128, 128], dueling=False),
+            model=dict(encoder_hidden_size_list=[256, 256], dueling=False),
             learn=dict(
                 update_per_collect=4,  # train iterations
                 batch_size=128,
-                learning_rate=6e-4,
-                target_update_freq=250,  # train iterations
+                learning_rate=dict(type='linear', start=1e-3, end=1e-5, decay=100_000),  # decay in env steps
+                target_update_freq=None,
+                target_theta=0.01,  # a soft update after each iteration
                 learner=dict(hook=dict(log_show_after_iter=500, save_ckpt_after_run=True)),
             ),
             collect=dict(n_sample=8),  # training samples per round, over all envs
             eval=dict(evaluator=dict(eval_freq=2500)),  # train iterations
             other=dict(
-                eps=dict(type='linear', start=1.0, end=0.05, decay=12_000),  # decay in env steps
+                eps=dict(type='linear', start=1.0, end=0.1, decay=12_000),  # decay in env steps
                 replay_buffer=dict(replay_buffer_size=50_000),  # transitions
             ),
         ),

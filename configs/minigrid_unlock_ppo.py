@@ -1,4 +1,4 @@
-"""PPO on MiniGrid-Unlock-v0: return 0.818, seed 0, 100,352 env steps, 59 s of CPU time."""
+"""PPO on MiniGrid-Unlock-v0: return 0.869, seeds 0-2 (worst 0.818), 100,352 env steps, 48 s of CPU time."""
 
 from easydict import EasyDict
 

@@ -191,7 +191,8 @@ def first_line(measured: Sequence[tuple[Row, Sequence[Run]]]) -> str:
     what = f'seeds {seeds[0]}-{seeds[-1]}' if len(seeds) > 1 else f'seed {seeds[0]}'
     steps = f'{_steps(*measured[0])} env steps'
     worst = f' (worst {number(min(run["mean"] for run in runs))})' if len(seeds) > 1 == len(measured) else ''
-    start = f'{old.split(":")[0]}: return {_returns(measured)}, {what}{worst}'
+    title = old.removesuffix('"""').removesuffix('.').split(':')[0]
+    start = f'{title}: return {_returns(measured)}, {what}{worst}'
     return f'{start}, {steps}, {_duration(runs)}.{closing}'
 
 

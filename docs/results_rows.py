@@ -95,8 +95,8 @@ class Row:
     @property
     def title(self) -> tuple[str, str]:
         """The algorithm and the env."""
-        first = self.file.read_text(encoding='utf-8').split(':')[0]
-        algorithm, _, env = first.strip('"').partition(' on ')
+        first = self.file.read_text(encoding='utf-8').partition('\n')[0].split(':')[0]
+        algorithm, _, env = first.strip('"').removesuffix('.').partition(' on ')
         return algorithm, self.env or env
 
 

@@ -179,6 +179,10 @@ def test_page_shows_the_interval_and_what_falls_short_of_published_results(tool:
     lines = tool.page.first_lines(runs, tool.rows.read_rows())
     returns = 'return 17.0, seeds 0-2 (worst 10.0), 400 env steps, 2 s of CPU time'
     assert lines == {'tiny': f'"""DQN on CartPole-v1: {returns}."""'}
+    _, _, rest = TINY.partition('\n')
+    tool.config.write_text(f'"""DQN on CartPole-v1."""\n{rest}', encoding='utf-8')
+    tool.page.write_first_lines(runs, tool.rows.read_rows())
+    assert tool.config.read_text(encoding='utf-8') == f'{lines["tiny"]}\n{rest}'
 
 
 def test_rows_with_options_of_their_own_share_a_config(tool: Tool) -> None:
