@@ -30,7 +30,7 @@ def until_return(monkeypatch):
 def runs(side, *seconds, reached=(), config='cartpole_dqn'):
     """Records of a side, one a seed; ``reached`` are the seeds that got to the return."""
     return [
-        {'config': config, 'side': side, 'seed': i, **FAST, 'seconds': s, 'where': 'abacus'}
+        {'config': config, 'side': side, 'seed': i, **FAST, 'seconds': s, 'cpu_seconds': s, 'where': 'abacus'}
         | {'reached': 500.0 if i in reached else None}
         for i, s in enumerate(seconds)
     ]
@@ -65,6 +65,12 @@ def test_the_goal_is_a_third_of_the_time_by_a_run_that_got_there(w8, own, peer, 
     (row,) = w8.table(records)
     assert (row[-3], row[-1]) == expected
     assert (row[6].startswith('> '), row[2].startswith('> ')) == (not peer, len(own) < 2)
+
+
+@pytest.mark.parametrize('name', ['seconds', 'cpu_seconds'])
+def test_the_goal_is_missed_if_one_clock_says_so(w8, name):
+    records = runs('rlframe', 2.0, reached=(0,)) + [r | {name: 5.9} for r in runs('sb3', 6.0, reached=(0,))]
+    assert w8.table(records)[0][-1] == 'missed'
 
 
 def test_the_terminal_gets_one_line_a_pair_of_80_columns(w8):
