@@ -112,7 +112,10 @@ def _policy(
 
     if model is None:
         build.check_network(cfg, spec, state, manifest, where)
-    on_cpu = ResolvedConfig({**cfg.policy, 'device': 'cpu', 'cuda': None})
+    acting: ResolvedConfig = cfg.policy.eval
+    if 'deterministic' in acting:  # no exported function draws, and its checks compare best actions
+        acting = ResolvedConfig({**acting, 'deterministic': True})
+    on_cpu = ResolvedConfig({**cfg.policy, 'device': 'cpu', 'cuda': None, 'eval': acting})
     policy = create_policy(on_cpu, spec, model=model, enable_field=('eval',), seed=cfg.seed)
     build.load_network(policy, state, manifest, cfg, where)
     return policy

@@ -1,4 +1,4 @@
-"""ActorPolicy: the common base of policies whose network outputs a distribution over actions."""
+"""Common bases of policies whose network outputs a distribution over actions."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from typing import Any
 
 from easydict import EasyDict
 
-from rlframe.data.timestep import EnvSpec
+from rlframe.data.timestep import EnvSpec, IntArray
 from rlframe.model.distributions import ActionDistribution, distribution_for
 from rlframe.policy.acting.actions import ActionMap
-from rlframe.policy.base_policy import Policy
+from rlframe.policy.base_policy import Policy, PolicyConfig
 from rlframe.policy.learning.optim import NAN_POLICY, OPTIMIZER, Optimizer
 from rlframe.utils.field import Field
+from rlframe.utils.resolved_config import ResolvedConfig
 from rlframe.utils.schema import DICT, check_state, part
+from rlframe.utils.seed import component_rng
 
 
 class ActorPolicy(Policy):
@@ -64,3 +66,49 @@ class ActorPolicy(Policy):
         check_state(state, {'optimizer': DICT})
         with part('optimizer'):
             self._optimizer.load_state_dict(state['optimizer'])
+
+
+class StochasticEval(ResolvedConfig):
+    """Section ``eval`` of policies that may be evaluated by drawn actions."""
+
+    deterministic: bool
+
+
+class StochasticConfig(PolicyConfig):
+    """Options of policies that may be evaluated by drawn actions."""
+
+    eval: StochasticEval
+
+
+class StochasticPolicy(Policy):
+    """Body of policies that are evaluated by their best actions or by actions drawn from their distribution.
+
+    Draws start anew whenever all episodes do, so that an evaluation depends on nothing but the weights. The action of an
+    exported function is always the best one.
+    """
+
+    _cfg: StochasticConfig
+    config = dict(
+        eval=dict(
+            deterministic=Field(
+                True,
+                doc='whether evaluation takes the best action; False: it draws one, as collection does. Policies that'
+                ' see only a part of the state can get stuck if they always do the same',
+                may_change=True,
+            ),
+        )
+    )
+
+    def __init__(self, *given: Any, seed: int = 0, rank: int = 0, **options: Any) -> None:
+        self._drawing = seed, 'evaluation', rank
+        self._eval_rng = component_rng(*self._drawing)
+        super().__init__(*given, seed=seed, rank=rank, **options)
+
+    @property
+    def _draws_in_eval(self) -> bool:
+        return not self._cfg.eval.deterministic
+
+    def _reset_eval(self, env_id: IntArray | None = None) -> None:
+        super()._reset_eval(env_id)
+        if env_id is None:
+            self._eval_rng = component_rng(*self._drawing)

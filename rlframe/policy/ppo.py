@@ -14,7 +14,7 @@ from rlframe.data.faces import Metrics
 from rlframe.data.returns import gae
 from rlframe.data.timestep import Array, BoolArray, FloatArray, IntArray, TimeStep
 from rlframe.policy.acting.masks import IMPOSSIBLE, mask_of, masked
-from rlframe.policy.actor import ActorPolicy
+from rlframe.policy.actor import ActorPolicy, StochasticConfig, StochasticPolicy
 from rlframe.policy.base_policy import CollectConfig
 from rlframe.policy.learning.learn_options import DISCOUNT_FACTOR, learning_rate
 from rlframe.policy.learning.model_options import ACTIVATION, IMAGE_OPTIONS, check_widths
@@ -56,7 +56,7 @@ class PPOCollect(CollectConfig):
     gae_lambda: float
 
 
-class PPOConfig(MemoryConfig):
+class PPOConfig(MemoryConfig, StochasticConfig):
     """Options of PPO."""
 
     learn: PPOLearn
@@ -64,7 +64,7 @@ class PPOConfig(MemoryConfig):
 
 
 @POLICY_REGISTRY.register('ppo')
-class PPOPolicy(MemoryPolicy, ActorPolicy):
+class PPOPolicy(MemoryPolicy, StochasticPolicy, ActorPolicy):
     """Proximal policy optimisation with the clipped objective.
 
     Source:
@@ -277,8 +277,9 @@ class PPOPolicy(MemoryPolicy, ActorPolicy):
 
     def _forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         self._act_in(self._eval_states, env_id)
-        action = self._actions.to_env(self._distribution.mode(self._logit(obs)))
-        return Batch.unchecked({'action': action}, len(action))
+        logit, chosen = self._logit(obs), self._distribution
+        action = chosen.sample(logit, self._eval_rng) if self._draws_in_eval else chosen.mode(logit)
+        return Batch.unchecked({'action': self._actions.to_env(action)}, len(action))
 
     def best_action(self, obs: torch.Tensor) -> torch.Tensor:
         """Returns the most probable action as the network means it, [B, ...], as a part of a torch graph."""

@@ -15,6 +15,7 @@ from rlframe.data.timestep import Array, IntArray, TimeStep
 from rlframe.errors import ConfigError
 from rlframe.model.distributions import perturbed
 from rlframe.policy.acting.masks import IMPOSSIBLE, mask_of, masked
+from rlframe.policy.actor import StochasticConfig, StochasticPolicy
 from rlframe.policy.base_policy import Policy, smallest_int
 from rlframe.policy.learning.learn_options import learning_rate
 from rlframe.policy.learning.optim import Optimizer
@@ -46,14 +47,14 @@ class SACLearn(QACLearn):
     target_entropy: float | None
 
 
-class SACConfig(QACConfig):
+class SACConfig(QACConfig, StochasticConfig):
     """Options of SAC."""
 
     learn: SACLearn
 
 
 @POLICY_REGISTRY.register('sac')
-class SACPolicy(QACPolicy):
+class SACPolicy(StochasticPolicy, QACPolicy):
     """Soft actor-critic with a tanh-Gaussian actor.
 
     Source:
@@ -135,6 +136,17 @@ class SACPolicy(QACPolicy):
 
     def best_action(self, obs: torch.Tensor) -> torch.Tensor:
         return self._model.actor(obs)[0].tanh()
+
+    def _forward_greedy(self, obs: Array, env_id: IntArray) -> Batch:
+        return super()._forward_eval(obs, env_id)
+
+    def _forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
+        if not self._draws_in_eval:
+            return super()._forward_eval(obs, env_id)
+        size = len(env_id), math.prod(self._action_shape)
+        noise = self._tensor(self._eval_rng.standard_normal(size, np.float32))
+        with torch.inference_mode():
+            return self._output(self._explore(self._tensor(obs), noise))
 
     def _monitor_vars(self) -> list[str]:
         return [*super()._monitor_vars(), 'entropy', 'alpha']
@@ -314,7 +326,8 @@ class SACDiscretePolicy(MemoryPolicy, SACPolicy):
 
     def _forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         self._act_in(self._eval_states, env_id)
-        return self._chosen(self._acting_logit(obs), {})
+        logit = self._acting_logit(obs)
+        return self._chosen(perturbed(logit, self._eval_rng) if self._draws_in_eval else logit, {})
 
     def _chosen(self, logit: Array, before: dict[str, Array]) -> Batch:
         """Returns the actions of the largest logits, with the column ``state`` if there is a core."""

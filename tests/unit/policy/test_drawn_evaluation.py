@@ -1,0 +1,118 @@
+"""Policies with ``eval.deterministic=False`` are evaluated by actions drawn from their distribution."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from fakes import IdentityEnv, TargetEnv
+
+from rlframe import config
+from rlframe.data import EnvSpec
+from rlframe.errors import ConfigError
+from rlframe.export import export_policy
+from rlframe.pipeline import SerialPipeline
+from rlframe.policy import Policy, create_policy
+
+DISCRETE = EnvSpec(IdentityEnv.observation_space, IdentityEnv.action_space, name='Identity')
+CONTINUOUS = EnvSpec(TargetEnv.observation_space, TargetEnv.action_space, name='Target')
+CASES: dict[str, tuple[EnvSpec, dict[str, Any]]] = {
+    'ppo': (DISCRETE, {}),
+    'ppo of numbers': (CONTINUOUS, {}),
+    'ppo with a memory': (DISCRETE, {'model': {'core': 'gru'}}),
+    'a2c': (DISCRETE, {}),
+    'sac': (CONTINUOUS, {}),
+    'sac_discrete': (DISCRETE, {}),
+    'sac_discrete with a memory': (DISCRETE, {'model': {'core': 'lstm'}}),
+}
+ROWS = 64
+
+
+def make(case: str, deterministic: bool, **options: Any) -> tuple[Policy, Any]:
+    """Returns a policy of this case, and observations of 64 envs."""
+    spec, cfg = CASES[case]
+    torch.manual_seed(0)
+    chosen = {**cfg, 'eval': {'deterministic': deterministic}}
+    policy = create_policy({'type': case.partition(' ')[0], 'device': 'cpu', **chosen}, spec, **options)
+    space: Any = spec.observation_space
+    space.seed(0)
+    return policy, np.stack([space.sample() for _ in range(ROWS)])
+
+
+def played(policy: Policy, obs: Any, steps: int = 3) -> np.ndarray:
+    """Returns the actions of an evaluation that begins now."""
+    face = policy.eval_mode
+    face.reset(None)
+    return np.stack([face.forward(obs, np.arange(ROWS))['action'] for _ in range(steps)])
+
+
+@pytest.mark.parametrize('case', CASES)
+def test_draws_differ_and_begin_anew_with_every_evaluation(case: str) -> None:
+    policy, obs = make(case, deterministic=False, seed=3)
+    first = played(policy, obs)
+    assert (first[0] != first[1]).any(), 'an action is drawn at every step'
+    np.testing.assert_array_equal(played(policy, obs), first)
+    other, _ = make(case, deterministic=False, seed=4)
+    assert (played(other, obs) != first).any(), 'another seed draws others'
+    best, _ = make(case, deterministic=True)
+    assert played(best, obs).shape == first.shape and (played(best, obs) != first).any()
+
+
+@pytest.mark.parametrize('case', CASES)
+def test_draws_leave_collection_as_it_is(case: str) -> None:
+    """Neither exploration nor greedy collection depends on how, or whether, the policy is evaluated."""
+
+    def collected(deterministic: bool, faces: tuple[str, ...]) -> list[np.ndarray]:
+        policy, obs = make(case, deterministic)
+        played(policy, obs)
+        return [getattr(policy, face).forward(obs, np.arange(ROWS))['action'] for face in faces]
+
+    faces = ('greedy_collect_mode', 'collect_mode')
+    for got, wanted in zip(collected(False, faces), collected(True, faces), strict=True):
+        np.testing.assert_array_equal(got, wanted)
+    policy, obs = make(case, deterministic=True)
+    np.testing.assert_array_equal(collected(False, faces)[0], played(policy, obs)[0])
+
+
+def test_draws_follow_the_distribution() -> None:
+    policy, obs = make('ppo', deterministic=False)
+    same = np.repeat(obs[:1], ROWS, axis=0)
+    actions = played(policy, same, steps=200).reshape(-1)
+    with torch.no_grad():
+        share = torch.softmax(policy._model.logit(policy._tensor(same[:1])), 1)[0].numpy()
+    found = np.bincount(actions, minlength=len(share)) / len(actions)
+    np.testing.assert_allclose(found, share, atol=4 * np.sqrt(0.25 / len(actions)))
+
+
+def test_a_policy_without_a_distribution_knows_no_such_option() -> None:
+    with pytest.raises(ConfigError, match='deterministic'):
+        create_policy({'type': 'dqn', 'eval': {'deterministic': False}}, DISCRETE)
+
+
+def test_a_run_evaluates_by_draws_and_exports_its_best_actions(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    main = {
+        'env': {
+            'env_id': 'CartPole-v1',
+            'collector_env_num': 2,
+            'evaluator_env_num': 2,
+            'n_evaluator_episode': 4,
+        },
+        'policy': {'device': 'cpu', 'eval': {'deterministic': False}, 'collect': {'n_sample': 32}},
+    }
+    cfg = config.compile_config(main, {'policy': {'type': 'ppo'}}, seed=0, max_env_step=64)
+    with SerialPipeline(cfg) as pipeline:
+        pipeline.run()
+        scores = [pipeline.evaluator.eval()[1]['eval_episode_return'] for _ in range(2)]
+    assert scores[0] == scores[1], 'the same weights have the same score'
+    (file,) = export_policy(pipeline.folder / 'ckpt' / 'latest', ['torch_export']).values()
+    function = torch.export.load(file).module()
+    space: Any = gymnasium.make('CartPole-v1').observation_space
+    obs = np.stack([space.sample() for _ in range(8)])
+    policy: Any = pipeline.policy
+    wanted = policy.best_action(torch.from_numpy(obs)).numpy()
+    np.testing.assert_array_equal(function(torch.from_numpy(obs)).numpy(), wanted)
