@@ -1,4 +1,4 @@
-"""PPO on MiniGrid-Unlock-v0: return 0.869, seeds 0-2 (worst 0.818), 100,352 env steps, 48 s of CPU time."""
+"""PPO on MiniGrid-Unlock-v0: return 0.947, seeds 0-2 (worst 0.941), 100,352 env steps, 39 s of CPU time."""
 
 from easydict import EasyDict
 
@@ -31,7 +31,10 @@ main_config = EasyDict(
                 discount_factor=0.99,
                 gae_lambda=0.95,
             ),
-            eval=dict(evaluator=dict(eval_freq=320)),  # train iterations: ten rounds
+            eval=dict(
+                deterministic=False,  # as the published result: who sees only a part of the grid can get stuck
+                evaluator=dict(eval_freq=320),  # train iterations: ten rounds
+            ),
         ),
     )
 )
