@@ -51,7 +51,9 @@ def train(config: str, *words: str) -> Path:
     before = set(Path.cwd().iterdir())
     assert main(['-c', config, *QUICK, *words]) == 0
     written = set(Path.cwd().iterdir()) - before
-    (folder,) = {path for path in written if path.name != 'MUJOCO_LOG.TXT'}  # nothing else but MuJoCo's own log
+    (folder,) = {
+        path for path in written if path.name != 'MUJOCO_LOG.TXT'
+    }  # nothing else but MuJoCo's own log
     return folder
 
 

@@ -20,6 +20,7 @@ from rlframe.registry import (
     import_modules,
 )
 from rlframe.run.film import check_encoder
+from rlframe.run.machine import let_threads_sleep
 from rlframe.run.progress import Progress
 from rlframe.utils import schema
 from rlframe.utils.field import ResolvedConfig
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
 
 
 def set_threads(cfg: ExperimentConfig) -> None:
-    """Gives torch as many threads as the config says."""
+    """Gives torch as many threads as the config says; those that have nothing to do sleep."""
+    let_threads_sleep()
     import torch
 
     torch.set_num_threads(cfg.num_threads)

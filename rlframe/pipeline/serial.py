@@ -95,8 +95,8 @@ class SerialPipeline(HasGoal):
         output = self._output = RunOutput(cfg, folder, resume, self.secrets)
         saved = output.saved
         state = None if saved is None else saved.state(secrets=self.secrets)
-        set_seed(cfg.seed)
         build.set_threads(cfg)
+        set_seed(cfg.seed)
         self.factory = build.make_factory(cfg)
         self.collection = build.collector_backend(cfg, self.factory)
         """Backend of the collector."""

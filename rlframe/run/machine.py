@@ -10,6 +10,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 PACKAGES = ('torch', 'numpy', 'gymnasium')
+WAITING = ('OMP_WAIT_POLICY', 'GOMP_SPINCOUNT')
+"""Settings of what idle threads of OpenMP do."""
+SPINS = '1000'
+"""How often such a thread looks for work before it sleeps; about a microsecond, instead of milliseconds."""
 
 
 def usable_cores() -> int:
@@ -25,6 +29,16 @@ def available_memory() -> float:
     except OSError:
         return math.inf
     return int(fields['MemAvailable'].split()[0]) * 1024 if 'MemAvailable' in fields else math.inf
+
+
+def let_threads_sleep() -> None:
+    """Lets idle threads of torch sleep, unless the environment says what they do; without effect once torch is loaded.
+
+    By default they spin until the next operation (GNU OpenMP). Envs with threads of their own then lack a core, and where
+    other programs need the cores, torch waits for threads that spin in vain.
+    """
+    if not any(name in os.environ for name in WAITING):
+        os.environ['GOMP_SPINCOUNT'] = SPINS
 
 
 @cache
