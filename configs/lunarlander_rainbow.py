@@ -8,7 +8,7 @@ from easydict import EasyDict
 main_config = EasyDict(
     dict(
         exp_name='lunarlander_rainbow',
-        max_env_step=150_000,
+        max_env_step=100_000,
         env=dict(
             env_id='LunarLander-v3',
             collector_env_num=8,
@@ -32,10 +32,12 @@ main_config = EasyDict(
                 n_atom=51,
             ),
             learn=dict(
-                update_per_collect=2,  # train iterations
-                batch_size=64,
-                learning_rate=3e-4,
-                target_update_freq=500,  # train iterations
+                update_per_collect=4,  # train iterations
+                batch_size=128,
+                learning_rate=1e-3,
+                target_update_freq=None,  # instead, the target follows a little after each iteration:
+                target_theta=0.01,
+                grad_clip_norm=10,
                 learner=dict(hook=dict(log_show_after_iter=500, save_ckpt_after_run=True)),
             ),
             collect=dict(n_sample=8),  # training samples per round, over all envs
@@ -43,7 +45,7 @@ main_config = EasyDict(
             other=dict(
                 eps=0.0,  # the noisy heads explore
                 # sizes in transitions
-                replay_buffer=dict(replay_buffer_size=100_000, alpha=0.5, beta=0.4, anneal_step=40_000),
+                replay_buffer=dict(replay_buffer_size=100_000, alpha=0.5, beta=0.4, anneal_step=50_000),
             ),
         ),
     )
