@@ -1,4 +1,4 @@
-"""DQN in parallel on CartPole-v1: return 500.0, seeds 0-2 (worst 500.0), 16,384 env steps, 20 s."""
+"""DQN in parallel on CartPole-v1: return 500.0, seeds 0-2 (worst 500.0), 30,016 env steps, 32 s of CPU time."""
 
 from easydict import EasyDict
 

@@ -1,4 +1,4 @@
-"""PPO in parallel on CartPole-v1: return 500.0, seeds 0-2 (worst 499.9), 46,080 env steps, 10 s."""
+"""PPO in parallel on CartPole-v1: return 499.7, seeds 0-2 (worst 499.1), 101,376 env steps, 12 s of CPU time."""
 
 from easydict import EasyDict
 

@@ -1,4 +1,4 @@
-"""PPO on MiniGrid-Empty-Random-5x5-v0: return 0.968, seeds 0-2 (worst 0.968), 100,352 env steps, 31 s of CPU time."""
+"""PPO on MiniGrid-Empty-Random-5x5-v0: return 0.968, seeds 0-2 (worst 0.967), 100,352 env steps, 19 s of CPU time."""
 
 from easydict import EasyDict
 
