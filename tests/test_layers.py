@@ -32,7 +32,7 @@ MAY_IMPORT = {
     'envs.checks': (*BASE, 'data'),
     'envs.state': (*BASE, 'data', 'checkpoint'),
     'envs': (*BASE, 'data', 'run', 'envs.checks', 'envs.state'),
-    'envs.atari': (*BASE, 'data', 'envs'),
+    'envs.atari': (*BASE, 'data', 'run', 'envs'),
     'envs.workers': (*BASE, 'data', 'run', 'envs', 'envs.checks', 'envs.state'),
     'policy.learning': (*BASE, 'data', 'checkpoint'),
     'policy.acting': (*BASE, 'data', 'policy.learning'),

@@ -23,6 +23,8 @@ ROWS = ('naive', 'advanced', 'elastic')
 
 COLLECTOR = 'policy.collect.collector'
 """Section of the collector."""
+BUFFER = 'policy.other.replay_buffer'
+"""Section of the replay buffer."""
 
 
 def cross_errors(known: Known) -> list[ConfigError]:
@@ -41,6 +43,9 @@ def cross_errors(known: Known) -> list[ConfigError]:
         _keeps_sequences_whole(known),
         _fits_buffer(known, 'policy.learn.batch_size', 'a batch'),
         _fits_buffer(known, 'policy.random_collect_size', 'a random start'),
+        _fits_buffer(known, f'{BUFFER}.unroll_len', 'a sequence'),
+        _fits_buffer(known, f'{BUFFER}.burn_in', 'a burn-in'),
+        _has_a_core(known),
     )
     return [error for error in found if error] + backend_errors(known)
 
@@ -295,13 +300,26 @@ def _keeps_sequences_whole(known: Known) -> ConfigError | None:
     return None
 
 
+def _has_a_core(known: Known) -> ConfigError | None:
+    """Checks that an on-policy policy whose sequences have a length has a core that learns from them."""
+    key = 'policy.learn.unroll_len'
+    if known.get(key) is None or known.get('policy.model.core', '') is not None:
+        return None
+    return ConfigError(
+        'only a recurrent core learns from sequences, and policy.model.core is None',
+        where=key,
+        got=known[key],
+        expected="None, or policy.model.core='lstm'",
+    )
+
+
 def _is_recurrent(known: Known) -> bool:
     """Whether the policy has a memory: R2D2 always, others if they have a core."""
     return bool(known.get('policy.model.core', 'policy.learn.burn_in' in known))
 
 
 def _fits_buffer(known: Known, key: str, what: str) -> ConfigError | None:
-    size_key = 'policy.other.replay_buffer.replay_buffer_size'
+    size_key = f'{BUFFER}.replay_buffer_size'
     count, size = _numbers(known, key, size_key)
     if count is None or count <= size:
         return None

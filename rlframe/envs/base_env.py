@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
 
 from easydict import EasyDict
 
+from rlframe.data.observation import obs_dtype
 from rlframe.data.timestep import Array, BoolArray, EnvSpec, IntArray
 from rlframe.envs.faults import not_made
 from rlframe.envs.state.attributes import attributes_of
 from rlframe.errors import EnvError, RLFrameError
+from rlframe.run.machine import demand_memory
 from rlframe.utils.field import Configurable, Field
 from rlframe.utils.resolved_config import ResolvedConfig
 
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
     VectorEnv = GymVectorEnv[Any, Any, Any]
 
 
+STACK_COPIES = 4
+"""Arrays of the size of a stack that an env needs: the stack, its padding, and two bounds of its space."""
 E = TypeVar('E')
 Note = Callable[[str], None]
 """Callback that takes the name of the call in progress."""
@@ -187,6 +192,7 @@ class EnvFactory(Configurable, ABC):
             return env
         from gymnasium.wrappers import FrameStackObservation
 
+        check_stack_memory(env.observation_space, self.cfg.frame_stack)
         return FrameStackObservation(env, self.cfg.frame_stack)
 
     def _with_mask(self, make: Callable[[], E], wrapper: Callable[[Any], Any], note: Note = ignore) -> E:
@@ -230,6 +236,17 @@ class EnvFactory(Configurable, ABC):
     @spec.setter
     def spec(self, spec: EnvSpec) -> None:
         self._known['spec'] = spec
+
+
+def check_stack_memory(frame: gymnasium.Space[Any], frame_stack: int) -> None:
+    """Refuses stacks of frames that this machine's free memory cannot hold.
+
+    Raises:
+        ResourceError: With the needed and the free memory.
+    """
+    dtype, shape = obs_dtype(frame)
+    nbytes = STACK_COPIES * frame_stack * math.prod(shape) * dtype.itemsize
+    demand_memory(nbytes, 'a stack of frames', 'env.frame_stack')
 
 
 class MakeEnv:

@@ -18,7 +18,7 @@ from rlframe.data.observation import ACTION_MASK, fields_of
 from rlframe.data.timestep import EnvSpec
 from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.errors import ConfigError, IncompatibleError
-from rlframe.pipeline.buffer_memory import row_nbytes
+from rlframe.pipeline.memory_needs import row_nbytes
 from rlframe.policy.acting.compatibility import check_fit, fitting
 from rlframe.registry import POLICY_REGISTRY
 

@@ -20,7 +20,7 @@ from rlframe.registry import (
     import_modules,
 )
 from rlframe.run.film import check_encoder
-from rlframe.run.machine import let_threads_sleep
+from rlframe.run.machine import demand_memory, let_threads_sleep
 from rlframe.run.progress import Progress
 from rlframe.utils import schema
 from rlframe.utils.field import ResolvedConfig
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from rlframe.worker import BaseLearner, BaseSerialCommander, IBuffer, ISerialCollector, ISerialEvaluator
     from rlframe.worker.collector.counted import Parts
     from rlframe.worker.players.past_selves import PastSelves
+
+ENV_NBYTES = 4096
+"""The least that an env needs."""
 
 
 def set_threads(cfg: ExperimentConfig) -> None:
@@ -53,7 +56,12 @@ def make_factory(cfg: ExperimentConfig) -> EnvFactory:
 
 def make_env(cfg: ExperimentConfig, factory: EnvFactory, env_num: int) -> IEnvManager:
     """Creates ``env_num`` envs that training data comes from, under the config's manager."""
+    _check_env_num(env_num, 'env.collector_env_num')
     return _managed(cfg, factory.for_training(), env_num, None)
+
+
+def _check_env_num(env_num: int, where: str) -> None:
+    demand_memory(env_num * ENV_NBYTES, f'a set of {env_num:,} envs', where)
 
 
 def _managed(cfg: ExperimentConfig, factory: EnvFactory, env_num: int, mode: str | None) -> IEnvManager:
@@ -98,6 +106,7 @@ def make_eval_env(
     """
     if render_mode is not None:
         check_encoder('policy.eval.evaluator.render.render_freq')
+    _check_env_num(env_num, 'env.evaluator_env_num')
     own: dict[str, Any] = {}
     if cfg.env.manager.get('on_error') == 'drop':
         own['on_error'] = 'restart'
@@ -120,6 +129,9 @@ def make_policy(
     """Creates the policy, with the weights of ``policy.init_from`` if that is set."""
     from rlframe.policy import create_policy
 
+    learns = fields is None or 'learn' in fields
+    if model is None and learns:
+        check_policy(cfg, spec)
     start = cfg.policy.init_from or ''
     saved = load_checkpoint(start, buffer=False) if start else None
     if saved is not None and model is None:
@@ -127,7 +139,7 @@ def make_policy(
     policy = create_policy(cfg.policy, spec, model=model, enable_field=fields, seed=cfg.seed, rank=rank)
     if saved is not None:
         load_network(policy, *saved, cfg, start)
-        if fields is None or 'learn' in fields:
+        if learns:
             policy.reset_targets()
     return policy
 
@@ -157,16 +169,19 @@ def _policy_state(state: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def check_policy(cfg: ExperimentConfig, spec: EnvSpec) -> None:
-    """Checks that the config's policy can act in an env, without creating the policy.
+    """Checks that the config's policy can act in an env, and that its network fits into memory, without creating it.
 
     Raises:
         IncompatibleError: With the spaces of policy and env, and the policies that fit.
+        ResourceError: With the memory that the network needs.
     """
+    from rlframe.pipeline.memory_needs import check_network_memory
     from rlframe.policy.acting.compatibility import check_fit
 
     kind = POLICY_REGISTRY.get(cfg.policy.type)
     if hasattr(kind, 'supported_actions'):
         check_fit(kind, spec)
+    check_network_memory(cfg, spec)
 
 
 def load_network(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rlframe.checkpoint import compare_states
 from rlframe.data.observation import has_mask
 from rlframe.data.timestep import EnvSpec
-from rlframe.errors import CheckpointMismatchError
+from rlframe.errors import CheckpointMismatchError, ResourceError
 from rlframe.policy.base_policy import Policy
 from rlframe.registry import MODEL_REGISTRY, POLICY_REGISTRY
 from rlframe.safety.limits import LimitExceededError, check_limit
@@ -34,7 +34,10 @@ def check_network(cfg: Mapping[str, Any], spec: EnvSpec, saved: Any) -> None:
     Raises:
         CheckpointMismatchError: If they do not fit; the layers that differ are named.
     """
-    network = blank_network(cfg, spec) if isinstance(saved, Mapping) else None
+    try:
+        network = blank_network(cfg, spec) if isinstance(saved, Mapping) else None
+    except ResourceError as error:
+        raise CheckpointMismatchError(error.message, where=error.where, remedy=error.remedy) from error
     if network is None:
         return
     here = network.state_dict()
@@ -52,7 +55,7 @@ def blank_network(cfg: Mapping[str, Any], spec: EnvSpec) -> nn.Module | None:
         spec: Spaces of the env.
 
     Raises:
-        CheckpointMismatchError: If there cannot be such a network, or it is too large.
+        ResourceError: If there cannot be such a network, or it is too large.
     """
     cls = POLICY_REGISTRY.get_cls(cfg)
     if not cls.__module__.startswith('rlframe.'):
@@ -70,11 +73,11 @@ def blank_network(cfg: Mapping[str, Any], spec: EnvSpec) -> nn.Module | None:
         with torch.random.fork_rng(devices=[]), torch.device('meta'):
             return twin._create_model()
     except LimitExceededError as error:
-        raise CheckpointMismatchError(
+        raise ResourceError(
             f'the network is too large: {error}', where='policy.model', remedy=error.remedy
         ) from error
     except RuntimeError as error:  # a size that no tensor can have
-        raise CheckpointMismatchError(f'no such network: {error}', where='policy.model') from error
+        raise ResourceError(f'no such network: {error}', where='policy.model') from error
 
 
 def _without_network(cls: type[Policy], cfg: Mapping[str, Any], spec: EnvSpec) -> Policy:

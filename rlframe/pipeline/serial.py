@@ -13,7 +13,7 @@ from rlframe.checkpoint import OpenCheckpoint, open_checkpoint
 from rlframe.config.rules import check_serial
 from rlframe.config.sections import ExperimentConfig
 from rlframe.data.batch import Batch
-from rlframe.pipeline import buffer_memory, build
+from rlframe.pipeline import build, memory_needs
 from rlframe.pipeline.checkpoints import Checkpoints
 from rlframe.pipeline.ending import judge_again, unused
 from rlframe.pipeline.facts import RunFacts
@@ -111,7 +111,7 @@ class SerialPipeline(HasGoal):
         self.evaluation = build.evaluator_backend(cfg, self.factory)
         """Backend of the evaluator."""
         self._closers.append(self.evaluation.close)
-        buffer_memory.check_memory(cfg, self.factory.spec)
+        memory_needs.check_memory(cfg, self.factory.spec)
         output.open(None if saved is None else saved.manifest.get('logs'))
         self.folder, self.writer = output.folder, output.writer
         """The run folder and the writer of metrics."""

@@ -13,7 +13,7 @@ from rlframe.display.lines import last_lines, resume_line, start_lines
 from rlframe.display.live import Display
 from rlframe.display.saying import count_of, say
 from rlframe.display.workers import ParallelDisplay
-from rlframe.pipeline import buffer_memory
+from rlframe.pipeline import memory_needs
 from rlframe.pipeline.ending import nothing_left
 from rlframe.pipeline.serial import SerialPipeline
 
@@ -94,7 +94,7 @@ def _run_parallel(pipeline: ParallelPipeline, is_stopped: Callable[[], bool]) ->
 def resources(pipeline: SerialPipeline | ParallelPipeline) -> str:
     """Returns the memory, checkpoints and threads that a run needs, in words."""
     cfg = pipeline.cfg
-    size = buffer_memory.buffer_nbytes(cfg, pipeline.factory.spec)
+    size = memory_needs.buffer_nbytes(cfg, pipeline.factory.spec)
     memory = f'replay buffer {size / 2**20:.1f} MiB' if size else 'no replay buffer'
     saved = describe_cost(size, cfg.checkpoint)
     device, threads = cfg.policy.device, count_of(cfg.num_threads, 'torch thread')

@@ -5,10 +5,29 @@ from __future__ import annotations
 import math
 import os
 import platform
+from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import NamedTuple
 
+from rlframe.errors import ResourceError
+
+
+class GroupFiles(NamedTuple):
+    """Files in the folder of a control group, and the field of its ``memory.stat`` that the system gives back if needed."""
+
+    limit: str
+    used: str
+    cache: str
+
+
+CONTROL_GROUPS = Path('/sys/fs/cgroup')
+GROUP_FILES = {
+    '': GroupFiles('memory.max', 'memory.current', 'inactive_file'),
+    'memory': GroupFiles('memory.limit_in_bytes', 'memory.usage_in_bytes', 'total_inactive_file'),
+}
+"""Names in version 2 and in version 1 of control groups, by the controller that ``/proc/self/cgroup`` names."""
 PACKAGES = ('torch', 'numpy', 'gymnasium')
 WAITING = ('OMP_WAIT_POLICY', 'GOMP_SPINCOUNT')
 """Settings of what idle threads of OpenMP do."""
@@ -22,13 +41,62 @@ def usable_cores() -> int:
 
 
 def available_memory() -> float:
-    """Returns the number of bytes that can be allocated without swapping; infinity if the system does not report it."""
+    """Returns the number of bytes that can be allocated without swapping; infinity if the system does not report it.
+
+    Limits of containers and of jobs, as of Docker, Kubernetes and Slurm, count.
+    """
     try:
         with open('/proc/meminfo') as file:
             fields = dict(line.split(':') for line in file)
     except OSError:
         return math.inf
-    return int(fields['MemAvailable'].split()[0]) * 1024 if 'MemAvailable' in fields else math.inf
+    free = int(fields['MemAvailable'].split()[0]) * 1024 if 'MemAvailable' in fields else math.inf
+    return min([free, *(_left_in_group(*group) for group in _control_groups())])
+
+
+def _control_groups() -> Iterator[tuple[Path, GroupFiles]]:
+    """Yields the control group that limits the memory of this process, and the groups that contain it."""
+    try:
+        lines = Path('/proc/self/cgroup').read_text(encoding='utf-8').splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, kind, path = line.split(':', 2)
+        if kind in GROUP_FILES:
+            own = Path(path.lstrip('/'))
+            for part in (own, *own.parents):
+                yield CONTROL_GROUPS / kind / part, GROUP_FILES[kind]
+
+
+def _left_in_group(folder: Path, files: GroupFiles) -> float:
+    """Returns the bytes that a control group has left; infinity if it has no limit."""
+    try:
+        most, used = (int((folder / name).read_text()) for name in (files.limit, files.used))
+        stat = dict(line.split() for line in (folder / 'memory.stat').read_text().splitlines())
+    except (OSError, ValueError):  # there is no such group here, or its limit is 'max'
+        return math.inf
+    return max(most - used + int(stat.get(files.cache, 0)), 0)
+
+
+def demand_memory(nbytes: float, what: str, where: str, remedy: str = '') -> None:
+    """Refuses what does not fit into the free memory, before it is allocated.
+
+    Args:
+        nbytes: Bytes that it takes.
+        what: What needs them.
+        where: Config key that sets the size.
+        remedy: A sentence about what to do.
+
+    Raises:
+        ResourceError: With the needed and the free memory.
+    """
+    free = available_memory()
+    if nbytes > free:
+        raise ResourceError(
+            f'{what} needs {nbytes / 2**30:,.1f} GiB, {free / 2**30:,.1f} GiB are free',
+            where=where,
+            remedy=remedy,
+        )
 
 
 def let_threads_sleep() -> None:

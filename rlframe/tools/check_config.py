@@ -131,7 +131,7 @@ def _of_env(cfg: ExperimentConfig, name: str) -> dict[str, Any]:
     Raises:
         ConfigError: If the env cannot be created, the policy cannot act in it, or the replay buffer does not fit.
     """
-    from rlframe.pipeline import buffer_memory, build
+    from rlframe.pipeline import build, memory_needs
 
     import_modules(cfg.import_names)
     spec = build.make_factory(cfg).spec
@@ -143,14 +143,14 @@ def _of_env(cfg: ExperimentConfig, name: str) -> dict[str, Any]:
     except ConfigError as error:
         errors.append(error)
     try:
-        buffer_memory.check_memory(cfg, spec)
+        memory_needs.check_memory(cfg, spec)
     except ConfigError as error:
         errors.append(error)
     if errors:
         raise errors[0] if len(errors) == 1 else ConfigErrors(errors, name)
     buffer = _buffer(cfg)
     if buffer is not None and buffer['size'] is not None:
-        buffer['bytes'] = buffer_memory.buffer_nbytes(cfg, spec)
+        buffer['bytes'] = memory_needs.buffer_nbytes(cfg, spec)
     budget = _budget(cfg)
     if budget['stop_value'] is None:
         budget['stop_value'] = plain(spec.reward_threshold)

@@ -34,7 +34,7 @@ from rlframe.errors import (
     ExperimentExistsError,
     MissingDependencyError,
 )
-from rlframe.pipeline import buffer_memory, build
+from rlframe.pipeline import build, memory_needs
 from rlframe.registry import SERIAL_EVALUATOR_REGISTRY, import_modules, nearest
 from rlframe.run.run_folder import check_writable, free_folder
 from rlframe.safety.secrets import Secrets
@@ -267,7 +267,7 @@ def _check_envs(possible: Sequence[ExperimentConfig]) -> None:
             import_modules(list(cfg.import_names))
             specs[key] = build.make_factory(cfg).spec
         build.check_policy(cfg, specs[key])
-        buffer_memory.check_memory(cfg, specs[key])
+        memory_needs.check_memory(cfg, specs[key])
 
 
 def _check_numbers(**given: tuple[Any, float]) -> None:

@@ -275,7 +275,14 @@ FAILING = [
     (dict(model=dict(obs_shape=7)), ConfigError),
     (dict(policy_=dict(init_from='nowhere')), CheckpointNotFoundError),
     (dict(other=dict(replay_buffer=dict(replay_buffer_size=10**13))), ResourceError),
+    (dict(model=dict(encoder_hidden_size_list=[10**6, 10**6])), ResourceError),
+    (dict(model=dict(encoder_hidden_size_list=[10**12])), ResourceError),
+    (dict(env=dict(frame_stack=10**12)), ResourceError),
+    (dict(env=dict(collector_env_num=10**12)), ResourceError),
+    (dict(env=dict(evaluator_env_num=10**12)), ResourceError),
+    (dict(collect=dict(n_sample=8 * 10**12), max_env_step=10**14), ResourceError),
 ]
+"""Sections of a config that cannot be run; those of a size would take all memory if they were not refused first."""
 
 
 @pytest.mark.parametrize(('sections', 'error'), FAILING)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any, Literal, NamedTuple
 
 from rlframe.envs.base_env import EnvConfig
+from rlframe.run.machine import demand_memory
 from rlframe.utils.field import REQUIRED, Field
 
 PROTOCOLS: dict[str, dict[str, Any]] = {
@@ -221,4 +223,10 @@ def settings_of(cfg: AtariConfig, is_training: bool) -> AtariSettings:
     values |= {name: own for name, own in PROTOCOLS[cfg.protocol].items() if values[name] is None}
     if not is_training:
         values |= dict(life_loss=False, reward_clip=False)
-    return AtariSettings(**values)
+    settings = AtariSettings(**values)
+    demand_memory(
+        settings.frame_stack * math.prod(settings.frame_shape),
+        'a stack of frames',
+        'env.screen_size' if settings.frame_stack < settings.screen_size else 'env.frame_stack',
+    )
+    return settings

@@ -13,7 +13,7 @@ from rlframe.checkpoint import OpenCheckpoint
 from rlframe.checkpoint.files import delete_folder
 from rlframe.config.sections import ExperimentConfig
 from rlframe.errors import CheckpointMismatchError, RLFrameError, WorkerLostError
-from rlframe.pipeline import buffer_memory, build
+from rlframe.pipeline import build, memory_needs
 from rlframe.pipeline.checkpoints import Checkpoints
 from rlframe.pipeline.ending import judge_again
 from rlframe.pipeline.facts import RunFacts
@@ -90,7 +90,8 @@ class ParallelPipeline(HasGoal):
             _check_parallel(state, saved)
             facts.check_same(saved.manifest, saved.path)
             build.check_network(cfg, self.factory.spec, state, saved.manifest, str(saved.path))
-        buffer_memory.check_memory(cfg, self.factory.spec)
+        build.check_policy(cfg, self.factory.spec)
+        memory_needs.check_memory(cfg, self.factory.spec)
         self._output.open(None if saved is None else saved.manifest.get('logs'))
         self.folder, self.writer = self._output.folder, self._output.writer
         """The run folder and the writer of metrics."""

@@ -29,6 +29,13 @@ def check_conv_layers(value: Any) -> str:
 
 ACTIVATION = Field('relu', doc='nonlinearity', choices=('relu', 'tanh', 'gelu', 'silu'))
 HIDDEN_SIZES = Field([64, 64], unit='units', doc='widths of the hidden layers', check=check_widths)
+MODEL_OPTIONS: dict[str, Any] = dict(
+    type=Field(None, type=str, doc="registered model; None: the policy's own", reaches='code'),
+    import_names=Field([], doc='modules that register it', reaches='code'),
+    obs_shape=Field(None, type=(int, list, tuple), doc='shape of an observation; None: read from the env'),
+    action_shape=Field(None, type=(int, list, tuple), doc='number of actions; None: read from the env'),
+)
+"""Options of the network of every policy."""
 INIT_FROM = Field(
     None,
     type=str,

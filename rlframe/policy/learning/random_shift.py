@@ -69,19 +69,30 @@ class RandomShift:
         return moved
 
 
-def check_shift(pixels: int, spec: EnvSpec) -> None:
-    """Checks that the observations of an env can be shifted.
+def check_shift(cfg: Any, spec: EnvSpec) -> None:
+    """Checks that the observations of an env can be shifted, and that something of them is left.
+
+    Args:
+        cfg: Options of the policy.
+        spec: Spaces of the env.
 
     Raises:
         IncompatibleError: If not.
     """
-    if pixels and not any(True for _ in image_parts(spec.observation_space)):
-        raise IncompatibleError(
-            f'only images can be shifted, and the observation space is {spec.observation_space!r}',
-            where='policy.learn.random_shift',
-            got=pixels,
-            expected='0',
-        )
+    pixels, layout = cfg.learn.random_shift, cfg.model.get('image_layout', 'auto')
+    sides = [
+        min(shape[-3:-1] if is_hwc(shape, layout) else shape[-2:])
+        for _, shape in image_parts(spec.observation_space)
+    ]
+    if not pixels or (sides and pixels < min(sides)):
+        return
+    what = f'images have {min(sides)} pixels' if sides else 'only images can be shifted'
+    raise IncompatibleError(
+        f'{what}, and the observation space is {spec.observation_space!r}',
+        where='policy.learn.random_shift',
+        got=pixels,
+        expected=f'less than {min(sides)}' if sides else '0',
+    )
 
 
 def shifted_images(images: Array, shift: IntArray, hwc: bool) -> Array:

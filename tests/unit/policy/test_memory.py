@@ -218,6 +218,10 @@ def compiled(policy: str = 'ppo', **sections: Any) -> Any:
         ),
         (dict(collect=dict(unroll_len=4)), ['policy.collect.unroll_len', 'policy.learn.unroll_len']),
         (dict(learn=dict(unroll_len=1)), ['policy.learn.unroll_len', 'got 1', '[2, inf)']),
+        (
+            dict(model=dict(core=None), learn=dict(unroll_len=8)),
+            ['policy.learn.unroll_len', 'core is None', 'got 8', "policy.model.core='lstm'"],
+        ),
         (dict(model=dict(core='lstm', core_hidden_size=0)), ['core_hidden_size', 'got 0', '[1, inf)']),
         (dict(model=dict(core='transformer')), ["got 'transformer'", "'gru', 'lstm'"]),
         (dict(model=dict(core='ltsm')), ["got 'ltsm'", "Did you mean 'lstm'?"]),
@@ -227,6 +231,21 @@ def test_options_that_do_not_fit_a_core_name_what_does(sections: dict[str, Any],
     with pytest.raises(ConfigError) as caught:
         compiled(**sections)
     assert all(text in str(caught.value) for text in says), str(caught.value)
+
+
+@pytest.mark.parametrize('option', ['unroll_len', 'burn_in'])
+def test_sequences_longer_than_the_replay_buffer_are_refused(option: str) -> None:
+    buffer = {'replay_buffer_size': 100, option: 101}
+    with pytest.raises(
+        ConfigError, match=f'replay_buffer.{option}: .*holds: 100 .*got 101, expected at most 100'
+    ):
+        config.compile_config(
+            dict(
+                env=dict(env_id='CartPole-v1', collector_env_num=8),
+                policy=dict(learn=dict(batch_size=8), other=dict(replay_buffer=buffer)),
+            ),
+            dict(policy=dict(type='r2d2'), replay_buffer=dict(type='sequence')),
+        )
 
 
 @pytest.mark.parametrize('policy', ['dqn', 'ddpg', 'td3', 'sac', 'bc'])

@@ -7,13 +7,14 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from easydict import EasyDict
 from gymnasium import spaces
 
 from rlframe.data import Batch, EnvSpec
 from rlframe.data.observation import zero_obs
 from rlframe.errors import IncompatibleError
 from rlframe.policy import create_policy
-from rlframe.policy.learning.random_shift import shifted_images
+from rlframe.policy.learning.random_shift import check_shift, shifted_images
 
 IMAGE = spaces.Box(0, 255, (4, 36, 36), np.uint8)
 
@@ -97,6 +98,16 @@ def test_only_the_images_among_the_parts_of_an_observation_move() -> None:
     moved = policy(space)._shift(data['obs'])
     np.testing.assert_array_equal(moved['speed'], data['obs']['speed'])
     assert (moved['image'] != data['obs']['image']).any() and moved.dtype == data['obs'].dtype
+
+
+@pytest.mark.parametrize('shape', [(3, 9, 7), (7, 9, 3), (2, 3, 7, 9)])
+def test_a_shift_past_the_image_is_refused(shape: tuple[int, ...]) -> None:
+    cfg = EasyDict(learn=dict(random_shift=6), model=dict(image_layout='auto'))
+    spec = spec_of(spaces.Box(0, 255, shape, np.uint8))
+    check_shift(cfg, spec)
+    cfg.learn.random_shift = 7
+    with pytest.raises(IncompatibleError, match=r'images have 7 pixels.*got 7, expected less than 7'):
+        check_shift(cfg, spec)
 
 
 def test_a_shift_without_images_is_refused() -> None:

@@ -11,8 +11,8 @@ from buffer_helpers import assert_rows_intact, transitions
 
 from rlframe.data import Batch
 from rlframe.errors import NonFiniteError, ResourceError
+from rlframe.run import machine
 from rlframe.worker.replay_buffer import AdvancedReplayBuffer
-from rlframe.worker.replay_buffer.stores import ring as storage_module
 
 EPS = 1e-5
 
@@ -306,7 +306,7 @@ def test_bytes_are_within_five_percent_of_the_estimate() -> None:
 
 
 def test_gigantic_buffer_is_refused_before_allocation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage_module, 'available_memory', lambda: 2**30)
+    monkeypatch.setattr(machine, 'available_memory', lambda: 2**30)
     with pytest.raises(ResourceError, match='GiB are free'):
         AdvancedReplayBuffer(dict(replay_buffer_size=10**12))
 

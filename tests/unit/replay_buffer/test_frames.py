@@ -18,9 +18,10 @@ from rlframe.checkpoint.rows import parse_segment
 from rlframe.data import Array, Batch
 from rlframe.errors import CheckpointCorruptError, CheckpointStateError, ConfigError, ResourceError
 from rlframe.pipeline import SerialPipeline
-from rlframe.pipeline.buffer_memory import buffer_nbytes, check_frames
+from rlframe.pipeline.memory_needs import buffer_nbytes, check_frames
+from rlframe.run import machine
 from rlframe.worker.replay_buffer import create_buffer
-from rlframe.worker.replay_buffer.stores import frames, ring
+from rlframe.worker.replay_buffer.stores import frames
 from rlframe.worker.replay_buffer.stores.frames import FrameStorage, slots_of
 from rlframe.worker.replay_buffer.stores.ring import RingStorage
 
@@ -148,7 +149,7 @@ def test_frames_in_no_other_stack_make_the_pool_grow_until_memory_ends(
     for one in (storage, copied):
         one.push(block)
     assert_same(storage.gather(storage.window()), copied.gather(copied.window()))
-    monkeypatch.setattr(ring, 'available_memory', lambda: 10_000)
+    monkeypatch.setattr(machine, 'available_memory', lambda: 10_000)
     fresh = Batch(obs=image[100:].copy() ^ 1, next_obs=image[:100] ^ 1)
     with pytest.raises(ResourceError, match=r"replay_buffer\.frames='copied' may need less"):
         for _ in range(20):

@@ -31,7 +31,7 @@ def test_a_good_config_is_described_and_nothing_is_created(cwd: Path) -> None:
     assert found['network']['parameters'] == (4 + 1) * 128 + (128 + 1) * 128 + (128 + 1) * 2
     assert found['buffer'] == {'type': 'naive', 'size': 20000, 'bytes': 20000 * (2 * 4 * 4 + 1 + 4 + 2 + 4)}
     assert found['budget'] == {'max_env_step': 5000, 'max_train_iter': None, 'stop_value': 500.0}
-    assert found['changed']['policy.learn.batch_size'] == {'value': 128, 'default': 64}
+    assert found['changed']['policy.learn.update_per_collect'] == {'value': 5, 'default': 3}
     # of a dict, the parts that differ
     assert found['changed']['policy.other.eps.decay'] == {'value': 1500, 'default': 10000}
     assert 'policy.other.eps.type' not in found['changed'] and 'policy.nstep' not in found['changed']

@@ -16,9 +16,9 @@ import numpy as np
 
 from rlframe.checkpoint import Rows
 from rlframe.data import Array, Batch, IntArray
-from rlframe.errors import CheckpointMismatchError, CheckpointStateError, ResourceError
+from rlframe.errors import CheckpointMismatchError, CheckpointStateError
 from rlframe.registry import nearest
-from rlframe.run.machine import available_memory
+from rlframe.run.machine import demand_memory
 from rlframe.utils.schema import COLUMN, COUNT, DICT, check_state, dict_of, part_of
 from rlframe.worker.replay_buffer.stores.block import is_number_type, to_numpy
 
@@ -285,13 +285,9 @@ def check_memory(nbytes: int, where: str) -> None:
     Raises:
         ResourceError: If more bytes are wanted than are free; both are given in GiB.
     """
-    free = available_memory()
-    if nbytes > free:
-        raise ResourceError(
-            f'the replay buffer needs {nbytes / 2**30:.2f} GiB and {free / 2**30:.2f} GiB are free',
-            where=where,
-            remedy='Take a smaller replay_buffer_size, or smaller observations.',
-        )
+    demand_memory(
+        nbytes, 'the replay buffer', where, 'Take a smaller replay_buffer_size, or smaller observations.'
+    )
 
 
 def _allocate(block: Batch, capacity: int, prefix: str = '') -> Columns:

@@ -1,4 +1,4 @@
-"""The memory that a replay buffer will need, and whether its options fit the observations."""
+"""The memory that an experiment will need, and whether what its replay buffer keeps fits the observations."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ import numpy as np
 
 from rlframe.data.observation import obs_dtype
 from rlframe.data.timestep import EnvSpec
-from rlframe.errors import ConfigError, ResourceError
+from rlframe.errors import ConfigError
 from rlframe.registry import POLICY_REGISTRY
-from rlframe.run.machine import available_memory
+from rlframe.run.machine import available_memory, demand_memory
 from rlframe.worker.replay_buffer.stores.frames import is_stack, slots_of
 
 if TYPE_CHECKING:
     from rlframe.config.sections import ExperimentConfig
 
 KEY = 'policy.other.replay_buffer'
+COPIES_OF_WEIGHTS = 4
+"""A network in training: weights, their gradients, and the two moments of Adam."""
 
 
 def row_nbytes(spec: EnvSpec, frame_stack: int = 1) -> int:
@@ -47,22 +49,56 @@ def buffer_nbytes(cfg: ExperimentConfig, spec: EnvSpec) -> int:
     return (row_nbytes(spec, stack) + state) * size + frames
 
 
+def check_network_memory(cfg: ExperimentConfig, spec: EnvSpec) -> None:
+    """Refuses a network that cannot be trained in this machine's free memory; custom networks are not looked at.
+
+    Raises:
+        ResourceError: With the estimated and the free memory.
+    """
+    from rlframe.pipeline.network_check import blank_network
+
+    network = blank_network(cfg.policy, spec)
+    weights = () if network is None else network.parameters()
+    nbytes = sum(weight.numel() * weight.element_size() for weight in weights)
+    demand_memory(COPIES_OF_WEIGHTS * nbytes, 'the network in training', 'policy.model')
+
+
 def check_memory(cfg: ExperimentConfig, spec: EnvSpec) -> None:
-    """Refuses a replay buffer that this machine's free memory cannot hold, or whose frames are not images.
+    """Refuses data that this machine's free memory cannot hold, and a replay buffer whose frames are not images.
+
+    The data of a round, the replay buffer and a batch of sequences are looked at one by one.
 
     Raises:
         ConfigError: If frames are to be kept once, and observations are no stacks of images.
         ResourceError: With the estimated and the free memory.
     """
     check_frames(cfg, spec)
-    needed, free = buffer_nbytes(cfg, spec), available_memory()
-    if needed > free:
-        size = int(cfg.policy.other.replay_buffer.replay_buffer_size)  # type: ignore[union-attr]  # it needs memory
-        raise ResourceError(
-            f'the replay buffer needs {needed / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are free',
-            where=f'{KEY}.replay_buffer_size',
-            remedy=f'At most {int(free * size // needed)} transitions fit.',
+    section, row = cfg.policy.other.replay_buffer, row_nbytes(spec)
+    samples = cfg.policy.collect.get('n_sample') or 0
+    demand_memory(samples * row, 'the data of a round', 'policy.collect.n_sample', _fitting(row, 'samples'))
+    if section is None:
+        return
+    needed, size = buffer_nbytes(cfg, spec), int(section.get('replay_buffer_size', 0))
+    if needed:
+        demand_memory(
+            needed,
+            'the replay buffer',
+            f'{KEY}.replay_buffer_size',
+            _fitting(needed / size, 'transitions'),
         )
+    steps = section.get('burn_in', 0) + section.get('unroll_len', 1)
+    batch = cfg.policy.learn.get('batch_size') or 0
+    if steps > 1:
+        demand_memory(
+            batch * steps * row,
+            f'a batch of {batch} sequences of {steps:,} steps',
+            f'{KEY}.unroll_len',
+            _fitting(batch * row, 'steps'),
+        )
+
+
+def _fitting(nbytes: float, what: str) -> str:
+    return f'At most {int(available_memory() // nbytes)} {what} fit.'
 
 
 def check_frames(cfg: ExperimentConfig, spec: EnvSpec) -> None:
