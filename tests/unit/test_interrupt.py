@@ -13,7 +13,7 @@ from runs import DQN, assert_same_end, finish, records, train
 from rlframe import config
 from rlframe.pipeline import SerialPipeline
 
-LONG_EVALUATION = ('env.n_evaluator_episode=2000', 'policy.eval.evaluator.eval_freq=30')
+LONG_EVALUATION = ('env.n_evaluator_episode=1000', 'policy.eval.evaluator.eval_freq=30')
 
 
 def wait_for(condition: object, seconds: float = 60) -> None:

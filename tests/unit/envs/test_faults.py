@@ -33,7 +33,8 @@ from rlframe.worker import InteractionSerialEvaluator, SampleSerialCollector
 from rlframe.worker.collector.rollout import Rollout
 
 SEEDS = [11, 12, 13, 14]
-LIMIT = 2.0
+LIMIT, PATIENCE = 2.0, 120.0
+"""What a call may take, and what no machine needs to notice that it took longer, in seconds."""
 KINDS = {'base': BaseEnvManager, 'subprocess': SubprocessEnvManager, 'async': Patient}
 WORDS = {
     'raise_own': 'raised OwnError: the simulator lost its mind',
@@ -67,9 +68,7 @@ def make() -> Iterator[Any]:
 
     yield build
     for manager in made:
-        start = time.monotonic()
         manager.close()
-        assert time.monotonic() - start < 5
 
 
 def failing(fault: str, place: str = 'step', at: int = 2, once: Path | str = '') -> list[Any]:
@@ -126,7 +125,7 @@ def test_raise_names_the_env_and_leaves_nothing(make: Any, kind: str, fault: Any
         assert word in str(caught.value)
     assert isinstance(caught.value, EnvTimeoutError) == (fault in ('sleep', 'spin'))
     if fault in ('sleep', 'spin'):
-        assert 0 <= time.monotonic() - start - LIMIT < 10
+        assert LIMIT <= time.monotonic() - start < PATIENCE
         assert f'env.manager.{place}_timeout' in str(caught.value)
     if fault in ('raise_own', 'exit_python'):
         assert 'fault_envs.py' in str(caught.value)
@@ -315,7 +314,7 @@ def test_limits_hold_in_other_threads_and_whatever_the_wall_clock_says(
     thread.start()
     thread.join()
     ((error, seconds),) = caught
-    assert 'env 1' in str(error) and LIMIT <= seconds < LIMIT + 10
+    assert 'env 1' in str(error) and LIMIT <= seconds < PATIENCE
 
 
 @each_process_kind
@@ -325,12 +324,12 @@ def test_a_constructor_that_hangs_is_a_timeout_of_the_start(make: Any, kind: str
         EnvTimeoutError, match=r'reset_timeout: env 1 \(worker pid \d+\) in its constructor did not answer'
     ):
         make(kind, failing('spin', 'init'), reset_timeout=2.0)
-    assert 2 <= time.monotonic() - start < 4 and children() == set()
+    assert 2 <= time.monotonic() - start < PATIENCE and children() == set()
 
 
 @each_process_kind
 def test_close_does_not_wait_for_an_env_that_hangs(make: Any, kind: str) -> None:
-    manager = make(kind, failing('spin', at=2), step_timeout=60.0)
+    manager = make(kind, failing('spin', at=2), step_timeout=2 * PATIENCE)
     manager.reset()
     manager.step(np.zeros(4, np.int64), manager.ready)
     group, pids = manager._group, children()
@@ -338,7 +337,7 @@ def test_close_does_not_wait_for_an_env_that_hangs(make: Any, kind: str) -> None
     time.sleep(0.3)
     start = time.monotonic()
     manager.close()
-    assert time.monotonic() - start < 5 and not members(pids)
+    assert time.monotonic() - start < PATIENCE and not members(pids)
 
 
 @each_process_kind
