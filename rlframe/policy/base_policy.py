@@ -19,8 +19,9 @@ from rlframe.errors import CheckpointMismatchError, ConfigError
 from rlframe.policy.acting.acting_state import ActingState
 from rlframe.policy.acting.compatibility import check_fit, check_sizes
 from rlframe.policy.acting.random_policy import random_collect_mode
+from rlframe.policy.learning.compiled import COMPILE, Compiled, check_compile
 from rlframe.policy.learning.device import check_device, resolve_device
-from rlframe.policy.learning.model_options import INIT_FROM, check_encoder, network_options
+from rlframe.policy.learning.model_options import INIT_FROM, MODEL_OPTIONS, check_encoder, network_options
 from rlframe.policy.learning.normalize import NORMALIZE_OBS, NORMALIZE_REWARD, Normalizer
 from rlframe.policy.learning.random_shift import RANDOM_SHIFT, RandomShift, check_shift
 from rlframe.policy.learning.tensors import to_tensor
@@ -65,6 +66,7 @@ class Policy(Configurable, ActingState):
             check=check_device,
             may_change=True,
         ),
+        compile=COMPILE,
         init_from=INIT_FROM,
         random_collect_size=Field(
             0,
@@ -74,16 +76,7 @@ class Policy(Configurable, ActingState):
         ),
         normalize_obs=NORMALIZE_OBS,
         normalize_reward=NORMALIZE_REWARD,
-        model=dict(
-            type=Field(None, type=str, doc="registered model; None: the policy's own", reaches='code'),
-            import_names=Field([], doc='modules that register it', reaches='code'),
-            obs_shape=Field(
-                None, type=(int, list, tuple), doc='shape of an observation; None: read from the env'
-            ),
-            action_shape=Field(
-                None, type=(int, list, tuple), doc='number of actions; None: read from the env'
-            ),
-        ),
+        model=MODEL_OPTIONS,
         learn=dict(random_shift=RANDOM_SHIFT),
         collect=dict(
             n_sample=Field(
@@ -120,6 +113,8 @@ class Policy(Configurable, ActingState):
     """Whether its update can handle training samples of several env steps (``collect.unroll_len``)."""
     is_recurrent = False
     """Whether its actions depend on earlier steps of the episode."""
+    compiled_parts: tuple[str, ...] = ()
+    """Methods that ``compile`` makes into machine code: functions of the tensors of an update, without effects."""
 
     def __init__(
         self,
@@ -151,6 +146,9 @@ class Policy(Configurable, ActingState):
         self._model = (model if model is not None else self._create_model()).to(self._device)
         for field in self._fields:
             getattr(self, f'_init_{field}')()
+        if self._cfg.compile and 'learn' in self._fields:
+            for name in self.compiled_parts:
+                setattr(self, name, Compiled(getattr(self, name)))
 
     # what a subclass defines
 
@@ -249,6 +247,8 @@ class Policy(Configurable, ActingState):
     @classmethod
     def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
         errors = check_encoder(cfg.model)
+        if cfg.compile:
+            errors += check_compile(cls.__name__, cls.compiled_parts, cfg.model.get('core'))
         if cfg.collect.unroll_len != 1 and not cls.takes_sequences:
             message, got = f'{cls.__name__} learns from single env steps', cfg.collect.unroll_len
             errors.append(ConfigError(message, where='collect.unroll_len', got=got, expected='1'))
@@ -268,7 +268,7 @@ class Policy(Configurable, ActingState):
             ConfigError: If a size differs.
         """
         check_fit(cls, spec)
-        check_shift(cfg.learn.random_shift, spec)
+        check_shift(cfg, spec)
         check_sizes(spec, cfg.model)
 
     # the faces

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from easydict import EasyDict
 
-from rlframe.data.batch import Batch
 from rlframe.data.faces import Metrics
 from rlframe.errors import ConfigError
 from rlframe.policy.base_policy import ModelConfig
 from rlframe.policy.dqn import DQNConfig, DQNPolicy
+from rlframe.policy.learning.tensors import Rows
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule
@@ -82,9 +82,9 @@ class C51Policy(DQNPolicy):
     def _expected(self, output: torch.Tensor) -> torch.Tensor:
         return output.softmax(2) @ self._support
 
-    def _losses(self, data: Batch) -> tuple[torch.Tensor, torch.Tensor, Metrics]:
-        log_probability = self._chosen(self._model(self._tensor(data['obs'])), data).log_softmax(1)  # [B, M]
-        target = self._target(data)  # [B, M]
+    def _losses(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor, Metrics]:
+        log_probability = self._chosen(self._model(rows['obs']), rows['action']).log_softmax(1)  # [B, M]
+        target = self._target(rows)  # [B, M]
         losses = -(target * log_probability).sum(1)
         # rounding can make it negative
         divergence = (losses.detach() + target.xlogy(target).sum(1)).clamp(min=0)
@@ -92,10 +92,10 @@ class C51Policy(DQNPolicy):
         metrics = {'q_value': value, 'target_q_value': (target @ self._support).mean()}
         return losses, divergence, metrics
 
-    def _target(self, data: Batch) -> torch.Tensor:
+    def _target(self, rows: Rows) -> torch.Tensor:
         with torch.no_grad():
-            probability = self._next_output(data).softmax(1)
-            return project(probability, self._tensor(data['reward']), self._discount(data), self._support)
+            probability = self._next_output(rows['next_obs']).softmax(1)
+            return project(probability, rows['reward'], self._discount(rows), self._support)
 
 
 def project(

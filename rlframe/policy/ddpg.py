@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rlframe.data.faces import Metrics
 from rlframe.policy.learning.schedule import Schedule, check_schedule, value_at
+from rlframe.policy.learning.tensors import Rows
 from rlframe.policy.qac import QACCollect, QACConfig, QACLearn, QACPolicy
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import Field
@@ -89,15 +90,18 @@ class DDPGPolicy(QACPolicy):
         self._target_noise = self._cfg.learn.target_noise
         self._target_noise_clip = self._cfg.learn.target_noise_clip
 
-    def _next_value(self, next_obs: torch.Tensor) -> torch.Tensor:
+    def _noises(self) -> Sequence[str]:
+        return ('next_noise',) if self._target_noise else ()
+
+    def _next_value(self, rows: Rows) -> torch.Tensor:
+        next_obs, clip = rows['next_obs'], self._target_noise_clip
         action = self._target_model['actor'](next_obs)
         if self._target_noise:
-            clip = self._target_noise_clip
-            noise = self._tensor(self._rng.standard_normal(action.shape, 'float32'))
-            action = (action + (noise * self._target_noise).clamp_(-clip, clip)).clamp_(-1, 1)
+            action = (action + (rows['next_noise'] * self._target_noise).clamp_(-clip, clip)).clamp_(-1, 1)
         return self._target_model['critic'](next_obs, action).amin(0)
 
-    def _actor_loss(self, obs: torch.Tensor) -> tuple[torch.Tensor, Metrics]:
+    def _actor_loss(self, rows: Rows) -> tuple[torch.Tensor, Metrics]:
+        obs = rows['obs']
         return -self._model.critic(obs, self._model.actor(obs), count=1).mean(), {}
 
     def _explore(

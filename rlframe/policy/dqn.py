@@ -19,6 +19,7 @@ from rlframe.policy.learning.learn_options import BATCH_SIZE, UPDATE_PER_COLLECT
 from rlframe.policy.learning.model_options import ACTIVATION, HIDDEN_SIZES, IMAGE_OPTIONS
 from rlframe.policy.learning.optim import Optimizer
 from rlframe.policy.learning.schedule import Schedule, check_schedule, value_at
+from rlframe.policy.learning.tensors import Rows
 from rlframe.policy.td import TDConfig, TDLearn, TDPolicy
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import Field
@@ -116,6 +117,7 @@ class DQNPolicy(TDPolicy):
         ),
     )
     supports_action_mask = True
+    compiled_parts = ('_losses',)
 
     @classmethod
     def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
@@ -151,10 +153,10 @@ class DQNPolicy(TDPolicy):
         self._action_num, self._first_action = int(space.n), int(space.start)
         self._action_dtype = smallest_int(self._action_num)
 
-    def _forward_learn(self, data: Batch) -> Metrics:
-        loss, priority, metrics = self._losses(data)
+    def _update(self, rows: Rows) -> Metrics:
+        loss, priority, metrics = self._losses(rows)
         if self._weighted:
-            loss = loss * self._tensor(data['IS'])
+            loss = loss * rows['IS']
         loss = loss.mean()
         self._optimizer.step(loss)
         self._updates += 1
@@ -162,41 +164,35 @@ class DQNPolicy(TDPolicy):
         metrics |= {**self._optimizer.metrics(), 'total_loss': loss.detach()}
         return self._with_priority(metrics, priority)
 
-    def _losses(self, data: Batch) -> tuple[torch.Tensor, torch.Tensor, Metrics]:
+    def _losses(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor, Metrics]:
         """Returns the loss of each transition and its priority, float32 [B], and the values to log."""
-        value = self._chosen(self._model(self._tensor(data['obs'])), data)  # [B]
-        target = self._target(data)
+        value = self._chosen(self._model(rows['obs']), rows['action'])  # [B]
+        target = self._target(rows)
         error = target - value
         metrics = {'q_value': value.detach().mean(), 'target_q_value': target.mean()}
         return error.square(), error.detach().abs(), metrics
 
-    def _chosen(self, output: torch.Tensor, data: Batch) -> torch.Tensor:
-        """Selects the network's output for the action taken: [B, A, ...] to [B, ...]."""
-        action = self._tensor(data['action']).long()
-        return (
-            output[self._rows(action), action]
-            if output.dim() > 2
-            else output.gather(1, action[:, None])[:, 0]
-        )
+    def _chosen(self, output: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
+        """Selects the network's output for an action in each row: [B, A, ...] to [B, ...]."""
+        action = action.long()
+        if output.dim() == 2:
+            return output.gather(1, action[:, None])[:, 0]
+        return output[torch.arange(len(action), device=action.device), action]
 
-    def _rows(self, column: torch.Tensor) -> torch.Tensor:
-        return torch.arange(len(column), device=column.device)
-
-    def _target(self, data: Batch) -> torch.Tensor:
+    def _target(self, rows: Rows) -> torch.Tensor:
         """Returns the value that each transition says its action has, float32 [B]."""
         with torch.no_grad():
-            next_value = self._next_output(data)
-            return self._tensor(data['reward']) + self._discount(data) * next_value
+            next_value = self._next_output(rows['next_obs'])
+            return rows['reward'] + self._discount(rows) * next_value
 
-    def _next_output(self, data: Batch) -> torch.Tensor:
+    def _next_output(self, next_obs: Any) -> torch.Tensor:
         """Returns the target network's output for the best action in the next state, [B, ...]."""
-        next_obs = self._tensor(data['next_obs'])
         output = self._target_model(next_obs)  # [B, A, ...]
         if not self._double and not self._has_mask and output.dim() == 2:
             return output.amax(1)
         value = self._expected(self._model(next_obs) if self._double else output)
         best = (masked(value, mask_of(next_obs)) if self._has_mask else value).argmax(1)
-        return output[self._rows(best), best] if output.dim() > 2 else output.gather(1, best[:, None])[:, 0]
+        return self._chosen(output, best)
 
     def _expected(self, output: torch.Tensor) -> torch.Tensor:
         """Converts the network's output to action values, float32 [B, A]."""

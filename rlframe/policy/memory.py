@@ -1,4 +1,4 @@
-"""MemoryPolicy: the common base of policies whose network may have a recurrent core."""
+"""The common bases of policies whose network has a recurrent core, or may have one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlframe.errors import ConfigError
 from rlframe.policy.acting.episode_states import EpisodeStates
 from rlframe.policy.base_policy import ModelConfig, Policy, PolicyConfig
 from rlframe.policy.learning.sequences import Sequences, Visited
-from rlframe.policy.learning.tensors import take
+from rlframe.policy.learning.tensors import Rows, take
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule
 
@@ -56,8 +56,6 @@ BURN_IN = Field(
     doc='before each sequence that only update its recurrent state (burn-in)',
 )
 """Option of a policy that learns from replayed sequences."""
-Rows = dict[str, Any]
-"""Names to tensors [B, ...], or to nested dicts of them."""
 
 
 class Remembered(NamedTuple):
@@ -84,33 +82,70 @@ class MemoryConfig(PolicyConfig):
     model: MemoryModel
 
 
-class MemoryPolicy(Policy):
-    """Body of policies whose network may have a recurrent core (``model.core``).
+class RecurrentPolicy(Policy):
+    """Body of policies that act with a recurrent state, which they keep for each running episode.
 
-    The network then has a ``state_shape``. The recurrent state before each step is recorded as the column ``state`` of
-    its transition.
+    The network has a ``state_shape``. The state before each step is recorded as the column ``state`` of its transition.
     """
 
-    _cfg: Any
-    config = dict(model=CORE_OPTIONS)
-    sequence_option = 'policy.learn.unroll_len'
-    """The option that limits the sequences a core is trained on."""
+    is_recurrent = True
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.is_recurrent = self._has_core
-        shape = (0, 0)
-        if self._has_core:
-            shape = getattr(self._model, 'state_shape', None) or self._refuse_network()
+        shape = self._state_shape()
         self._collect_states, self._eval_states = EpisodeStates(shape), EpisodeStates(shape)
 
-    def _refuse_network(self) -> Any:
-        raise ConfigError(
-            f'the network {type(self._model).__name__} has no state_shape, so it has no memory',
-            where='policy.model.core',
-            got=self._cfg.model.core,
-            expected=f'None, or a network like {self.default_model()!r}',
-        )
+    def _state_shape(self) -> tuple[int, ...]:
+        network: Any = self._model
+        return tuple(network.state_shape)
+
+    def _act_in(self, states: EpisodeStates, env_id: IntArray) -> dict[str, Array]:
+        """Sets the episodes that the next action continues, and returns the column ``state`` if there is a core."""
+        if not self.is_recurrent:
+            return {}
+        before = states.get(env_id)
+        self._acting = states, env_id, before
+        return {'state': before}
+
+    def _reset_collect(self, env_id: IntArray | None = None) -> None:
+        super()._reset_collect(env_id)
+        self._collect_states.reset(env_id)
+
+    def _reset_eval(self, env_id: IntArray | None = None) -> None:
+        super()._reset_eval(env_id)
+        self._eval_states.reset(env_id)
+
+    def _acting_state(self) -> dict[str, Any]:
+        episodes = {'episodes': self._collect_states.state_dict()} if self.is_recurrent else {}
+        return super()._acting_state() | episodes
+
+    def _load_acting_state(self, state: Mapping[str, Any]) -> None:
+        super()._load_acting_state(state)
+        if self.is_recurrent:
+            self._collect_states.load_state_dict(state['episodes'])
+
+
+class MemoryPolicy(RecurrentPolicy):
+    """Body of policies whose network may have a recurrent core (``model.core``)."""
+
+    _cfg: Any
+    config = dict(model=CORE_OPTIONS)
+    is_recurrent = False
+    sequence_option = 'policy.learn.unroll_len'
+    """The option that limits the sequences a core is trained on."""
+
+    def _state_shape(self) -> tuple[int, ...]:
+        self.is_recurrent = self._has_core
+        if not self._has_core:
+            return 0, 0
+        if getattr(self._model, 'state_shape', None) is None:
+            raise ConfigError(
+                f'the network {type(self._model).__name__} has no state_shape, so it has no memory',
+                where='policy.model.core',
+                got=self._cfg.model.core,
+                expected=f'None, or a network like {self.default_model()!r}',
+            )
+        return super()._state_shape()
 
     @property
     def _has_core(self) -> bool:
@@ -144,14 +179,6 @@ class MemoryPolicy(Policy):
         if not self._has_core:
             del kwargs['core'], kwargs['core_hidden_size']
         return kwargs
-
-    def _act_in(self, states: EpisodeStates, env_id: IntArray) -> dict[str, Array]:
-        """Sets the episodes that the next action continues, and returns the column ``state`` if there is a core."""
-        if not self._has_core:
-            return {}
-        before = states.get(env_id)
-        self._acting = states, env_id, before
-        return {'state': before}
 
     def _step(self, obs: Any) -> torch.Tensor:
         """Does a step of the network with a core in the episodes that were set, and returns the actor's output."""
@@ -210,20 +237,3 @@ class MemoryPolicy(Policy):
         steps = empty.index_add(0, sequence, torch.ones_like(error))
         largest = empty.scatter_reduce(0, sequence, error, 'amax')
         return eta * largest + (1 - eta) * empty.index_add(0, sequence, error) / steps
-
-    def _reset_collect(self, env_id: IntArray | None = None) -> None:
-        super()._reset_collect(env_id)
-        self._collect_states.reset(env_id)
-
-    def _reset_eval(self, env_id: IntArray | None = None) -> None:
-        super()._reset_eval(env_id)
-        self._eval_states.reset(env_id)
-
-    def _acting_state(self) -> dict[str, Any]:
-        episodes = {'episodes': self._collect_states.state_dict()} if self._has_core else {}
-        return super()._acting_state() | episodes
-
-    def _load_acting_state(self, state: Mapping[str, Any]) -> None:
-        super()._load_acting_state(state)
-        if self._has_core:
-            self._collect_states.load_state_dict(state['episodes'])

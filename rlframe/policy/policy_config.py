@@ -23,6 +23,7 @@ class CollectConfig(ResolvedConfig):
 class PolicyConfig(ResolvedConfig):
     """Options of every policy."""
 
+    compile: bool
     model: ModelConfig
     learn: ResolvedConfig
     collect: CollectConfig

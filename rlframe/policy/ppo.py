@@ -21,8 +21,8 @@ from rlframe.policy.learning.model_options import ACTIVATION, IMAGE_OPTIONS, che
 from rlframe.policy.learning.moments import RunningMoments
 from rlframe.policy.learning.schedule import Schedule, check_positive_schedule, check_schedule, value_at
 from rlframe.policy.learning.sequences import begins_of, env_by_env
-from rlframe.policy.learning.tensors import take
-from rlframe.policy.memory import UNROLL_LEN, MemoryConfig, MemoryPolicy, Rows
+from rlframe.policy.learning.tensors import Rows, standardised, take
+from rlframe.policy.memory import UNROLL_LEN, MemoryConfig, MemoryPolicy
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule
@@ -158,6 +158,7 @@ class PPOPolicy(MemoryPolicy, StochasticPolicy, ActorPolicy):
             gae_lambda=Field(0.95, range='[0, 1]', doc='lambda of generalised advantage estimation'),
         ),
     )
+    compiled_parts = ('_losses',)
 
     def default_model(self) -> str:
         return 'recurrent_actor_critic' if self._has_core else 'actor_critic'
@@ -173,13 +174,20 @@ class PPOPolicy(MemoryPolicy, StochasticPolicy, ActorPolicy):
 
     def _init_learn(self) -> None:
         super()._init_learn()
+        learn = self._cfg.learn
+        self._advantage_norm, self._value_weight = learn.advantage_norm, learn.value_weight
         self._divergences: list[torch.Tensor] = []  # of the updates of the running epoch
+        self._value_clip, names = learn.value_clip, ('clip', 'low', 'high', 'entropy_weight')
+        self._scheduled = {name: torch.empty((), device=self._device) for name in names}
         self._follow_schedules(0)
 
     def _follow_schedules(self, envstep: int) -> None:
         learn = self._cfg.learn
-        self._clip_ratio = value_at(learn.clip_ratio, envstep)
-        self._entropy_weight = value_at(learn.entropy_weight, envstep)
+        clip, entropy_weight = (value_at(each, envstep) for each in (learn.clip_ratio, learn.entropy_weight))
+        for name, value in dict(
+            clip=clip, low=1 - clip, high=1 + clip, entropy_weight=entropy_weight
+        ).items():
+            self._scheduled[name].fill_(value)
 
     def _forward_learn(self, data: Batch) -> Iterator[Callable[[], Metrics]]:
         columns, size = self._columns(data), self._cfg.learn.batch_size or len(data)
@@ -222,37 +230,42 @@ class PPOPolicy(MemoryPolicy, StochasticPolicy, ActorPolicy):
         return limit is not None and bool(divergences) and bool(torch.stack(divergences).mean() > limit)
 
     def _update(self, rows: Rows) -> Metrics:
-        cfg = self._cfg.learn
+        loss, parts, metrics = self._losses(rows | self._scheduled)
+        self._optimizer.step(loss, **parts)
+        if self._cfg.learn.target_kl is not None:
+            self._divergences.append(metrics['approx_kl'])
+        return {**self._optimizer.metrics(), **metrics}
+
+    def _losses(self, rows: Rows) -> tuple[torch.Tensor, Rows, Metrics]:
+        """Returns the loss of a batch, its parts by name, and the values to log."""
         logit, value = self._model(*(rows[name] for name in ('obs', 'unroll') if name in rows))
         logit = masked(logit, mask_of(rows['obs']), IMPOSSIBLE)
         log_prob, entropy = self._distribution.evaluate(logit, rows['action'])
         log_ratio = log_prob - rows['log_prob']
         ratio = log_ratio.exp()
         advantage = rows['advantage']
-        if cfg.advantage_norm == 'batch':
+        if self._advantage_norm == 'batch':
             advantage = standardised(advantage)
-        clipped = ratio.clamp(1 - self._clip_ratio, 1 + self._clip_ratio)
+        clipped = ratio.clamp(rows['low'], rows['high'])
         policy_loss = -torch.min(ratio * advantage, clipped * advantage).mean()
         value_loss = self._value_loss(value, rows)
         entropy = entropy.mean()
-        loss = policy_loss + cfg.value_weight * value_loss - self._entropy_weight * entropy
-        self._optimizer.step(loss, policy_loss=policy_loss, value_loss=value_loss, entropy=entropy)
+        loss = policy_loss + self._value_weight * value_loss - rows['entropy_weight'] * entropy
+        parts = {'policy_loss': policy_loss, 'value_loss': value_loss, 'entropy': entropy}
         with torch.no_grad():
-            approx_kl = (ratio - 1 - log_ratio).mean()
-            if cfg.target_kl is not None:
-                self._divergences.append(approx_kl)
-            return {
-                **self._optimizer.metrics(),
-                'total_loss': loss.detach(),
-                'policy_loss': policy_loss.detach(),
-                'value_loss': value_loss.detach(),
-                'entropy': entropy.detach(),
-                'approx_kl': approx_kl,
-                'clip_fraction': ((ratio - 1).abs() > self._clip_ratio).float().mean(),
-            }
+            return (
+                loss,
+                parts,
+                {
+                    'total_loss': loss.detach(),
+                    **{name: part.detach() for name, part in parts.items()},
+                    'approx_kl': (ratio - 1 - log_ratio).mean(),
+                    'clip_fraction': ((ratio - 1).abs() > rows['clip']).float().mean(),
+                },
+            )
 
     def _value_loss(self, value: torch.Tensor, rows: Rows) -> torch.Tensor:
-        limit = self._cfg.learn.value_clip
+        limit = self._value_clip
         if limit is None:
             return torch.nn.functional.mse_loss(value, rows['return_'])
         near = rows['value'] + (value - rows['value']).clamp(-limit, limit)
@@ -369,14 +382,8 @@ class PPOPolicy(MemoryPolicy, StochasticPolicy, ActorPolicy):
         return super().get_setting_learn(info)
 
     def _monitor_vars(self) -> list[str]:
-        return [
-            *super()._monitor_vars(),
-            'policy_loss',
-            'value_loss',
-            'entropy',
-            'approx_kl',
-            'clip_fraction',
-        ]
+        names = 'policy_loss', 'value_loss', 'entropy', 'approx_kl', 'clip_fraction'
+        return [*super()._monitor_vars(), *names]
 
     def _state_dict_model(self) -> dict[str, Any]:
         state = super()._state_dict_model()
@@ -386,11 +393,6 @@ class PPOPolicy(MemoryPolicy, StochasticPolicy, ActorPolicy):
         super()._load_model(state)
         if self._returns is not None and 'returns' in state:
             self._returns.load_state_dict(state['returns'])
-
-
-def standardised(advantage: torch.Tensor) -> torch.Tensor:
-    """Gives advantages [B] mean 0 and standard deviation 1."""
-    return (advantage - advantage.mean()) / (advantage.std(correction=0) + 1e-8)
 
 
 def _flat(column: Array) -> Array:

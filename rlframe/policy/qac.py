@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from easydict import EasyDict
 
 from rlframe.data.batch import Batch
@@ -18,6 +19,7 @@ from rlframe.policy.base_policy import CollectConfig
 from rlframe.policy.learning.learn_options import BATCH_SIZE, UPDATE_PER_COLLECT, learning_rate
 from rlframe.policy.learning.model_options import ACTIVATION, IMAGE_OPTIONS, check_widths
 from rlframe.policy.learning.optim import Optimizer
+from rlframe.policy.learning.tensors import Rows
 from rlframe.policy.td import TDConfig, TDLearn, TDPolicy
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule
@@ -107,6 +109,7 @@ class QACPolicy(TDPolicy):
         ),
     )
     supported_actions = 'Box'
+    compiled_parts = '_critic_loss', '_actor_loss'
     target_parts: tuple[str, ...] = ('critic',)
     """Parts of the network that have a target network."""
     _noise: ExplorationNoise | None = None
@@ -131,11 +134,11 @@ class QACPolicy(TDPolicy):
         }
         self._target_theta, self._actor_update_freq = cfg.target_theta, cfg.actor_update_freq
 
-    def _next_value(self, next_obs: torch.Tensor) -> torch.Tensor:
-        """Returns the target networks' value of a state, float32 [B], without gradients."""
+    def _next_value(self, rows: Rows) -> torch.Tensor:
+        """Returns the target networks' value of the next states, float32 [B], without gradients."""
         raise NotImplementedError
 
-    def _actor_loss(self, obs: torch.Tensor) -> tuple[torch.Tensor, Metrics]:
+    def _actor_loss(self, rows: Rows) -> tuple[torch.Tensor, Metrics]:
         """Returns the loss of the actor, and the values to log."""
         raise NotImplementedError
 
@@ -143,34 +146,57 @@ class QACPolicy(TDPolicy):
         """Returns each critic's value of the actions taken, float32 [critics, B]."""
         return self._model.critic(obs, action)
 
-    def _forward_learn(self, data: Batch) -> Metrics:
-        obs, next_obs = self._observations(data)
+    def _columns(self, data: Batch) -> Rows:
+        rows = super()._columns(data)
+        size = len(data), math.prod(self._spec.action_space.shape or ())
+        for name in self._noises():
+            rows[name] = self._tensor(self._rng.standard_normal(size, np.float32))
+        return rows
+
+    def _noises(self) -> Sequence[str]:
+        """Returns the names of the standard normal numbers that the next update needs, float32 [B, A] each."""
+        return ()
+
+    @property
+    def _is_actors_turn(self) -> bool:
+        """Whether the next update also updates the actor."""
+        return self._updates % self._actor_update_freq == 0
+
+    def _critic_loss(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor, Metrics]:
+        """Returns the loss of the critics, the mean error of each transition, float32 [B], and the values to log."""
         with torch.no_grad():
-            next_value = self._next_value(next_obs)
-            target = self._tensor(data['reward']) + self._discount(data) * next_value  # [B]
-        value = self._value(obs, self._tensor(data['action']))
+            target = rows['reward'] + self._discount(rows) * self._next_value(rows)  # [B]
+        value = self._value(rows['obs'], rows['action'])
         error = target - value  # [critics, B]
         losses = error.square()
         if self._weighted:
-            losses = losses * self._tensor(data['IS'])
-        critic_loss = losses.mean(1).sum()
+            losses = losses * rows['IS']
+        loss = losses.mean(1).sum()
+        metrics = {
+            'critic_loss': loss.detach(),
+            'target_q_value': target.mean(),
+            'q_value': value.detach().mean(),
+        }
+        return loss, error.detach().abs().mean(0), metrics
+
+    def _update(self, rows: Rows) -> Metrics:
+        critic_loss, error, metrics = self._critic_loss(rows)
         self._optimizers['critic'].step(critic_loss, critic_loss=critic_loss)
-        total_loss = critic_loss = critic_loss.detach()
-        metrics: Metrics = {'critic_loss': critic_loss, 'target_q_value': target.mean()}
-        if self._updates % self._actor_update_freq == 0:
-            actor_loss, variables = self._actor_loss(obs)
+        total_loss = critic_loss.detach()
+        if self._is_actors_turn:
+            actor_loss, variables = self._actor_loss(rows)
             self._optimizers['actor'].step(actor_loss, actor_loss=actor_loss)
             total_loss = total_loss + actor_loss.detach()
             metrics |= {'actor_loss': actor_loss.detach(), **variables}
             self._after_actor(metrics)
             torch._foreach_lerp_(*self._weights, self._target_theta)
         self._updates += 1
-        metrics |= {'total_loss': total_loss, 'q_value': value.detach().mean(), **self._optimizer_metrics()}
-        return self._with_priority(metrics, error.detach().abs().mean(0))
+        metrics |= {'total_loss': total_loss, **self._optimizer_metrics()}
+        return self._with_priority(metrics, self._priority_of(error, rows))
 
-    def _observations(self, data: Batch) -> tuple[Any, Any]:
-        """Returns observations and next observations as the networks take them."""
-        return self._tensor(data['obs']), self._tensor(data['next_obs'])
+    def _priority_of(self, error: torch.Tensor, rows: Rows) -> torch.Tensor:
+        """Returns the priorities of what was sampled, from the TD errors of the transitions, float32 [B]."""
+        return error
 
     def _after_actor(self, metrics: Metrics) -> None:
         """Updates the parts that depend on the actor, from the values logged for it."""

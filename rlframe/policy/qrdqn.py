@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rlframe.data.batch import Batch
 from rlframe.data.faces import Metrics
 from rlframe.policy.dqn import DQNConfig, DQNLearn, DQNPolicy
+from rlframe.policy.learning.tensors import Rows
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule
@@ -55,20 +55,24 @@ class QRDQNPolicy(DQNPolicy):
         kwargs = super().model_kwargs()
         return kwargs | {'atoms': kwargs.pop('num_quantiles')}
 
+    def _init_learn(self) -> None:
+        super()._init_learn()
+        self._kappa = self._cfg.learn.kappa
+
     def _expected(self, output: torch.Tensor) -> torch.Tensor:
         return output.mean(2)
 
-    def _losses(self, data: Batch) -> tuple[torch.Tensor, torch.Tensor, Metrics]:
-        quantiles = self._chosen(self._model(self._tensor(data['obs'])), data)  # [B, M]
-        target = self._target(data)  # [B, M]
-        losses = quantile_huber_loss(quantiles, target, self._cfg.learn.kappa)
+    def _losses(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor, Metrics]:
+        quantiles = self._chosen(self._model(rows['obs']), rows['action'])  # [B, M]
+        target = self._target(rows)  # [B, M]
+        losses = quantile_huber_loss(quantiles, target, self._kappa)
         value, wanted = quantiles.detach().mean(1), target.mean(1)
         return losses, (wanted - value).abs(), {'q_value': value.mean(), 'target_q_value': wanted.mean()}
 
-    def _target(self, data: Batch) -> torch.Tensor:
+    def _target(self, rows: Rows) -> torch.Tensor:
         with torch.no_grad():
-            reward, discount = self._tensor(data['reward']), self._discount(data)
-            return reward[:, None] + discount[:, None] * self._next_output(data)
+            reward, discount = rows['reward'], self._discount(rows)
+            return reward[:, None] + discount[:, None] * self._next_output(rows['next_obs'])
 
 
 def quantile_huber_loss(quantiles: torch.Tensor, target: torch.Tensor, kappa: float = 1.0) -> torch.Tensor:

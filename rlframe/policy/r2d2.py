@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,11 +9,11 @@ from easydict import EasyDict
 
 from rlframe.data.batch import Batch
 from rlframe.data.faces import Metrics
-from rlframe.data.timestep import Array, FloatArray, IntArray, TimeStep
-from rlframe.policy.acting.episode_states import EpisodeStates
+from rlframe.data.timestep import Array, IntArray, TimeStep
 from rlframe.policy.acting.masks import mask_of, masked
 from rlframe.policy.dqn import DQNConfig, DQNLearn, DQNPolicy
-from rlframe.policy.memory import BURN_IN, PRIORITY_ETA
+from rlframe.policy.learning.tensors import Rows
+from rlframe.policy.memory import BURN_IN, PRIORITY_ETA, RecurrentPolicy
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule
@@ -43,7 +42,7 @@ class R2D2Config(DQNConfig):
 
 
 @POLICY_REGISTRY.register('r2d2')
-class R2D2Policy(DQNPolicy):
+class R2D2Policy(RecurrentPolicy, DQNPolicy):
     """R2D2: DQN with an LSTM that learns from replayed sequences.
 
     The actors of the paper are those of the config, for example ``collector.backend='ray'``. Each transition carries the
@@ -71,7 +70,6 @@ class R2D2Policy(DQNPolicy):
             burn_in=BURN_IN,
         ),
     )
-    is_recurrent = True
 
     @classmethod
     def state_nbytes(cls, cfg: EasyDict) -> int:
@@ -79,11 +77,6 @@ class R2D2Policy(DQNPolicy):
 
         vectors = STATES_OF_CORE[cfg.model.core]
         return vectors * np.dtype(np.float32).itemsize * int(cfg.model.get('lstm_hidden_size', 0))
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._collect_states = EpisodeStates(self._model.state_shape)
-        self._eval_states = EpisodeStates(self._model.state_shape)
 
     def default_model(self) -> str:
         return 'recurrent_q_net'
@@ -104,17 +97,9 @@ class R2D2Policy(DQNPolicy):
         """Rewards are summed over the sequence, when it is learned from: the collector is to leave them as they are."""
         return 1
 
-    def _reset_collect(self, env_id: IntArray | None = None) -> None:
-        super()._reset_collect(env_id)
-        self._collect_states.reset(env_id)
-
-    def _reset_eval(self, env_id: IntArray | None = None) -> None:
-        super()._reset_eval(env_id)
-        self._eval_states.reset(env_id)
-
     def _forward_collect(self, obs: Array, env_id: IntArray, eps: float = 0.0, **settings: Any) -> Batch:
         before = self._act_in(self._collect_states, env_id)
-        return super()._forward_collect(obs, env_id, eps, **settings).replace(state=before)
+        return super()._forward_collect(obs, env_id, eps, **settings).replace(**before)
 
     def _forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         self._act_in(self._eval_states, env_id)
@@ -122,18 +107,12 @@ class R2D2Policy(DQNPolicy):
 
     def _forward_greedy(self, obs: Array, env_id: IntArray) -> Batch:
         before = self._act_in(self._collect_states, env_id)
-        return super()._forward_eval(obs, env_id).replace(state=before)
+        return super()._forward_eval(obs, env_id).replace(**before)
 
     def best_step(self, obs: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns the action of the highest value, int64 [B], and the recurrent state after the step, [B, P, H]."""
         value, after = getattr(self._model, 'act', self._model)(obs, state)
         return value.argmax(1), after
-
-    def _act_in(self, states: EpisodeStates, env_id: IntArray) -> FloatArray:
-        """Sets the episodes that the next ``_q_value`` continues and returns their states."""
-        before = states.get(env_id)
-        self._acting = states, env_id, before
-        return before
 
     def _q_value(self, obs: Array) -> torch.Tensor:
         states, env_id, before = self._acting
@@ -148,10 +127,28 @@ class R2D2Policy(DQNPolicy):
     def _process_transition(self, obs: Array, output: Batch, timestep: TimeStep) -> dict[str, Array]:
         return super()._process_transition(obs, output, timestep) | {'state': output['state']}
 
-    def _losses(self, data: Batch) -> tuple[torch.Tensor, torch.Tensor, Metrics]:
-        own = {name: data[name][:, self._burn_in :] for name in ('action', 'reward', 'terminated', 'mask')}
-        action, reward, terminated, mask = (self._tensor(column) for column in own.values())  # [B, T]
-        online, target, allowed = self._values(data)
+    def _columns(self, data: Batch) -> Rows:
+        """Returns the steps that are learned from, [B, T], and the inputs of the networks, one step behind the other."""
+        start, mask = self._burn_in, data['mask']
+        rows = {
+            name: self._tensor(data[name][:, start:]) for name in ('action', 'reward', 'terminated', 'mask')
+        }
+        sequence, first = np.arange(len(mask)), mask.argmax(1)
+        rows |= {
+            'state': self._tensor(data['state'][sequence, first]),  # [B, P, H]
+            'early': self._steps(data['obs'][:, :start]),
+            'early_mask': self._tensor(mask[:, :start]),
+            'obs': self._steps(
+                np.concatenate([data['obs'][:, start : start + 1], data['next_obs'][:, start:]], 1)
+            ),
+        }
+        return rows | ({'IS': self._tensor(data['IS'])} if self._weighted else {})
+
+    def _losses(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor, Metrics]:
+        action, reward, terminated, mask = (
+            rows[name] for name in ('action', 'reward', 'terminated', 'mask')
+        )  # [B, T]
+        online, target, allowed = self._values(rows)
         value = online[:, :-1].gather(2, action.long().unsqueeze(2)).squeeze(2)
         with torch.no_grad():
             choice = (online if self._double else target).flatten(0, 1)
@@ -170,24 +167,20 @@ class R2D2Policy(DQNPolicy):
         }
         return error.square().sum(1) / steps, priority, metrics
 
-    def _values(self, data: Batch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    def _values(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
         """Returns the networks' outputs for each step and for the obs after the last one.
 
         Returns:
             The online and the target network's values, float32 [B, T + 1, A], and the action masks, bool [B * (T + 1),
             A].
         """
-        start, mask = self._burn_in, data['mask']
-        sequence, first = np.arange(len(mask)), mask.argmax(1)
-        stored = self._tensor(data['state'][sequence, first])  # [B, 2, H]
-        early, is_real = self._steps(data['obs'][:, :start]), self._tensor(mask[:, :start])
-        obs = self._steps(np.concatenate([data['obs'][:, start : start + 1], data['next_obs'][:, start:]], 1))
+        obs, stored = rows['obs'], rows['state']
 
         def values(model: Any) -> torch.Tensor:
             with torch.no_grad():
-                state = model.burn_in(early, stored, is_real) if start else stored
+                state = model.burn_in(rows['early'], stored, rows['early_mask']) if self._burn_in else stored
             value: torch.Tensor = model(obs, state)[0]
-            return value.unflatten(0, (len(mask), -1))
+            return value.unflatten(0, (len(stored), -1))
 
         with torch.no_grad():
             target = values(self._target_model)
@@ -196,13 +189,6 @@ class R2D2Policy(DQNPolicy):
     def _steps(self, column: Array) -> Any:
         """Puts the steps of all sequences one behind the other: [B, T, ...] to [B * T, ...]."""
         return self._tensor(column.reshape(-1, *column.shape[2:]))
-
-    def _acting_state(self) -> dict[str, Any]:
-        return super()._acting_state() | {'episodes': self._collect_states.state_dict()}
-
-    def _load_acting_state(self, state: Mapping[str, Any]) -> None:
-        super()._load_acting_state(state)
-        self._collect_states.load_state_dict(state['episodes'])
 
 
 def sequence_targets(

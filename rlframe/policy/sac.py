@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from rlframe.policy.base_policy import Policy, smallest_int
 from rlframe.policy.learning.learn_options import learning_rate
 from rlframe.policy.learning.optim import Optimizer
 from rlframe.policy.learning.sequences import visited
+from rlframe.policy.learning.tensors import Rows
 from rlframe.policy.memory import BURN_IN, PRIORITY_ETA, MemoryModel, MemoryPolicy, Remembered
 from rlframe.policy.qac import QACConfig, QACLearn, QACPolicy
 from rlframe.registry import POLICY_REGISTRY
@@ -106,21 +107,23 @@ class SACPolicy(StochasticPolicy, QACPolicy):
             'learning_rate_alpha',
         )
 
-    def _draw(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def _noises(self) -> Sequence[str]:
+        return ('next_noise', 'noise') if self._is_actors_turn else ('next_noise',)
+
+    def _draw(self, obs: torch.Tensor, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns actions of the actor, [B, A], and their log densities, [B]."""
         from rlframe.model.qac import squashed_gaussian
 
         mean, log_std = self._model.actor(obs)
-        noise = self._tensor(self._rng.standard_normal(mean.shape, np.float32))
         return squashed_gaussian(mean, log_std, noise)
 
-    def _next_value(self, next_obs: torch.Tensor) -> torch.Tensor:
-        action, log_prob = self._draw(next_obs)
-        return self._target_model['critic'](next_obs, action).amin(0) - self._alpha * log_prob
+    def _next_value(self, rows: Rows) -> torch.Tensor:
+        action, log_prob = self._draw(rows['next_obs'], rows['next_noise'])
+        return self._target_model['critic'](rows['next_obs'], action).amin(0) - self._alpha * log_prob
 
-    def _actor_loss(self, obs: torch.Tensor) -> tuple[torch.Tensor, Metrics]:
-        action, log_prob = self._draw(obs)
-        value = self._model.critic(obs, action).amin(0)
+    def _actor_loss(self, rows: Rows) -> tuple[torch.Tensor, Metrics]:
+        action, log_prob = self._draw(rows['obs'], rows['noise'])
+        value = self._model.critic(rows['obs'], action).amin(0)
         return (self._alpha * log_prob - value).mean(), {'entropy': -log_prob.detach().mean()}
 
     def _after_actor(self, metrics: Metrics) -> None:
@@ -238,26 +241,25 @@ class SACDiscretePolicy(MemoryPolicy, SACPolicy):
 
     # learning
 
-    def _forward_learn(self, data: Batch) -> Metrics:
-        return super()._forward_learn(self._learned_steps(data) if self._has_core else data)
+    def _noises(self) -> Sequence[str]:
+        return ()
 
-    def _learned_steps(self, data: Batch) -> Batch:
-        """Returns the steps of sequences that are learned from, [K]; their observations are kept for the networks."""
+    def _columns(self, data: Batch) -> Rows:
+        """Returns transitions; with a core, the steps of sequences that are learned from, [K]."""
+        if not self._has_core:
+            return super()._columns(data)
         seen = visited(data['obs'], data['next_obs'], np.asarray(data['mask']), self._cfg.learn.burn_in)
         start = data['state'][np.arange(len(seen.first)), seen.first]
-        self._seen = self._remembered(seen, start)
+        obs, next_obs = self._remembered(seen, start)
         sequence = seen.sequence[seen.own]
-        self._sequence = self._tensor(sequence), len(start)
-        columns = {name: data[name][seen.learned] for name in ('action', 'reward', 'terminated')}
-        return Batch(columns | ({'IS': np.asarray(data['IS'])[sequence]} if self._weighted else {}))
+        steps = {name: self._tensor(data[name][seen.learned]) for name in ('action', 'reward', 'terminated')}
+        weights = {'IS': self._tensor(np.asarray(data['IS'])[sequence])} if self._weighted else {}
+        return {'obs': obs, 'next_obs': next_obs, 'sequence': self._tensor(sequence), **steps, **weights}
 
-    def _observations(self, data: Batch) -> tuple[Any, Any]:
-        return self._seen if self._has_core else super()._observations(data)
-
-    def _with_priority(self, metrics: Metrics, priority: torch.Tensor) -> Metrics:
-        if self._has_core and self._priority:
-            priority = self._priority_of_sequences(priority, *self._sequence)
-        return super()._with_priority(metrics, priority)
+    def _priority_of(self, error: torch.Tensor, rows: Rows) -> torch.Tensor:
+        if not (self._has_core and self._priority):
+            return error
+        return self._priority_of_sequences(error, rows['sequence'], len(rows['obs'].unroll.state))
 
     def _log_probs(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns the probability of each action and its logarithm, [B, A]."""
@@ -276,12 +278,14 @@ class SACDiscretePolicy(MemoryPolicy, SACPolicy):
         value = self._all_values(self._model.critic, obs)
         return value.gather(2, action.long()[None, :, None].expand(len(value), -1, 1)).squeeze(2)
 
-    def _next_value(self, next_obs: torch.Tensor) -> torch.Tensor:
+    def _next_value(self, rows: Rows) -> torch.Tensor:
+        next_obs = rows['next_obs']
         prob, log_prob = self._log_probs(next_obs)
         value = self._all_values(self._target_model['critic'], next_obs).amin(0)
         return (prob * (value - self._alpha * log_prob)).sum(1)
 
-    def _actor_loss(self, obs: torch.Tensor) -> tuple[torch.Tensor, Metrics]:
+    def _actor_loss(self, rows: Rows) -> tuple[torch.Tensor, Metrics]:
+        obs = rows['obs']
         prob, log_prob = self._log_probs(obs)
         with torch.no_grad():
             value = self._all_values(self._model.critic, obs).amin(0)

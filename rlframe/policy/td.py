@@ -13,6 +13,7 @@ from rlframe.errors import ConfigError
 from rlframe.policy.base_policy import Policy, PolicyConfig
 from rlframe.policy.learning.learn_options import DISCOUNT_FACTOR
 from rlframe.policy.learning.optim import NAN_POLICY
+from rlframe.policy.learning.tensors import Rows
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule
 from rlframe.utils.resolved_config import ResolvedConfig
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     import torch
 else:
     torch = LazyModule('torch')
+
+
+INPUTS = 'obs', 'next_obs', 'action', 'reward', 'terminated', 'value_gamma', 'IS'
+"""Columns of transitions that an update reads, where there are such."""
 
 
 class TDLearn(ResolvedConfig):
@@ -43,8 +48,9 @@ class TDConfig(PolicyConfig):
 class TDPolicy(Policy):
     """Body of policies with a target network that are taught by one-step or n-step targets.
 
-    A subclass sets its target network in ``_init_learn`` (``_set_target``), and passes each update's TD errors to
-    ``_with_priority``.
+    A subclass sets its target network in ``_init_learn`` (``_set_target``), does an update in ``_update``, and passes its TD
+    errors to ``_with_priority``. An update is a function of tensors: all that is drawn or rearranged by NumPy is done
+    before it, in ``_columns``.
 
     Source:
         Sutton & Barto, Reinforcement Learning (2018), section 6.1; target networks: Mnih et al. (2015).
@@ -87,15 +93,25 @@ class TDPolicy(Policy):
             [value for part in online for value in part.state_dict().values()],
         )
 
+    def _forward_learn(self, data: Batch) -> Metrics:
+        return self._update(self._columns(data))
+
+    def _columns(self, data: Batch) -> Rows:
+        """Returns what an update reads, as tensors on the device."""
+        return {name: self._tensor(data[name]) for name in INPUTS if name in data}
+
+    def _update(self, rows: Rows) -> Metrics:
+        """Updates the networks once, and returns the values to log, which stay on the device."""
+        raise NotImplementedError
+
     def reset_targets(self) -> None:
         torch._foreach_copy_(*self._states)
 
-    def _discount(self, data: Batch) -> torch.Tensor:
+    def _discount(self, rows: Rows) -> torch.Tensor:
         """Returns the weight of the bootstrap value of each transition, float32 [B]: 0 after a terminal state."""
-        terminated = self._tensor(data['terminated'])
-        if 'value_gamma' in data:
-            return self._tensor(data['value_gamma']).masked_fill(terminated, 0.0)
-        return torch.where(terminated, 0.0, self._discount_factor)
+        if 'value_gamma' in rows:
+            return rows['value_gamma'].masked_fill(rows['terminated'], 0.0)
+        return torch.where(rows['terminated'], 0.0, self._discount_factor)
 
     def _with_priority(self, metrics: Metrics, priority: torch.Tensor) -> Metrics:
         """Adds the priority of each transition, float32 [B], if there are priorities."""

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-from rlframe.data import Batch
 from rlframe.policy.dqn import DQNPolicy
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import Field
@@ -23,9 +22,9 @@ class NewPolicy(DQNPolicy):
     # an option: policy.learn.huber_delta=2.0
     config = dict(learn=dict(huber_delta=Field(1.0, range='(0, inf)', doc='largest squared error')))
 
-    def _losses(self, data: Batch) -> Any:
+    def _losses(self, rows: dict[str, Any]) -> Any:
         """Returns the loss and the priority of each transition, [B], and what to log."""
-        error = self._chosen(self._model(self._tensor(data['obs'])), data) - self._target(data)  # [B]
+        error = self._chosen(self._model(rows['obs']), rows['action']) - self._target(rows)  # [B]
         options = {'reduction': 'none', 'delta': self._cfg.learn['huber_delta']}
         loss = torch.nn.functional.huber_loss(error, torch.zeros_like(error), **options)  # [B]
         return loss, error.detach().abs(), {'td_error': error.detach().mean()}

@@ -12,6 +12,9 @@ from rlframe.utils.lazy import LazyModule
 
 torch = LazyModule('torch')
 
+Rows = dict[str, Any]
+"""What an update reads: names to tensors [B, ...], or to nested dicts of them."""
+
 
 def to_tensor(column: Any, device: Any = None) -> Any:
     """Returns a column as a tensor, or as a dict of tensors if it has fields.
@@ -46,3 +49,8 @@ def take(obs: Any, index: Any) -> Any:
     if isinstance(obs, dict):
         return {name: take(part, index) for name, part in obs.items()}
     return obs[index]
+
+
+def standardised(advantage: Any) -> Any:
+    """Gives advantages, a tensor [B], mean 0 and standard deviation 1."""
+    return (advantage - advantage.mean()) / (advantage.std(correction=0) + 1e-8)

@@ -121,7 +121,7 @@ def test_target_takes_the_action_of_the_best_mean_and_nothing_behind_a_terminal(
             parameter.add_(0.3 * torch.randn_like(parameter))
     more = {'value_gamma': np.full(6, 0.9**nstep, np.float32)} if nstep > 1 else {}
     data = batch_of(**more)
-    target = policy._target(data).numpy()
+    target = policy._target(policy._columns(data)).numpy()
     for i, row in enumerate(data):
         obs = torch.from_numpy(row['next_obs'])[None]
         with torch.no_grad():
@@ -151,8 +151,9 @@ def test_priority_of_c51_is_the_divergence_of_what_it_says_from_its_target() -> 
     policy = make('c51', {'v_min': -2.0, 'v_max': 2.0, 'n_atom': 9}, priority=True)
     data = batch_of()
     with torch.no_grad():
-        said = policy._chosen(policy._model(torch.from_numpy(data['obs'])), data).softmax(1).double().numpy()
-        target = policy._target(data).double().numpy()
+        rows = policy._columns(data)
+        said = policy._chosen(policy._model(rows['obs']), rows['action']).softmax(1).double().numpy()
+        target = policy._target(rows).double().numpy()
     metrics = policy.learn_mode.forward(data)
     expected = [
         sum(p * np.log(p / q) for p, q in zip(*pair, strict=True) if p > 0)

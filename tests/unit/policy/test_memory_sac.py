@@ -125,10 +125,8 @@ def test_garbage_in_the_padding_changes_nothing() -> None:
 
 def test_importance_weights_are_those_of_the_sequences() -> None:
     policy = make(priority_IS_weight=True)
-    seen: list[Batch] = []
-    policy._observations = lambda data: seen.append(data) or (policy._seen)
-    policy.learn_mode.forward(sequences_of(policy).replace(IS=np.array([1, 0.5, 0.1, 2], np.float32)))
-    assert seen[0]['IS'].tolist() == pytest.approx([1] * 5 + [0.5] * 5 + [0.1] * 2 + [2] * 5)
+    data = sequences_of(policy).replace(IS=np.array([1, 0.5, 0.1, 2], np.float32))
+    assert policy._columns(data)['IS'].tolist() == pytest.approx([1] * 5 + [0.5] * 5 + [0.1] * 2 + [2] * 5)
 
 
 @pytest.mark.parametrize(
