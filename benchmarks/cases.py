@@ -81,9 +81,10 @@ WORKLOADS = {
     ' Transitions per second. If an env is slow, subprocess (rlframe itself) and the other peers wait for it in every'
     ' step.',
     'w9': "Pong of 84 x 84 pixels, 4 frames, as OpenAI Baselines set it; Nature's CNN. Collection by an epsilon-greedy DQN in"
-    " 8 envs: in ALE's threads, in this process (base) and in EnvPool's threads (pool); SB3 steps its own Atari wrappers in one"
-    " process, raw a loop over Gymnasium's. One update of double DQN from 32 prepared stacks. PPO in EnvPool with the settings of"
-    " CleanRL's ppo_atari_envpool, 8 envs x 128 steps; cleanrl is such a loop written by hand.",
+    " 8 envs: in ALE's threads, in this process (base) and in EnvPool's threads (pool), there also in halves: the network acts"
+    ' in the 4 envs that answer first while the others step. SB3 steps its own Atari wrappers in one process, raw a loop over'
+    " Gymnasium's. One update of double DQN from 32 prepared stacks. PPO in EnvPool with the settings of CleanRL's"
+    ' ppo_atari_envpool, 8 envs x 128 steps; cleanrl is such a loop written by hand.',
     'w10': 'Recurrent PPO, CartPole-v1 without velocities, by the hyper-parameters of rl-zoo3: 8 envs x 32 steps, 20 epochs of'
     ' minibatches of 256; actor and critic with an LSTM of 64 units and a hidden layer of 64 each; observations and rewards'
     ' normalised; 10,240 env steps. Seconds of the training loop alone.',
@@ -243,6 +244,7 @@ CASES = (
     _pixels('w9', "in ALE's threads", (Goal('sb3', 1.5),)),
     _pixels('w9_base', 'in this process', (Goal('raw', 0.95),)),
     _pixels('w9_pool', 'in EnvPool', ()),
+    _pixels('w9_halves', 'in EnvPool, 4 at a time', (Goal('sb3', 1.5),)),
     Case(
         name='w9-update',
         title='W9 one update of DQN, 32 stacks',

@@ -1,10 +1,10 @@
 """rlframe's half of every workload, through its public components only. Prints one JSON line.
 
-usage: rlframe_side.py w1|w2|w2_native|w3|w4|w5|w6_sac|w6_td3|w7|w7_async|w9|w9_base|w9_pool|w9_update|w9_ppo|w10 [SIZE ...]
+usage: rlframe_side.py w1|w2|w2_native|w3|w4|w5|w6_sac|w6_td3|w7|w7_async|w9|w9_base|w9_pool|w9_halves|w9_update|w9_ppo|w10 [SIZE ...]
     w1 [ENV_STEPS], w2 [ENV_NUM] [ENV_STEPS], w2_native [ENV_NUM] [ENV_STEPS], w3 [CAPACITY] [CYCLES], w4 [ENV_STEPS],
     w5 [ACTORS] [MICROSECONDS] [ENV_STEPS],
     w6_sac [UPDATES], w6_td3 [UPDATES], w7 and w7_async [ENV_NUM] [MILLISECONDS] [SLOW_MILLISECONDS] [ENV_STEPS],
-    w9, w9_base, w9_pool and w9_ppo [ENV_NUM] [ENV_STEPS], w9_update [UPDATES] [BATCH_SIZE],
+    w9, w9_base, w9_pool, w9_halves and w9_ppo [ENV_NUM] [ENV_STEPS], w9_update [UPDATES] [BATCH_SIZE],
     w10 [ENV_STEPS]
 
 The peers' halves, with the same networks, sizes and counts, are in peers/.
@@ -251,11 +251,14 @@ def pong(policy: dict, env_num: int) -> dict:
     }
 
 
-def w9(env_num: int = 8, env_steps: int = 4096, manager: str = 'gym_vector') -> dict:
-    """Collection of Pong under one epsilon-greedy network."""
+def w9(env_num: int = 8, env_steps: int = 4096, manager: str = 'gym_vector', halves: bool = False) -> dict:
+    """Collection of Pong under one epsilon-greedy network; in halves, it acts in some envs while others step."""
     policy = dict(model={'dueling': False}, double=False, collect={'n_sample': env_num * 16})
     create = {'env': {'type': 'atari'}, 'env_manager': {'type': manager}, 'policy': {'type': 'dqn'}}
-    return timed_collection(compile_config(pong(policy, env_num), create, seed=0), env_num, env_steps)
+    main = pong(policy, env_num)
+    if halves:
+        main['env']['manager'] = {'batch_size': env_num // 2}
+    return timed_collection(compile_config(main, create, seed=0), env_num, env_steps)
 
 
 def w9_update(updates: int = 100, batch_size: int = 32) -> dict:
@@ -344,6 +347,7 @@ WORKLOADS = {
     'w9': w9,
     'w9_base': partial(w9, manager='base'),
     'w9_pool': partial(w9, manager='env_pool'),
+    'w9_halves': partial(w9, manager='env_pool', halves=True),
     'w9_update': w9_update,
     'w9_ppo': w9_ppo,
     'w10': w10,
