@@ -1,4 +1,4 @@
-"""A2C on CartPole-v1: return 500.0, seeds 0-2 (worst 500.0), 500,000 env steps, 29 s of CPU time."""
+"""A2C on CartPole-v1: return 500.0, seeds 0-2 (worst 500.0), 500,000 env steps, 48 s of CPU time."""
 
 from easydict import EasyDict
 
@@ -17,12 +17,13 @@ main_config = EasyDict(
             cuda=False,
             model=dict(encoder_hidden_size_list=[64, 64]),
             learn=dict(
-                learning_rate=dict(type='linear', start=1.5e-3, end=0.0, decay=500_000),  # of RMSprop
+                learning_rate=dict(type='linear', start=3e-3, end=0.0, decay=500_000),  # of RMSprop
                 entropy_weight=0.0,
             ),
             collect=dict(
                 n_sample=40,  # training samples per round: 5 steps of each of 8 envs
                 discount_factor=0.99,
+                gae_lambda=0.95,
             ),
             eval=dict(evaluator=dict(eval_freq=500)),  # train iterations: 20,000 env steps
         ),

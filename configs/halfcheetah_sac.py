@@ -1,4 +1,4 @@
-"""SAC on HalfCheetah-v5: return 5541.3, seed 0, 50,000 of 1,000,000 env steps, 579 s."""
+"""SAC on HalfCheetah-v5: return 1997.2, seeds 0-2 (worst 1668.2), 25,000 of 1,000,000 env steps, 163 s of CPU time."""
 
 from easydict import EasyDict
 

@@ -1,4 +1,4 @@
-"""TD3 on HalfCheetah-v5: not measured yet."""
+"""TD3 on HalfCheetah-v5: return 74.5, seeds 0-2 (worst -2.6), 25,000 of 1,000,000 env steps, 119 s of CPU time."""
 
 from easydict import EasyDict
 

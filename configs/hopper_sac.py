@@ -1,4 +1,4 @@
-"""SAC on Hopper-v5: not measured yet."""
+"""SAC on Hopper-v5: return 316.0, seeds 0-2 (worst 288.9), 25,000 of 1,000,000 env steps, 165 s of CPU time."""
 
 from easydict import EasyDict
 

@@ -1,4 +1,4 @@
-"""TD3 on Walker2d-v5: not measured yet."""
+"""TD3 on Walker2d-v5: return 342.9, seeds 0-2 (worst 252.5), 25,000 of 1,000,000 env steps, 120 s of CPU time."""
 
 from easydict import EasyDict
 
