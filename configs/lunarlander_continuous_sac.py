@@ -1,4 +1,4 @@
-"""SAC on LunarLanderContinuous-v3: return 232.3, seeds 0-2 (worst 215.1), 80,000 env steps, 1,545 s."""
+"""SAC on LunarLanderContinuous-v3: return 232.3, seeds 0-2 (worst 215.1), 80,000 of 200,000 env steps, 1,545 s."""
 
 from easydict import EasyDict
 
