@@ -323,8 +323,8 @@ def test_a_constructor_that_hangs_is_a_timeout_of_the_start(make: Any, kind: str
     with pytest.raises(
         EnvTimeoutError, match=r'reset_timeout: env 1 \(worker pid \d+\) in its constructor did not answer'
     ):
-        make(kind, failing('spin', 'init'), reset_timeout=2.0)
-    assert 2 <= time.monotonic() - start < PATIENCE and children() == set()
+        make(kind, failing('spin', 'init'), reset_timeout=10.0)  # time to start a worker on a busy machine
+    assert 10 <= time.monotonic() - start < PATIENCE and children() == set()
 
 
 @each_process_kind

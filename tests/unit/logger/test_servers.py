@@ -76,11 +76,12 @@ def known(row: dict[str, Any]) -> dict[str, Any]:
 def test_wandb_has_the_records_of_the_run_once_and_its_config(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip('wandb')
+    wandb = pytest.importorskip('wandb')
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv('WANDB_MODE', 'offline')
     folder = train([dict(type='wandb', project='p', tags=['t'])], 20)
     folder = train([dict(type='wandb', project='p', tags=['t'])], 8, resume=folder)
+    wandb.teardown()  # its own process writes the file; only its end says that all is written
     runs, history = of_wandb(folder)
     assert {(run.run_id, run.display_name, run.project) for run in runs} == {
         (json.loads((folder / 'wandb.json').read_text())['id'], folder.name, 'p')
