@@ -112,19 +112,15 @@ def replaced(path: Path_, value: Any) -> Callable[[Any], None]:
 
 
 def changes(path: Path) -> list[tuple[str, Path_, str, Callable[[Any], None]]]:
-    """Returns every deletion and every other type of every part of the JSON files of a checkpoint."""
-    found = []
+    """Returns, for every part of the JSON files of a checkpoint, its deletion and three other types."""
+    found, draw = [], random.Random(0)
     for name in (STATE, BUFFER):
         if (path / name).exists():
             tree = json.loads((path / name).read_bytes())
             for way in places(tree):
                 found.append((name, way, 'deleted', deleted(way)))
-                here = at(tree, way)
-                found += [
-                    (name, way, repr(other), replaced(way, other))
-                    for other in OTHERS
-                    if type(other) is not type(here)
-                ]
+                others = [other for other in OTHERS if type(other) is not type(at(tree, way))]
+                found += [(name, way, repr(other), replaced(way, other)) for other in draw.sample(others, 3)]
     return found
 
 
