@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from easydict import EasyDict
 
+from rlframe.data.faces import Metrics
 from rlframe.data.timestep import EnvSpec, IntArray
 from rlframe.model.distributions import ActionDistribution, distribution_for
 from rlframe.policy.acting.actions import ActionMap
 from rlframe.policy.base_policy import Policy, PolicyConfig
 from rlframe.policy.learning.optim import NAN_POLICY, OPTIMIZER, Optimizer
+from rlframe.policy.learning.tensors import Rows
 from rlframe.utils.field import Field
 from rlframe.utils.resolved_config import ResolvedConfig
 from rlframe.utils.schema import DICT, check_state, part
 from rlframe.utils.seed import component_rng
+
+if TYPE_CHECKING:
+    import torch
 
 
 class ActorPolicy(Policy):
@@ -37,6 +42,7 @@ class ActorPolicy(Policy):
     )
     supported_actions = 'Discrete, Box, MultiDiscrete, MultiBinary'
     supports_action_mask = True
+    compiled_parts = ('_losses',)
 
     @classmethod
     def check_spec(cls, spec: EnvSpec, cfg: EasyDict) -> None:
@@ -52,7 +58,18 @@ class ActorPolicy(Policy):
         return ActionMap(self._spec)
 
     def _init_learn(self) -> None:
+        self._scheduled: Rows = {}  # numbers that losses read, on the device
         self._optimizer = Optimizer(self._model, self._cfg.learn)
+
+    def _update_tensors(self, rows: Rows) -> Metrics:
+        """Does the part of an update that is a function of tensors: it changes nothing else, and waits for nothing."""
+        loss, parts, metrics = self._losses(rows | self._scheduled)
+        self._optimizer.step(loss, **parts)
+        return metrics
+
+    def _losses(self, rows: Rows) -> tuple[torch.Tensor, Rows, Metrics]:
+        """Returns the loss of a batch, its parts by name, and the values to log."""
+        raise NotImplementedError
 
     def get_setting_learn(self, info: Mapping[str, Any]) -> dict[str, Any]:
         self._optimizer.set_envstep(info['envstep'])

@@ -19,7 +19,7 @@ from rlframe.errors import CheckpointMismatchError, ConfigError
 from rlframe.policy.acting.acting_state import ActingState
 from rlframe.policy.acting.compatibility import check_fit, check_sizes
 from rlframe.policy.acting.random_policy import random_collect_mode
-from rlframe.policy.learning.compiled import COMPILE, Compiled, check_compile
+from rlframe.policy.learning.compiled import UPDATE_OPTIONS, check_updates, prepare_updates
 from rlframe.policy.learning.device import check_device, resolve_device
 from rlframe.policy.learning.model_options import INIT_FROM, MODEL_OPTIONS, check_encoder, network_options
 from rlframe.policy.learning.normalize import NORMALIZE_OBS, NORMALIZE_REWARD, Normalizer
@@ -66,7 +66,7 @@ class Policy(Configurable, ActingState):
             check=check_device,
             may_change=True,
         ),
-        compile=COMPILE,
+        **UPDATE_OPTIONS,
         init_from=INIT_FROM,
         random_collect_size=Field(
             0,
@@ -115,6 +115,8 @@ class Policy(Configurable, ActingState):
     """Whether its actions depend on earlier steps of the episode."""
     compiled_parts: tuple[str, ...] = ()
     """Methods that ``compile`` makes into machine code: functions of the tensors of an update, without effects."""
+    captured_part: str | None = None
+    """Method that ``cuda_graph`` records: an update that only reads and changes tensors; named where it is called."""
 
     def __init__(
         self,
@@ -146,9 +148,8 @@ class Policy(Configurable, ActingState):
         self._model = (model if model is not None else self._create_model()).to(self._device)
         for field in self._fields:
             getattr(self, f'_init_{field}')()
-        if self._cfg.compile and 'learn' in self._fields:
-            for name in self.compiled_parts:
-                setattr(self, name, Compiled(getattr(self, name)))
+        if 'learn' in self._fields:
+            prepare_updates(self, self._cfg, self._device)
 
     # what a subclass defines
 
@@ -246,9 +247,7 @@ class Policy(Configurable, ActingState):
 
     @classmethod
     def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
-        errors = check_encoder(cfg.model)
-        if cfg.compile:
-            errors += check_compile(cls.__name__, cls.compiled_parts, cfg.model.get('core'))
+        errors = [*check_encoder(cfg.model), *check_updates(cls, cfg)]
         if cfg.collect.unroll_len != 1 and not cls.takes_sequences:
             message, got = f'{cls.__name__} learns from single env steps', cfg.collect.unroll_len
             errors.append(ConfigError(message, where='collect.unroll_len', got=got, expected='1'))

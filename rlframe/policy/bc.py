@@ -15,6 +15,7 @@ from rlframe.policy.acting.masks import IMPOSSIBLE, mask_of, masked
 from rlframe.policy.actor import ActorPolicy
 from rlframe.policy.learning.learn_options import BATCH_SIZE, learning_rate
 from rlframe.policy.learning.model_options import ACTIVATION, HIDDEN_SIZES, IMAGE_OPTIONS
+from rlframe.policy.learning.tensors import Rows
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.lazy import LazyModule
 
@@ -49,6 +50,8 @@ class BCPolicy(ActorPolicy):
         collect=dict(collector=dict(type='dataset')),
     )
 
+    captured_part = '_update_tensors'
+
     @classmethod
     def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
         errors = super().check_config(cfg)
@@ -68,18 +71,20 @@ class BCPolicy(ActorPolicy):
         return 'actor'
 
     def _forward_learn(self, data: Batch) -> Metrics:
-        action = self._tensor(self._actions.from_env(np.asarray(data['action'])))
-        output = self._output(data['obs'])
+        action = self._actions.from_env(np.asarray(data['action']))
+        metrics = self._update_tensors({'obs': self._tensor(data['obs']), 'action': self._tensor(action)})
+        return {**self._optimizer.metrics(), **metrics}
+
+    def _losses(self, rows: Rows) -> tuple[torch.Tensor, Rows, Metrics]:
+        output, action = self._output(rows['obs']), rows['action']
         if self._actions.is_continuous:
             loss = torch.nn.functional.mse_loss(output, action)
         else:
             loss = -self._distribution.evaluate(output, action.long())[0].mean()
-        self._optimizer.step(loss)
-        return {**self._optimizer.metrics(), 'total_loss': loss.detach()}
+        return loss, {}, {'total_loss': loss.detach()}
 
-    def _output(self, obs: Array) -> torch.Tensor:
-        tensor = self._tensor(obs)
-        return masked(self._model(tensor), mask_of(tensor), IMPOSSIBLE)
+    def _output(self, obs: Any) -> torch.Tensor:
+        return masked(self._model(obs), mask_of(obs), IMPOSSIBLE)
 
     def best_action(self, obs: torch.Tensor) -> torch.Tensor:
         """Returns the most probable action as the network means it, [B, ...], as a part of a torch graph."""
@@ -87,7 +92,7 @@ class BCPolicy(ActorPolicy):
 
     def _forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         with torch.inference_mode():
-            output = self._output(obs).cpu().numpy()
+            output = self._output(self._tensor(obs)).cpu().numpy()
         return Batch.unchecked({'action': self._actions.to_env(self._distribution.mode(output))}, len(output))
 
     def _forward_collect(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:

@@ -153,16 +153,24 @@ class DQNPolicy(TDPolicy):
         self._action_num, self._first_action = int(space.n), int(space.start)
         self._action_dtype = smallest_int(self._action_num)
 
-    def _update(self, rows: Rows) -> Metrics:
+    @property
+    def _is_turn(self) -> bool:
+        """Whether the target network follows after the next update."""
+        freq = self._target_update_freq
+        return freq is None or (self._updates + 1) % freq == 0
+
+    def _update_tensors(self, rows: Rows, is_turn: bool) -> Metrics:
         loss, priority, metrics = self._losses(rows)
         if self._weighted:
             loss = loss * rows['IS']
         loss = loss.mean()
         self._optimizer.step(loss)
-        self._updates += 1
-        self._update_target()
-        metrics |= {**self._optimizer.metrics(), 'total_loss': loss.detach()}
-        return self._with_priority(metrics, priority)
+        if is_turn:
+            self._update_target()
+        return self._with_priority(metrics | {'total_loss': loss.detach()}, priority)
+
+    def _optimizer_metrics(self) -> Metrics:
+        return self._optimizer.metrics()
 
     def _losses(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor, Metrics]:
         """Returns the loss of each transition and its priority, float32 [B], and the values to log."""
@@ -199,11 +207,10 @@ class DQNPolicy(TDPolicy):
         return output
 
     def _update_target(self) -> None:
-        if self._target_theta is not None:
-            target, online = self._weights
-            torch._foreach_lerp_(target, online, self._target_theta)
-        elif self._updates % self._target_update_freq == 0:
+        if self._target_theta is None:
             self.reset_targets()
+        else:
+            torch._foreach_lerp_(*self._weights, self._target_theta)
 
     def best_action(self, obs: torch.Tensor) -> torch.Tensor:
         """Returns the action of the highest value, counted from 0, int64 [B], as a part of a torch graph."""

@@ -172,6 +172,9 @@ class MemoryPolicy(RecurrentPolicy):
         for error in errors:
             if error.where == 'collect.unroll_len' and cfg.model.core is not None:
                 error.remedy = f'Sequences of a core are as long as {cls.sequence_option} says.'
+        if cfg.cuda_graph and cfg.model.core is not None:
+            reason = 'batches of a core have sequences of different lengths, and each shape would be recorded'
+            errors.append(ConfigError(reason, where='cuda_graph', got=True, expected='False'))
         return errors
 
     def model_kwargs(self) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from rlframe.utils.resolved_config import ResolvedConfig
 
 
@@ -24,6 +26,8 @@ class PolicyConfig(ResolvedConfig):
     """Options of every policy."""
 
     compile: bool
+    cuda_graph: bool
+    precision: Literal['fp32', 'tf32', 'bf16']
     model: ModelConfig
     learn: ResolvedConfig
     collect: CollectConfig

@@ -158,7 +158,7 @@ class PPOPolicy(MemoryPolicy, StochasticPolicy, ActorPolicy):
             gae_lambda=Field(0.95, range='[0, 1]', doc='lambda of generalised advantage estimation'),
         ),
     )
-    compiled_parts = ('_losses',)
+    captured_part = '_update_tensors'
 
     def default_model(self) -> str:
         return 'recurrent_actor_critic' if self._has_core else 'actor_critic'
@@ -230,14 +230,12 @@ class PPOPolicy(MemoryPolicy, StochasticPolicy, ActorPolicy):
         return limit is not None and bool(divergences) and bool(torch.stack(divergences).mean() > limit)
 
     def _update(self, rows: Rows) -> Metrics:
-        loss, parts, metrics = self._losses(rows | self._scheduled)
-        self._optimizer.step(loss, **parts)
+        metrics = self._update_tensors(rows)
         if self._cfg.learn.target_kl is not None:
             self._divergences.append(metrics['approx_kl'])
         return {**self._optimizer.metrics(), **metrics}
 
     def _losses(self, rows: Rows) -> tuple[torch.Tensor, Rows, Metrics]:
-        """Returns the loss of a batch, its parts by name, and the values to log."""
         logit, value = self._model(*(rows[name] for name in ('obs', 'unroll') if name in rows))
         logit = masked(logit, mask_of(rows['obs']), IMPOSSIBLE)
         log_prob, entropy = self._distribution.evaluate(logit, rows['action'])

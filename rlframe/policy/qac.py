@@ -158,7 +158,7 @@ class QACPolicy(TDPolicy):
         return ()
 
     @property
-    def _is_actors_turn(self) -> bool:
+    def _is_turn(self) -> bool:
         """Whether the next update also updates the actor."""
         return self._updates % self._actor_update_freq == 0
 
@@ -179,20 +179,18 @@ class QACPolicy(TDPolicy):
         }
         return loss, error.detach().abs().mean(0), metrics
 
-    def _update(self, rows: Rows) -> Metrics:
+    def _update_tensors(self, rows: Rows, is_turn: bool) -> Metrics:
         critic_loss, error, metrics = self._critic_loss(rows)
         self._optimizers['critic'].step(critic_loss, critic_loss=critic_loss)
         total_loss = critic_loss.detach()
-        if self._is_actors_turn:
+        if is_turn:
             actor_loss, variables = self._actor_loss(rows)
             self._optimizers['actor'].step(actor_loss, actor_loss=actor_loss)
             total_loss = total_loss + actor_loss.detach()
             metrics |= {'actor_loss': actor_loss.detach(), **variables}
             self._after_actor(metrics)
             torch._foreach_lerp_(*self._weights, self._target_theta)
-        self._updates += 1
-        metrics |= {'total_loss': total_loss, **self._optimizer_metrics()}
-        return self._with_priority(metrics, self._priority_of(error, rows))
+        return self._with_priority(metrics | {'total_loss': total_loss}, self._priority_of(error, rows))
 
     def _priority_of(self, error: torch.Tensor, rows: Rows) -> torch.Tensor:
         """Returns the priorities of what was sampled, from the TD errors of the transitions, float32 [B]."""

@@ -108,7 +108,7 @@ class SACPolicy(StochasticPolicy, QACPolicy):
         )
 
     def _noises(self) -> Sequence[str]:
-        return ('next_noise', 'noise') if self._is_actors_turn else ('next_noise',)
+        return ('next_noise', 'noise') if self._is_turn else ('next_noise',)
 
     def _draw(self, obs: torch.Tensor, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns actions of the actor, [B, A], and their log densities, [B]."""
@@ -127,11 +127,11 @@ class SACPolicy(StochasticPolicy, QACPolicy):
         return (self._alpha * log_prob - value).mean(), {'entropy': -log_prob.detach().mean()}
 
     def _after_actor(self, metrics: Metrics) -> None:
-        metrics['alpha'] = self._alpha
+        metrics['alpha'] = self._alpha.clone()
         if self._learns_alpha:
             surplus = metrics['entropy'] - self._target_entropy
             self._optimizers['alpha'].step(self._log_alpha * surplus)
-            self._alpha = self._log_alpha.detach().exp()
+            self._alpha.copy_(self._log_alpha.detach().exp())
 
     def _explore(self, obs: torch.Tensor, noise: torch.Tensor, **settings: Any) -> torch.Tensor:
         mean, log_std = self._model.actor(obs)
@@ -166,7 +166,7 @@ class SACPolicy(StochasticPolicy, QACPolicy):
         if self._learns_alpha:
             check_state(state, {'log_alpha': tensor_like(self._log_alpha)})
             self._log_alpha.detach().copy_(state['log_alpha'])
-            self._alpha = self._log_alpha.detach().exp()
+            self._alpha.copy_(self._log_alpha.detach().exp())
 
 
 class SACDiscreteLearn(SACLearn):

@@ -48,9 +48,8 @@ class TDConfig(PolicyConfig):
 class TDPolicy(Policy):
     """Body of policies with a target network that are taught by one-step or n-step targets.
 
-    A subclass sets its target network in ``_init_learn`` (``_set_target``), does an update in ``_update``, and passes its TD
-    errors to ``_with_priority``. An update is a function of tensors: all that is drawn or rearranged by NumPy is done
-    before it, in ``_columns``.
+    A subclass sets its target network in ``_init_learn`` (``_set_target``), does an update in ``_update_tensors``, and passes
+    its TD errors to ``_with_priority``. All that is drawn or rearranged by NumPy is done before it, in ``_columns``.
 
     Source:
         Sutton & Barto, Reinforcement Learning (2018), section 6.1; target networks: Mnih et al. (2015).
@@ -64,6 +63,7 @@ class TDPolicy(Policy):
         nstep=Field(1, range='[1, inf)', unit='env steps', doc='rewards summed before bootstrapping'),
         learn=dict(nan_policy=NAN_POLICY),
     )
+    captured_part = '_update_tensors'
 
     @classmethod
     def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
@@ -102,6 +102,21 @@ class TDPolicy(Policy):
 
     def _update(self, rows: Rows) -> Metrics:
         """Updates the networks once, and returns the values to log, which stay on the device."""
+        metrics = self._update_tensors(rows, self._is_turn)
+        self._updates += 1
+        return metrics | self._optimizer_metrics()
+
+    @property
+    def _is_turn(self) -> bool:
+        """Whether the next update also updates what is not updated every time."""
+        raise NotImplementedError
+
+    def _update_tensors(self, rows: Rows, is_turn: bool) -> Metrics:
+        """Does the part of an update that is a function of tensors: it changes nothing else, and waits for nothing."""
+        raise NotImplementedError
+
+    def _optimizer_metrics(self) -> Metrics:
+        """Returns the values to log of the optimizers."""
         raise NotImplementedError
 
     def reset_targets(self) -> None:

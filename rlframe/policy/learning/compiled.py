@@ -1,4 +1,4 @@
-"""Losses as machine code: the option ``compile`` of a policy."""
+"""Faster updates: losses as machine code (``compile``), in another number format, and updates as CUDA graphs."""
 
 from __future__ import annotations
 
@@ -6,13 +6,20 @@ import logging
 import os
 import shutil
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlframe.errors import ConfigError
+from rlframe.policy.learning.device import PRECISION, autocast, check_modes, set_precision
+from rlframe.policy.learning.graph import CUDA_GRAPH, CudaRecorder, GraphedUpdate, check_graph
+from rlframe.policy.learning.optim import Optimizer
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule
 
-torch = LazyModule('torch')
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = LazyModule('torch')
+
 logger = logging.getLogger('rlframe.policy')
 
 COMPILE = Field(
@@ -21,6 +28,8 @@ COMPILE = Field(
     ' updates of c51 and qrdqn then take half to two thirds of the time',
 )
 """The option ``compile`` of every policy."""
+UPDATE_OPTIONS = dict(compile=COMPILE, cuda_graph=CUDA_GRAPH, precision=PRECISION)
+"""Options of every policy that change how fast it learns."""
 COMPILERS = 'g++', 'clang++', 'c++'
 """Programs of which torch.compile needs one."""
 
@@ -80,3 +89,49 @@ class Compiled:
             ) from error
         self._is_ready = True
         return result
+
+
+def prepare_updates(policy: Any, cfg: Any, device: torch.device) -> None:
+    """Makes the updates of a policy what ``compile``, ``precision`` and ``cuda_graph`` ask for.
+
+    Args:
+        policy: Its losses (``compiled_parts``) and its update (``captured_part``) are replaced.
+        cfg: Its options.
+        device: Where it learns.
+
+    Raises:
+        DeviceError: If the device cannot do it.
+    """
+    check_modes(cfg, device)
+    set_precision(cfg.precision, device)
+    for name in policy.compiled_parts:
+        losses = getattr(policy, name)
+        losses = Compiled(losses) if cfg.compile else losses
+        if cfg.precision == 'bf16':
+            losses = autocast(losses, device, has_cache=not cfg.cuda_graph)
+        setattr(policy, name, losses)
+    if cfg.cuda_graph:
+        update, faces = getattr(policy, policy.captured_part), policy.learn_mode
+        recorder = CudaRecorder(device)
+        optimizers = [own for own in vars(policy).values() if isinstance(own, Optimizer)]
+        optimizers += getattr(policy, '_optimizers', {}).values()
+        graphed = GraphedUpdate(update, faces.state_dict, faces.load_state_dict, optimizers, recorder)
+        setattr(policy, policy.captured_part, graphed)
+
+
+def check_updates(policy: type[Any], cfg: Any) -> list[ConfigError]:
+    """Returns why the updates of a policy cannot be what its options ask for.
+
+    Args:
+        policy: Its class.
+        cfg: Its options.
+    """
+    core, errors = cfg.model.get('core'), []
+    if cfg.compile:
+        errors += check_compile(policy.__name__, policy.compiled_parts, core)
+    if cfg.cuda_graph:
+        errors += check_graph(policy)
+    if cfg.precision == 'bf16' and not policy.compiled_parts:
+        reason = f'{policy.__name__} names no losses that can be computed in it (compiled_parts)'
+        errors.append(ConfigError(reason, where='precision', got='bf16', expected="'fp32' or 'tf32'"))
+    return errors

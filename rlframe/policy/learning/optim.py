@@ -57,30 +57,35 @@ class FiniteGuard:
     """
 
     def __init__(self, device: torch.device) -> None:
-        self._answers_at_once = device.type == 'cpu'
+        self.answers_at_once = device.type == 'cpu'
+        """Whether the result of an update is known before its step."""
         self._found, self._one = torch.zeros((), device=device), torch.ones((), device=device)
         self._sum = torch.zeros((), device=device)
         self._calls = 0
 
-    def look(self, loss: torch.Tensor, gradients: Sequence[torch.Tensor]) -> int:
-        """Looks at an update.
-
-        Returns:
-            Number of non-finite updates since the last available result.
-        """
+    def look(self, loss: torch.Tensor, gradients: Sequence[torch.Tensor]) -> None:
+        """Looks at an update, without waiting for a GPU."""
         self._found.zero_()
         tensors = [*gradients, loss.detach().view(1)]
         # division by 1 changes nothing
         torch._amp_foreach_non_finite_check_and_unscale_(tensors, self._found, self._one)
-        if self._answers_at_once:
+        if not self.answers_at_once:
+            self._sum += self._found
+
+    def count(self) -> int:
+        """Returns the number of non-finite updates since the last result; on a GPU 0 except every ``READ_EVERY`` calls."""
+        if self.answers_at_once:
             return int(self._found)
-        self._sum += self._found
         self._calls += 1
         if self._calls % READ_EVERY:
             return 0
         count = int(self._sum)
         self._sum.zero_()
         return count
+
+    def forget(self) -> None:
+        """Forgets the updates that were counted but not yet reported."""
+        self._sum.zero_()
 
     def found(self) -> torch.Tensor:
         """Returns 1 if the update that was last looked at is not finite, else 0."""
@@ -89,7 +94,7 @@ class FiniteGuard:
     @property
     def found_inf(self) -> torch.Tensor | None:
         """Flag for the optimizer step: 1 makes it skip the update; None if ``look`` has already decided."""
-        return None if self._answers_at_once else self._found
+        return None if self.answers_at_once else self._found
 
 
 class Optimizer:
@@ -117,6 +122,7 @@ class Optimizer:
         self._eps = cfg.get('adam_eps', 1e-8)
         self.learning_rate = value_at(self._schedule, 0)
         """Step size at present."""
+        self._device_rate: torch.Tensor | None = None
         self._mean = [torch.zeros_like(p) for p in self._parameters]
         self._square = [torch.zeros_like(p) for p in self._parameters]
         self._steps = [torch.zeros((), device=p.device) for p in self._parameters]
@@ -125,6 +131,7 @@ class Optimizer:
         self._nan_policy = cfg.get('nan_policy', 'raise')
         watches = self._nan_policy != 'ignore' and self._parameters
         self._guard = FiniteGuard(self._parameters[0].device) if watches else None
+        self._watched: tuple[dict[str, torch.Tensor], list[Any]] = {}, []
         self.skipped = 0
         """Updates that were not done because they were not finite."""
 
@@ -149,9 +156,10 @@ class Optimizer:
             used = [i for i, gradient in enumerate(gradients) if gradient is not None]
             trained, gradients = [trained[i] for i in used], [gradients[i] for i in used]
             mean, square, steps = ([part[i] for i in used] for part in (mean, square, steps))
-        if self._guard is not None and (bad := self._guard.look(loss, gradients)):
-            self._refuse(bad, {'total_loss': loss, **parts}, gradients)
-            if self._guard.found_inf is None:
+        if self._guard is not None:
+            self._guard.look(loss, gradients)
+            self._watched = {'total_loss': loss.detach(), **parts}, gradients
+            if self._guard.answers_at_once and self.check():
                 return
         if self._clip is not None:
             torch.nn.utils.clip_grads_with_norm_(
@@ -162,6 +170,23 @@ class Optimizer:
                 self._step_rmsprop(trained, gradients, square, steps)
             else:
                 self._step_adam(trained, gradients, mean, square, steps)
+        if self._device_rate is None and self._guard is not None and not self._guard.answers_at_once:
+            self.check()
+
+    def check(self) -> int:
+        """Reports updates that were not finite; on a GPU it is asked after each update and answers now and then.
+
+        Returns:
+            Their number.
+
+        Raises:
+            NonFiniteError: If there are some, and ``nan_policy`` is ``raise``.
+        """
+        if self._guard is None:
+            return 0
+        if bad := self._guard.count():
+            self._refuse(bad, *self._watched)
+        return bad
 
     def _step_adam(self, trained: Tensors, gradients: Tensors, *states: Tensors) -> None:
         mean, square, steps = states
@@ -176,7 +201,7 @@ class Optimizer:
             amsgrad=False,
             beta1=BETAS[0],
             beta2=BETAS[1],
-            lr=self.learning_rate,
+            lr=self._rate_now,
             weight_decay=0.0,
             eps=self._eps,
             maximize=False,
@@ -184,9 +209,10 @@ class Optimizer:
         )
 
     def _step_rmsprop(self, trained: Tensors, gradients: Tensors, square: Tensors, steps: Tensors) -> None:
-        """Skips an update that a GPU found not finite; unlike Adam's, this step has to wait for the result."""
-        if self._guard is not None and self._guard.found_inf is not None and bool(self._guard.found_inf):
-            return
+        """Does the step; on a GPU, all is as before if the update is not finite, without waiting for the result."""
+        found = None if self._guard is None else self._guard.found_inf
+        changed = [*trained, *square, *steps]
+        before = [] if found is None else [tensor.clone() for tensor in changed]
         torch_rmsprop.rmsprop(
             trained,
             gradients,
@@ -195,13 +221,23 @@ class Optimizer:
             [],
             steps,
             foreach=True,
-            lr=self.learning_rate,
+            capturable=self._device_rate is not None and self._device_rate.is_cuda,
+            lr=self._rate_now,
             alpha=RMSPROP_DECAY,
             eps=self._eps,
             weight_decay=0.0,
             momentum=0.0,
             centered=False,
         )
+        if found is not None:
+            is_bad = found.bool()
+            for tensor, old in zip(changed, before, strict=True):
+                tensor.copy_(torch.where(is_bad, old, tensor))
+
+    @property
+    def _rate_now(self) -> Any:
+        """The learning rate as the step takes it: a number, or a tensor that a graph reads."""
+        return self.learning_rate if self._device_rate is None else self._device_rate
 
     def _refuse(
         self, count: int, losses: Mapping[str, torch.Tensor], gradients: Sequence[torch.Tensor]
@@ -210,7 +246,7 @@ class Optimizer:
         self.skipped += count
         norm = float(torch.nn.utils.get_total_norm(gradients))
         values = ', '.join(f'{name} {float(loss.detach()):.6g}' for name, loss in losses.items())
-        at_once = self._guard is not None and self._guard.found_inf is None
+        at_once = self._guard is not None and self._guard.answers_at_once
         when = 'not finite' if at_once else f'{count} of the last {READ_EVERY} updates not finite; now'
         message = f'{when}: {values}, gradient norm {norm:.6g}, learning rate {self.learning_rate:g}'
         if self._nan_policy == 'skip':
@@ -230,7 +266,19 @@ class Optimizer:
 
     def set_envstep(self, envstep: int) -> None:
         """Follows the learning-rate schedule."""
-        self.learning_rate = value_at(self._schedule, envstep)
+        rate = value_at(self._schedule, envstep)
+        if self._device_rate is not None and rate != self.learning_rate:
+            self._device_rate.fill_(rate)
+        self.learning_rate = rate
+
+    def prepare_capture(self) -> None:
+        """Lets the next steps become part of a CUDA graph: they read the learning rate from the device."""
+        self._device_rate = torch.full((), self.learning_rate, device=self._parameters[0].device)
+
+    def forget(self) -> None:
+        """Forgets updates that were not finite and not reported yet."""
+        if self._guard is not None:
+            self._guard.forget()
 
     def state_dict(self) -> dict[str, Any]:
         """Returns Adam's moments and step count of each parameter."""

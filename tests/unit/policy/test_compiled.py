@@ -98,7 +98,6 @@ def test_other_faces_are_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ('kind', 'options', 'says'),
     [
-        ('bc', {}, ['BCPolicy has no losses that are compiled', 'compiled_parts']),
         ('ppo', dict(model=dict(core='lstm')), ['a recurrent core', 'change their shapes']),
         ('sac_discrete', dict(model=dict(core='gru')), ['a recurrent core']),
     ],

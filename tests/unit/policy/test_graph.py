@@ -1,0 +1,294 @@
+"""policy.cuda_graph: an update that is recorded and replayed computes what the update itself does.
+
+The recorder of these tests stands for a CUDA device: it repeats the function, on tensors that keep their places.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from rlframe.data import Batch, EnvSpec
+from rlframe.data.faces import Metrics
+from rlframe.errors import ConfigError, DeviceError, NonFiniteError
+from rlframe.policy import create_policy
+from rlframe.policy.dqn import DQNPolicy
+from rlframe.policy.learning.graph import MOST_GRAPHS, WARM_UPS, GraphedUpdate, Packed, check_graph
+from rlframe.policy.learning.optim import READ_EVERY, Optimizer
+from rlframe.registry import POLICY_REGISTRY
+
+CONTINUOUS = 'ddpg', 'td3', 'sac'
+OPTIONS: dict[str, dict[str, Any]] = {
+    'dqn': dict(learn=dict(target_update_freq=3)),
+    'c51': dict(learn=dict(target_update_freq=None, target_theta=0.01)),
+    'td3': dict(learn=dict(actor_update_freq=2)),
+    'ppo': dict(learn=dict(batch_size=5, epoch_per_collect=2)),
+    'r2d2': dict(learn=dict(burn_in=1), model=dict(lstm_hidden_size=4)),
+}
+SPACE = spaces.Box(-1, 1, (4,))
+
+
+class Repeater:
+    """Stands for a recorder of CUDA graphs: recording changes nothing, and replays fill the same tensors."""
+
+    def __init__(self, policy: Any) -> None:
+        self._mode, self._optimizers = policy.learn_mode, optimizers(policy)
+        self.tried_out = self.recorded = 0
+
+    def try_out(self, function: Callable[[], Any]) -> None:
+        self.tried_out += 1
+        for _ in range(WARM_UPS):
+            function()
+
+    def record(self, function: Callable[[], Packed]) -> tuple[Callable[[], None], Packed]:
+        self.recorded += 1
+        before = copy.deepcopy(self._mode.state_dict())
+        results = function()
+        self._mode.load_state_dict(before)
+        for optimizer in self._optimizers:
+            optimizer.forget()
+
+        def replay() -> None:
+            new = function()
+            results.numbers.copy_(new.numbers)
+            for name, column in results.columns.items():
+                column.copy_(new.columns[name])
+
+        return replay, results
+
+
+def make(kind: str, **options: Any) -> Any:
+    options = OPTIONS.get(kind, {}) | options
+    model = dict(encoder_hidden_size_list=[8, 8]) | options.pop('model', {})
+    action = spaces.Box(-1, 1, (2,)) if kind in CONTINUOUS else spaces.Discrete(3)
+    torch.manual_seed(0)
+    cfg = dict(type=kind, cuda=False, model=model, priority=kind in ('dqn', 'sac'), **options)
+    if kind in ('ppo', 'a2c', 'bc'):
+        del cfg['priority']
+    return create_policy(cfg, EnvSpec(SPACE, action), seed=0)
+
+
+def optimizers(policy: Any) -> list[Optimizer]:
+    return [
+        *getattr(policy, '_optimizers', {}).values(),
+        *([policy._optimizer] if hasattr(policy, '_optimizer') else []),
+    ]
+
+
+def graphed(policy: Any) -> Repeater:
+    """Replaces the update of a policy by one that is recorded and replayed."""
+    repeater, mode = Repeater(policy), policy.learn_mode
+    update = getattr(policy, policy.captured_part)
+    found = GraphedUpdate(update, mode.state_dict, mode.load_state_dict, optimizers(policy), repeater)
+    setattr(policy, policy.captured_part, found)
+    return repeater
+
+
+def samples(kind: str, seed: int, count: int) -> Batch:
+    rng = np.random.default_rng(seed)
+    lead = (count, 6) if kind == 'r2d2' else (count,)
+    numbers = {
+        name: rng.standard_normal(lead, np.float32) for name in ('reward', 'advantage', 'return_', 'log_prob')
+    }
+    action = (
+        rng.uniform(-1, 1, (count, 2)).astype(np.float32) if kind in CONTINUOUS else rng.integers(0, 3, lead)
+    )
+    memory = (
+        dict(mask=np.ones(lead, bool), state=np.zeros((*lead, 2, 4), np.float32)) if kind == 'r2d2' else {}
+    )
+    return Batch(
+        obs=rng.standard_normal((*lead, 4), np.float32),
+        next_obs=rng.standard_normal((*lead, 4), np.float32),
+        action=action,
+        terminated=rng.random(lead) < 0.2,
+        **numbers,
+        **memory,
+    )
+
+
+def updated(policy: Any, data: Batch) -> list[Metrics]:
+    out = policy.learn_mode.forward(data)
+    return [out] if isinstance(out, dict) else [update() for update in out]
+
+
+def same(one: Any, other: Any) -> bool:
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[name], other[name]) for name in one)
+    return torch.equal(torch.as_tensor(one), torch.as_tensor(other))
+
+
+@pytest.mark.parametrize('kind', POLICY_REGISTRY.names())
+def test_replayed_updates_are_those_that_were_recorded(kind: str) -> None:
+    plain, fast = make(kind), make(kind)
+    for optimizer in optimizers(plain):  # the learning rate as float32, as graphs read it
+        optimizer.prepare_capture()
+    repeater = graphed(fast)
+    logged = []
+    for i, count in enumerate([7, 7, 5, 7, 7, 5, 7]):
+        data = samples(kind, i, count)
+        mine, theirs = updated(plain, data), updated(fast, data)
+        assert same(dict(enumerate(mine)), dict(enumerate(theirs)))
+        logged += [(one, copy.deepcopy(one)) for one in theirs]
+    for optimizer in optimizers(plain) + optimizers(fast):
+        optimizer.set_envstep(100)
+    assert all(same(one, kept) for one, kept in logged)  # later updates leave earlier results alone
+    states = plain.learn_mode.state_dict(), fast.learn_mode.state_dict()
+    for state in states:
+        state.pop('rng', None)
+    assert same(*states)
+    assert repeater.tried_out == repeater.recorded <= 4
+
+
+def test_a_learning_rate_that_falls_reaches_the_replays() -> None:
+    schedule = dict(type='linear', start=1e-2, end=1e-3, decay=100)
+    plain, fast = (make('dqn', learn=dict(learning_rate=schedule)) for _ in range(2))
+    optimizers(plain)[0].prepare_capture()
+    graphed(fast)
+    for i in range(3):
+        for policy in (plain, fast):
+            policy.command_mode.get_setting_learn({'envstep': 40 * i})
+        one, other = (updated(policy, samples('dqn', i, 6))[0] for policy in (plain, fast))
+        assert one['cur_lr'] == other['cur_lr'] and same(one, other)
+    assert same(plain.learn_mode.state_dict()['model'], fast.learn_mode.state_dict()['model'])
+
+
+def test_batches_of_ever_new_sizes_are_an_error_instead_of_ever_more_memory() -> None:
+    policy = make('bc')
+    graphed(policy)
+    for count in range(1, MOST_GRAPHS + 1):
+        updated(policy, samples('bc', 0, count))
+    with pytest.raises(ConfigError, match=r'policy.cuda_graph: updates have more than 16 different shapes'):
+        updated(policy, samples('bc', 0, MOST_GRAPHS + 1))
+
+
+def test_updates_that_are_not_finite_are_reported_by_replays(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = make('bc')
+    monkeypatch.setattr(policy._optimizer._guard, 'answers_at_once', False)
+    graphed(policy)
+    with pytest.raises(NonFiniteError, match=rf'{READ_EVERY} of the last {READ_EVERY} updates not finite'):
+        for _ in range(READ_EVERY):
+            policy.learn_mode.forward(samples('bc', 0, 4).replace(obs=np.full((4, 4), np.nan, np.float32)))
+    assert all(bool(value.isfinite().all()) for value in policy.learn_mode.state_dict()['model'].values())
+
+
+class Reading(DQNPolicy):
+    """Waits for a result in its loss."""
+
+    def _losses(self, rows: Any) -> Any:
+        loss, priority, metrics = super()._losses(rows)
+        if self.is_recording:
+            raise RuntimeError('operation not permitted when stream is capturing')  # what .item() raises
+        return loss, priority, metrics
+
+    is_recording = False
+
+
+class Failing(Repeater):
+    def __init__(self, policy: Any) -> None:
+        super().__init__(policy)
+        self._policy = policy
+
+    def record(self, function: Callable[[], Packed]) -> Any:
+        self._policy.is_recording = True
+        try:
+            return super().record(function)
+        finally:  # as the end of a capture does
+            raise RuntimeError('capture failed due to a previous error')
+
+
+def test_the_line_that_cannot_be_recorded_is_named() -> None:
+    policy = Reading(dict(cuda=False), EnvSpec(SPACE, spaces.Discrete(3)))
+    mode = policy.learn_mode
+    update = GraphedUpdate(
+        policy._update_tensors, mode.state_dict, mode.load_state_dict, optimizers(policy), Failing(policy)
+    )
+    with pytest.raises(ConfigError) as caught:
+        update(policy._columns(samples('dqn', 0, 4)), True)
+    text = str(caught.value)
+    assert f'{Path(__file__).name}:' in text and "raise RuntimeError('operation not permitted" in text
+    assert 'policy.compile=True is the nearest mode that works' in text
+
+
+def test_numbers_of_the_host_among_the_results_are_refused() -> None:
+    policy = make('bc')
+    update = policy._update_tensors
+    policy._update_tensors = lambda rows: update(rows) | {'step': 3}
+    graphed(policy)
+    with pytest.raises(
+        ConfigError, match=r"the update returns 'step' as int, which a graph cannot compute anew"
+    ):
+        updated(policy, samples('bc', 0, 4))
+
+
+class Own(DQNPolicy):
+    """Has an update of its own."""
+
+    def _forward_learn(self, data: Batch) -> Metrics:
+        return {}
+
+
+def test_policies_with_updates_of_their_own_say_what_to_do() -> None:
+    (error,) = check_graph(Own)
+    assert all(
+        text in str(error)
+        for text in ('Own defines _forward_learn', "captured_part = '_update_tensors'", 'policy.compile')
+    )
+    assert not any(check_graph(POLICY_REGISTRY.get(name)) for name in POLICY_REGISTRY)
+
+
+@pytest.mark.parametrize(
+    ('kind', 'options', 'says'),
+    [
+        (
+            'dqn',
+            dict(cuda_graph=True),
+            ['policy.cuda_graph', 'needs a CUDA device', 'on cpu', 'policy.compile=True'],
+        ),
+        ('dqn', dict(precision='tf32'), ['policy.precision', 'only CUDA devices', "got 'tf32'", "'fp32'"]),
+        ('dqn', dict(precision='fp16'), ['precision', "'fp32', 'tf32'", 'bf16']),
+        (
+            'ppo',
+            dict(cuda_graph=True, model=dict(core='gru')),
+            ['cuda_graph', 'a core have sequences', 'False'],
+        ),
+    ],
+)
+def test_modes_that_cannot_work_are_refused_before_training(kind: str, options: Any, says: list[str]) -> None:
+    with pytest.raises((ConfigError, DeviceError)) as caught:
+        make(kind, **options)
+    assert all(text in str(caught.value) for text in says), str(caught.value)
+
+
+@pytest.mark.parametrize('precision', ['tf32', 'bf16'])
+def test_gpus_without_tensor_cores_are_named(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rlframe.policy.learning.device import check_modes
+
+    monkeypatch.setattr(torch.cuda, 'get_device_capability', lambda device: (7, 0))
+    monkeypatch.setattr(torch.cuda, 'get_device_name', lambda device: 'Tesla V100')
+    cfg = make('dqn')._cfg
+    cfg.precision = precision
+    with pytest.raises(
+        DeviceError, match=r"Tesla V100 has CUDA capability 7.0, and this needs 8.0; got .*'fp32'"
+    ):
+        check_modes(cfg, torch.device('cuda'))
+
+
+@pytest.mark.parametrize('kind', POLICY_REGISTRY.names())
+def test_updates_in_bfloat16_are_near_those_in_float32(kind: str) -> None:
+    plain, low = make(kind), make(kind, precision='bf16')
+    for i in range(3):
+        data = samples(kind, i, 16)
+        for one, other in zip(updated(plain, data), updated(low, data), strict=True):
+            assert float(other['total_loss']) == pytest.approx(float(one['total_loss']), rel=0.05, abs=0.05)
+    state, other = (policy.learn_mode.state_dict()['model'] for policy in (plain, low))
+    assert not same(state, other)
+    for name, value in state.items():
+        assert other[name].dtype == value.dtype
+        torch.testing.assert_close(other[name], value, rtol=0.05, atol=0.02)
