@@ -57,7 +57,15 @@ def global_rng_state() -> dict[str, Any]:
         'torch': torch.get_rng_state(),
         'numpy': [kind, np.asarray(keys).tolist(), position, has_gauss, cached],
         'random': [version, list(internal), gauss],
+        **_gpu_rng_states(),
     }
+
+
+def _gpu_rng_states() -> dict[str, Any]:
+    """Returns the states of torch's generators on the GPUs that this process uses, by number."""
+    if not (torch.cuda.is_available() and torch.cuda.is_initialized()):
+        return {}
+    return {'cuda': {str(i): torch.cuda.get_rng_state(i) for i in range(torch.cuda.device_count())}}
 
 
 def _fits_numpy(value: Any) -> bool:
@@ -92,6 +100,11 @@ def set_global_rng_state(state: Mapping[str, Any]) -> None:
     np.random.set_state(checked_words(tuple(state['numpy'])))  # noqa: NPY002  as in set_seed
     version, internal, gauss = state['random']
     random.setstate((version, tuple(internal), gauss))
+    schema.check_state(state.get('cuda', {}), schema.dict_of(schema.TENSOR))
+    if torch.cuda.is_available():  # a run that began on a GPU may continue without one
+        for i, generator in enumerate(state.get('cuda', {}).values()):
+            if i < torch.cuda.device_count():
+                torch.cuda.set_rng_state(generator, i)
 
 
 BIT_GENERATORS = ('MT19937', 'PCG64', 'PCG64DXSM', 'Philox', 'SFC64')
@@ -120,7 +133,7 @@ def forked(state: Any, key: int) -> Any:
             generator = bit_generator_cls(state['bit_generator'])
             forked_state: dict[str, Any] = generator(np.random.SeedSequence([_digest(state), key])).state
             return forked_state
-        if state.keys() == {'torch', 'numpy', 'random'}:
+        if {'torch', 'numpy', 'random'} <= state.keys():
             with preserved_rng():
                 set_seed(_digest([state['numpy'], key]))
                 return global_rng_state()
