@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from rlframe.checkpoint import NETWORK, compare_states, part_of
 from rlframe.data.batch import Batch
 from rlframe.data.faces import CollectMode, CommandMode, EvalMode, Forward, LearnMode, Metrics, by_env
 from rlframe.data.observation import has_mask
+from rlframe.data.staging import Staging
 from rlframe.data.timestep import Array, EnvSpec, IntArray, TimeStep
 from rlframe.errors import CheckpointMismatchError, ConfigError
 from rlframe.policy.acting.acting_state import ActingState
@@ -138,9 +138,7 @@ class Policy(Configurable, ActingState):
         self.check_spec(spec, self._cfg)
         self._device = resolve_device(self._cfg)
         self._on_cpu = self._device.type == 'cpu'
-        self._tensor: Callable[[Any], Any] = (
-            to_tensor if self._on_cpu else partial(to_tensor, device=self._device)
-        )
+        self._tensor: Callable[[Any], Any] = to_tensor if self._on_cpu else Staging(self._device)
         """Returns a column as a tensor on the device; one with fields becomes a dict of tensors."""
         self._rng = component_rng(seed, 'policy', rank)
         self._normalizer, self._shift = Normalizer(self._cfg, spec), RandomShift(self._cfg, spec, self._rng)
