@@ -9,9 +9,15 @@ from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rlframe.errors import ResourceError
+from rlframe.utils.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = LazyModule('torch')
 
 
 class GroupFiles(NamedTuple):
@@ -54,6 +60,13 @@ def available_memory() -> float:
     return min([free, *(_left_in_group(*group) for group in _control_groups())])
 
 
+def free_memory(device: torch.device | None) -> float:
+    """Returns the number of bytes that can be allocated on a device; None: in main memory."""
+    if device is None or device.type != 'cuda':
+        return available_memory()
+    return float(torch.cuda.mem_get_info(device)[0])
+
+
 def _control_groups() -> Iterator[tuple[Path, GroupFiles]]:
     """Yields the control group that limits the memory of this process, and the groups that contain it."""
     try:
@@ -78,7 +91,9 @@ def _left_in_group(folder: Path, files: GroupFiles) -> float:
     return max(most - used + int(stat.get(files.cache, 0)), 0)
 
 
-def demand_memory(nbytes: float, what: str, where: str, remedy: str = '') -> None:
+def demand_memory(
+    nbytes: float, what: str, where: str, remedy: str = '', device: torch.device | None = None
+) -> None:
     """Refuses what does not fit into the free memory, before it is allocated.
 
     Args:
@@ -86,14 +101,16 @@ def demand_memory(nbytes: float, what: str, where: str, remedy: str = '') -> Non
         what: What needs them.
         where: Config key that sets the size.
         remedy: A sentence about what to do.
+        device: Where it is allocated; None: in main memory.
 
     Raises:
         ResourceError: With the needed and the free memory.
     """
-    free = available_memory()
+    free = free_memory(device)
     if nbytes > free:
+        there = f' on {device}' if device is not None else ''
         raise ResourceError(
-            f'{what} needs {nbytes / 2**30:,.1f} GiB, {free / 2**30:,.1f} GiB are free',
+            f'{what} needs {nbytes / 2**30:,.1f} GiB, {free / 2**30:,.1f} GiB are free{there}',
             where=where,
             remedy=remedy,
         )

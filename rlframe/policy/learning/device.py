@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from rlframe.data.device import existing_device
 from rlframe.errors import ConfigError, DeviceError
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule
@@ -52,16 +53,11 @@ def resolve_device(cfg: Any) -> torch.device:
         name = name if name != 'auto' else 'cuda' if cuda else 'cpu'
     if name == 'auto':
         name = 'cuda' if torch.cuda.is_available() else 'cpu'
-    if name.startswith('cuda'):
-        there = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        if int(name.partition(':')[2] or 0) >= there:
-            raise DeviceError(
-                f'no device {name!r}: torch {torch.__version__}, cuda.is_available()={torch.cuda.is_available()},'
-                f' {there} CUDA devices',
-                where='policy.device' if cuda is None else 'policy.cuda',
-                remedy="policy.device='auto', without policy.cuda, takes the CPU where there is no GPU.",
-            )
-    return torch.device(name)
+    return existing_device(
+        name,
+        'policy.device' if cuda is None else 'policy.cuda',
+        "policy.device='auto', without policy.cuda, takes the CPU where there is no GPU.",
+    )
 
 
 def check_modes(cfg: Any, device: torch.device) -> None:

@@ -38,6 +38,7 @@ class EpisodeReplayBuffer(NaiveReplayBuffer):
     """
 
     _cfg: EpisodeBufferConfig
+    supports_device = False
     config = dict(
         replay_buffer_size=Field(10000, range='[1, inf)', unit='episodes', doc='Largest number of episodes'),
         max_env_steps=Field(

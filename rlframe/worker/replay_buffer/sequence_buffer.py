@@ -49,6 +49,7 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
     """
 
     _cfg: SequenceConfig
+    supports_device = False
     config = dict(
         replay_buffer_size=Field(
             10000, range='[1, inf)', unit='env steps', doc='Largest number of env steps'

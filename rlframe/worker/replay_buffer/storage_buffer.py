@@ -8,13 +8,14 @@ import os
 import stat
 import time
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
-from typing import Any, Literal, TypeAlias
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from easydict import EasyDict
 
 from rlframe.data import Batch, IntArray
+from rlframe.data.device import existing_device
 from rlframe.errors import BufferUnderflowError, ConfigError
 from rlframe.utils.field import Field
 from rlframe.utils.resolved_config import ResolvedConfig
@@ -28,9 +29,13 @@ from rlframe.worker.replay_buffer.monitor import (
     ScalarWriter,
 )
 from rlframe.worker.replay_buffer.stores.block import is_numeric, stack_items, to_items, to_numpy
+from rlframe.worker.replay_buffer.stores.device import DEVICE, DEVICE_KEY, DeviceStorage
 from rlframe.worker.replay_buffer.stores.frames import FrameStorage, stacked_columns
 from rlframe.worker.replay_buffer.stores.ring import ObjectStorage, Ring, RingStorage
 from rlframe.worker.replay_buffer.stores.state_file import load_state, save_state
+
+if TYPE_CHECKING:
+    import torch
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +63,7 @@ class BufferConfig(ResolvedConfig):
     """Options of every built-in buffer."""
 
     replay_buffer_size: int
+    device: str
     frames: Literal['auto', 'once', 'copied']
     frame_stack: int
     deepcopy: bool
@@ -85,8 +91,8 @@ class AdvancedConfig(BufferConfig, PriorityConfig):
 class StorageBuffer(IBuffer):
     """A ring of items whose kind is set by the first push: columns, or Python objects.
 
-    Columns are copied when they are pushed and sampled. Objects are kept by reference, dicts as copies of their first
-    level; ``deepcopy`` copies them wholly.
+    Columns are copied when they are pushed and sampled; those on a device are sampled as tensors. Objects are kept by
+    reference, dicts as copies of their first level; ``deepcopy`` copies them wholly.
 
     Args:
         cfg: Options; missing ones get their defaults.
@@ -99,7 +105,10 @@ class StorageBuffer(IBuffer):
 
     _cfg: BufferConfig
     _throughput: PeriodicThruputMonitor
+    supports_device: ClassVar[bool] = True
+    """Whether its samples may be tensors on a device."""
     config = dict(
+        device=DEVICE,
         frames=Field(
             'auto',
             choices=('auto', 'once', 'copied'),
@@ -129,6 +138,7 @@ class StorageBuffer(IBuffer):
         self._capacity: int = self._cfg.replay_buffer_size
         self._deepcopy: bool = self._cfg.deepcopy
         self._track_used_data: bool = self._cfg.enable_track_used_data
+        self._device = self._find_device()
         self._storage: AnyStorage | None = None
         self._push_count = 0
         self._envstep = 0
@@ -137,6 +147,25 @@ class StorageBuffer(IBuffer):
     @abstractmethod
     def _build(self, cfg: EasyDict) -> None:
         """Creates the sampler and the monitors; called at the end of the constructor."""
+
+    @classmethod
+    def check_config(cls, cfg: BufferConfig) -> list[ConfigError]:
+        """Refuses a device if samples are rearranged by NumPy."""
+        if cls.supports_device or cfg.device == 'cpu':
+            return []
+        message = f'{cls.__name__} keeps its columns in main memory'
+        remedy = "The replay buffers 'naive', 'advanced' and 'elastic' can keep transitions on a GPU."
+        return [ConfigError(message, where='device', got=cfg.device, expected="'cpu'", remedy=remedy)]
+
+    def _find_device(self) -> torch.device | None:
+        """Returns the device that columns are kept on; None: main memory.
+
+        Raises:
+            DeviceError: If it does not exist.
+        """
+        name = self._cfg.device
+        remedy = f"{DEVICE_KEY}='cpu' keeps columns in main memory."
+        return None if name == 'cpu' else existing_device(name, DEVICE_KEY, remedy)
 
     @property
     def replay_buffer_size(self) -> int:
@@ -193,7 +222,7 @@ class StorageBuffer(IBuffer):
     def _state(self, storage: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the state of the buffer around that of its storage."""
         return {
-            'kind': type(self._storage).__name__ if self._storage is not None else '',
+            'kind': self._storage.saved_as if self._storage is not None else '',
             'storage': storage,
             'push_count': self._push_count,
             'envstep': self._envstep,
@@ -210,8 +239,10 @@ class StorageBuffer(IBuffer):
 
     def _restore(self, state: Mapping[str, Any]) -> None:
         """Restores the result of ``state_dict``."""
-        kinds: dict[str, type[AnyStorage]] = {
-            kind.__name__: kind for kind in (RingStorage, FrameStorage, ObjectStorage)
+        kinds: dict[str, Callable[[int], AnyStorage]] = {
+            'RingStorage': self._empty_ring,
+            'FrameStorage': lambda capacity: FrameStorage(capacity, device=self._device),
+            'ObjectStorage': self._empty_objects,
         }
         check_state(state, STATE)
         storage = kinds[state['kind']](self._saved_capacity(state['storage'])) if state['kind'] else None
@@ -261,7 +292,7 @@ class StorageBuffer(IBuffer):
             if isinstance(block, Batch):
                 self._storage = self._make_ring(block, self._capacity)
             else:
-                self._storage = ObjectStorage(self._capacity)
+                self._storage = self._empty_objects(self._capacity)
         if self._track_used_data and isinstance(self._storage, ObjectStorage):
             gone = self._storage.oldest(self._storage.overflow(len(block)))
             delete_files([*self._storage.gather(gone), *block[: max(len(block) - self._capacity, 0)]])
@@ -277,7 +308,7 @@ class StorageBuffer(IBuffer):
         """
         frames, stack = self._cfg.frames, self._cfg.frame_stack
         if frames != 'copied' and stack > 1 and stacked_columns(block, stack):
-            return FrameStorage(capacity, stack)
+            return FrameStorage(capacity, stack, self._device)
         if frames == 'once':
             raise ConfigError(
                 f'no column is a stack of uint8 images [{stack}, height, width, ...]',
@@ -285,7 +316,25 @@ class StorageBuffer(IBuffer):
                 got=frames,
                 expected="'auto' or 'copied'",
             )
-        return RingStorage(capacity)
+        return self._empty_ring(capacity)
+
+    def _empty_ring(self, capacity: int) -> RingStorage:
+        return RingStorage(capacity) if self._device is None else DeviceStorage(capacity, self._device)
+
+    def _empty_objects(self, capacity: int) -> ObjectStorage:
+        """Returns a storage of objects.
+
+        Raises:
+            ConfigError: If columns are kept on a device.
+        """
+        if self._device is not None:
+            raise ConfigError(
+                f'a device keeps {RingStorage.kind}, not {ObjectStorage.kind}',
+                where=DEVICE_KEY,
+                got=self._cfg.device,
+                expected="'cpu'",
+            )
+        return ObjectStorage(capacity)
 
     def _gather(self, slot: IntArray) -> Rows:
         if self._storage is None:

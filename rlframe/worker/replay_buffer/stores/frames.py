@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,7 +13,11 @@ from rlframe.data import Array, Batch, IntArray
 from rlframe.errors import CheckpointStateError, ResourceError
 from rlframe.utils.schema import COLUMN, COUNT, TEXT, dict_of, list_of, part, part_of
 from rlframe.worker.replay_buffer.stores.block import to_numpy
+from rlframe.worker.replay_buffer.stores.device import FrameCopy
 from rlframe.worker.replay_buffer.stores.ring import RingStorage, check_memory, pair_columns, row_nbytes
+
+if TYPE_CHECKING:
+    import torch
 
 KEY = 'policy.other.replay_buffer.frames'
 FRAMES_FILE = 'replay_frames'
@@ -71,13 +75,17 @@ class FramePool:
         capacity: Rows of the buffer.
         stack: Images that a row may add in a column, K.
         shape: Shape of an image.
+        device: Where a copy of all frames is kept, from which stacks are gathered; None: there is no copy.
     """
 
-    def __init__(self, capacity: int, stack: int, shape: tuple[int, ...]) -> None:
+    def __init__(
+        self, capacity: int, stack: int, shape: tuple[int, ...], device: torch.device | None = None
+    ) -> None:
         self.shape, self._stack = shape, stack
         self.first = self.stop = 0
         """Numbers of the oldest frame and of the next new one."""
         self._frames = np.empty((slots_of(capacity), math.prod(shape)), np.uint8)
+        self._copy = FrameCopy(device) if device is not None else None
         self._weight = np.random.default_rng(0).integers(1, 2**32, math.prod(shape), np.uint64)
         self.fit(capacity)
 
@@ -116,7 +124,7 @@ class FramePool:
         """
         flat = np.ascontiguousarray(stacks).reshape(*stacks.shape[:2], -1)
         number = np.empty(flat.shape[:2], np.int64)
-        done = 0
+        done, before = 0, self.stop
         while done < len(flat):
             rows, self.stop = self._kernels.keep(
                 flat[done:],
@@ -131,12 +139,20 @@ class FramePool:
             done += rows
             if done < len(flat):
                 self._grow()
+        if self._copy is not None:
+            self._copy.update(self._frames, before, self.first, self.stop)
         return number
 
     def gather(self, number: IntArray) -> Array:
         """Returns copies of frames [...] as images [..., *shape]."""
         rows = self._frames.take(number.reshape(-1) % len(self._frames), axis=0)
         return rows.reshape(*number.shape, *self.shape)
+
+    def sample(self, number: IntArray) -> Any:
+        """Returns copies of frames [...] as images [..., *shape], where stacks are gathered: on the device, if there is one."""
+        if self._copy is None:
+            return self.gather(number)
+        return self._copy.gather(number.reshape(-1)).view(*number.shape, *self.shape)
 
     def _grow(self) -> None:
         """Makes room for an eighth more frames.
@@ -167,6 +183,8 @@ class FramePool:
         if size > len(self._frames):
             self._frames = np.empty((size, self._frames.shape[1]), np.uint8)
         self._frames[np.arange(first, self.stop) % size] = images.reshape(len(images), -1)
+        if self._copy is not None:
+            self._copy.update(self._frames, first, first, self.stop)
         self.fit(capacity)
 
 
@@ -176,11 +194,14 @@ class FrameStorage(RingStorage):
     Args:
         capacity: Number of slots, >= 1.
         frame_stack: Images in a stack, along the first axis of an observation; a restored state says it by itself.
+        device: Where stacks are sampled, from a copy of all frames on it; None: in main memory.
     """
 
-    def __init__(self, capacity: int, frame_stack: int = 1) -> None:
+    saved_as = 'FrameStorage'
+
+    def __init__(self, capacity: int, frame_stack: int = 1, device: torch.device | None = None) -> None:
         super().__init__(capacity)
-        self.frame_stack = frame_stack
+        self.frame_stack, self._device = frame_stack, device
         self._names: tuple[str, ...] = ()
         self._pool: FramePool | None = None
         self._frame_segments: dict[str, str] = {}  # files of checkpoints that hold frames of the pool
@@ -212,7 +233,7 @@ class FrameStorage(RingStorage):
         numbers = {name: np.empty((0, self.frame_stack), np.int64) for name in self._names}
         nbytes = self.capacity * row_nbytes(block[:0].replace(**numbers))
         check_memory(nbytes + slots_of(self.capacity) * math.prod(shape), 'replay_buffer_size')
-        return FramePool(self.capacity, self.frame_stack, shape)
+        return FramePool(self.capacity, self.frame_stack, shape, self._device)
 
     def _numbered(self, block: Batch) -> tuple[Batch, dict[str, Array]]:
         """Returns a block with room for the numbers of frames in place of images, and the images."""
@@ -240,21 +261,22 @@ class FrameStorage(RingStorage):
         return min(self._pool.oldest_of(self._columns[name][row % self.capacity]) for name in self._names)
 
     def gather(self, slot: IntArray) -> Batch:
-        """Returns a copy of the rows at these slots, with their images."""
+        """Returns a copy of the rows at these slots, with their images, which lie on the device if there is one."""
         rows = super().gather(slot)
         if self._pool is None:
             return rows
-        return rows.replace(**{name: self._pool.gather(rows[name]) for name in self._names})
+        return rows.replace(**{name: self._pool.sample(rows[name]) for name in self._names})
 
     def row_min(self, name: str, slot: IntArray) -> Array | None:
         """Returns the smallest number of a column in each of these rows, ``None`` if there is no such column."""
         if name not in self._names:
             return super().row_min(name, slot)
-        least: Array = self.gather(slot)[name].reshape(len(slot), -1).min(axis=1)
+        assert self._pool is not None
+        least: Array = self._pool.gather(self._columns[name][slot]).reshape(len(slot), -1).min(axis=1)
         return least
 
     def _sized(self, capacity: int) -> RingStorage:
-        other = FrameStorage(capacity, self.frame_stack)
+        other = FrameStorage(capacity, self.frame_stack, self._device)
         other._names, other._pool, other._frame_segments = self._names, self._pool, self._frame_segments
         if self._pool is not None:
             self._pool.fit(capacity)
@@ -310,5 +332,5 @@ class FrameStorage(RingStorage):
             raise CheckpointStateError(f'the state should have the frames {first} to {stop} of all stacks')
         self.frame_stack = numbers[0].shape[1]
         self._frame_segments = dict(getattr(saved['columns'], 'segments', {}))
-        self._pool = FramePool(self.capacity, self.frame_stack, images.shape[1:])
+        self._pool = FramePool(self.capacity, self.frame_stack, images.shape[1:], self._device)
         self._pool.restore(self.capacity, first, images)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,7 +23,7 @@ from rlframe.utils.schema import COLUMN, COUNT, DICT, check_state, dict_of, part
 from rlframe.worker.replay_buffer.stores.block import is_number_type, to_numpy
 
 Columns = dict[str, Any]
-"""Names to arrays or, for a nested ``Batch``, to more ``Columns``."""
+"""Names to arrays, or to columns of a device, which are used as arrays; for a nested ``Batch``, to more ``Columns``."""
 
 
 class Storage(Protocol):
@@ -64,6 +64,8 @@ class Ring:
 
     kind = ''
     """Description of the content, for error messages."""
+    saved_as = ''
+    """Name of the class that reads its state."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
@@ -118,6 +120,7 @@ class RingStorage(Ring):
     """Columns of numpy arrays, made for the whole capacity when the first block comes."""
 
     kind = 'columns (a Batch, or mappings of arrays and numbers)'
+    saved_as = 'RingStorage'
 
     def __init__(self, capacity: int) -> None:
         super().__init__(capacity)
@@ -133,8 +136,8 @@ class RingStorage(Ring):
             ResourceError: If the columns do not fit into memory; before anything is allocated.
         """
         if not self._columns:
-            check_memory(self.capacity * row_nbytes(block), 'replay_buffer_size')
-            self._columns = _allocate(block, self.capacity)
+            self._demand(self.capacity * row_nbytes(block))
+            self._columns = _allocate(block, self.capacity, self._empty_column)
         pairs = pair_columns(self._columns, block)
         count = len(block)
         skip = max(count - self.capacity, 0)
@@ -153,10 +156,18 @@ class RingStorage(Ring):
     def row_min(self, name: str, slot: IntArray) -> Array | None:
         """Returns the smallest number of a column in each of these rows, ``None`` if there is no such column."""
         column = self._columns.get(name)
-        if not isinstance(column, np.ndarray):
+        if column is None or isinstance(column, dict):
             return None
         values: Array = column.take(slot, axis=0)
         return values if values.ndim == 1 else values.reshape(len(slot), -1).min(axis=1)
+
+    def _demand(self, nbytes: int) -> None:
+        """Refuses columns that do not fit into memory."""
+        check_memory(nbytes, 'replay_buffer_size')
+
+    def _empty_column(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+        """Returns a column with any content."""
+        return np.empty(shape, dtype)
 
     def drop_oldest(self, count: int) -> None:
         """Forgets the oldest items."""
@@ -173,10 +184,10 @@ class RingStorage(Ring):
             ResourceError: If it does not fit into memory.
         """
         rows = _gather(self._columns, self.window())
-        check_memory(capacity * row_nbytes(rows), 'replay_buffer_size')
+        self._demand(capacity * row_nbytes(rows))
         ring = self._sized(capacity)
         ring.first = ring.stop = self.first
-        ring._columns, ring._segments = _allocate(rows, capacity), self._segments
+        ring._columns, ring._segments = _allocate(rows, capacity, ring._empty_column), self._segments
         RingStorage.push(ring, rows)  # a subclass has converted them already
         return ring
 
@@ -216,6 +227,7 @@ class ObjectStorage(Ring):
     """Any Python objects, kept by reference."""
 
     kind = 'objects'
+    saved_as = 'ObjectStorage'
 
     def __init__(self, capacity: int) -> None:
         super().__init__(capacity)
@@ -290,13 +302,13 @@ def check_memory(nbytes: int, where: str) -> None:
     )
 
 
-def _allocate(block: Batch, capacity: int, prefix: str = '') -> Columns:
+def _allocate(block: Batch, capacity: int, empty: Callable[..., Any], prefix: str = '') -> Columns:
     columns: Columns = {}
     for name, column in block.items():
         if isinstance(column, Batch):
-            columns[name] = _allocate(column, capacity, f'{prefix}{name}.')
+            columns[name] = _allocate(column, capacity, empty, f'{prefix}{name}.')
         elif is_number_type(column.dtype):
-            columns[name] = np.empty((capacity, *column.shape[1:]), column.dtype)
+            columns[name] = empty(prefix + name, (capacity, *column.shape[1:]), column.dtype)
         else:
             raise ValueError(
                 f'column {prefix + name!r} has the dtype {column.dtype}; columns hold numbers or bools'
@@ -321,7 +333,7 @@ def pair_columns(columns: Columns, block: Batch, prefix: str = '') -> list[tuple
     pairs: list[tuple[Array, Array]] = []
     for name, rows in block.items():
         column = columns[name]
-        if type(column) is np.ndarray and type(rows) is np.ndarray:
+        if type(rows) is np.ndarray and not isinstance(column, dict):
             if rows.dtype != column.dtype or rows.shape[1:] != column.shape[1:]:
                 raise ValueError(
                     f'column {prefix + name!r} holds {column.dtype}{list(column.shape[1:])} a row,'

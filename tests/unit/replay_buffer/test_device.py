@@ -1,0 +1,342 @@
+"""Rows on a device are those of a ring in main memory, whatever is pushed, drawn, saved and resumed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_frames import STACK, rows_of_episode, trained
+
+from rlframe.checkpoint import load_checkpoint, publish_checkpoint
+from rlframe.data import Array, Batch
+from rlframe.errors import ConfigError, ResourceError
+from rlframe.run import machine
+from rlframe.worker.replay_buffer import create_buffer
+from rlframe.worker.replay_buffer.storage_buffer import StorageBuffer
+from rlframe.worker.replay_buffer.stores import device as device_store
+from rlframe.worker.replay_buffer.stores.device import DeviceStorage
+from rlframe.worker.replay_buffer.stores.frames import FrameStorage
+from rlframe.worker.replay_buffer.stores.ring import RingStorage
+
+CPU = torch.device('cpu')
+FIELDS = np.dtype(
+    {'names': ['image', 'rest'], 'formats': [('u1', (2, 3)), [('0', '<f4'), ('1', '<i8', (2,))]]}, align=True
+)
+
+
+def rows(rng: np.random.Generator, count: int) -> Batch:
+    """Returns rows of columns of many kinds, those that n-step transitions have among them."""
+    obs = np.zeros((2, count), FIELDS)
+    obs['image'] = rng.integers(0, 256, (2, count, 2, 3))
+    obs['rest']['0'], obs['rest']['1'] = rng.random((2, count)), rng.integers(0, 9, (2, count, 2))
+    return Batch(
+        obs=obs[0],
+        next_obs=obs[1],
+        screen=rng.integers(0, 256, (count, 4, 3, 3), np.uint8),
+        action=rng.integers(0, 9, count, np.uint16),
+        reward=rng.standard_normal(count, np.float32),
+        value_gamma=rng.random(count).astype(np.float16),
+        terminated=rng.random(count) < 0.5,
+        collect_iter=rng.integers(0, 99, count),
+        nested=Batch(speed=rng.random((count, 1)), deeper=Batch(x=rng.integers(-9, 9, count))),
+    )
+
+
+def leaves(column: Any, path: str = '') -> Iterator[tuple[str, Array]]:
+    """Yields the plain arrays in a batch, a state, an array or a tensor, with their names."""
+    if isinstance(column, Batch | dict):
+        for name, part in column.items():
+            yield from leaves(part, f'{path}.{name}')
+    elif isinstance(column, np.ndarray) and column.dtype.names:
+        for name in column.dtype.names:
+            yield from leaves(column[name], f'{path}.{name}')
+    else:
+        yield path, column.numpy() if isinstance(column, torch.Tensor) else np.asarray(column)
+
+
+def assert_same(one: Any, other: Any) -> None:
+    """Makes sure that two batches or states are the same to the bit, arrays here and tensors there."""
+    ours, theirs = dict(leaves(one)), dict(leaves(other))
+    assert list(ours) == list(theirs)
+    for name, array in ours.items():
+        assert (array.dtype, array.shape) == (theirs[name].dtype, theirs[name].shape), name
+        assert array.tobytes() == theirs[name].tobytes(), name
+
+
+def tensors(batch: Batch) -> dict[str, Any]:
+    """Returns the columns of a batch that are tensors, or nested batches."""
+    return {name: column for name, column in batch.items() if not isinstance(column, np.ndarray)}
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(data=st.data())
+def test_rows_are_those_of_a_ring_in_main_memory(data: st.DataObject) -> None:
+    draw = data.draw
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    capacity, chunk = draw(st.integers(1, 30)), device_store.CHUNK_BYTES
+    host: Any = RingStorage(capacity)
+    there: Any = DeviceStorage(capacity, CPU)
+    device_store.CHUNK_BYTES = draw(st.sampled_from([30, 200, chunk]))
+    try:
+        for what in draw(
+            st.lists(st.sampled_from(['push', 'push', 'push', 'drop', 'clear', 'load', 'resize']), max_size=9)
+        ):
+            host, there = changed(what, host, there, rng, draw)
+            assert (there.first, there.stop, there.nbytes()) == (host.first, host.stop, host.nbytes())
+            slot = host.window()
+            if not len(slot):
+                continue
+            slot = rng.choice(slot, draw(st.integers(1, 12)))
+            sampled = there.gather(slot)
+            assert_same(host.gather(slot), sampled)
+            assert {*sampled.keys()} - tensors(sampled).keys() == {'collect_iter'}
+            for name in ('collect_iter', 'screen', 'nested', 'unknown'):
+                one, other = host.row_min(name, slot), there.row_min(name, slot)
+                assert (one is None and other is None) or one.tobytes() == other.tobytes()
+            assert_same(host.state_dict(), there.state_dict())
+            assert_same_rows(host.checkpoint_state()['columns'], there.checkpoint_state()['columns'], rng)
+    finally:
+        device_store.CHUNK_BYTES = chunk
+
+
+def changed(what: str, host: Any, there: Any, rng: np.random.Generator, draw: Any) -> tuple[Any, Any]:
+    """Does the same to both rings and returns them, or those that replace them."""
+    if what == 'push':
+        block = rows(rng, draw(st.integers(0, 2 * host.capacity)))
+        if len(block) or host.stop:
+            host.push(block)
+            there.push(block)
+            for _, column in leaves(block):
+                column[...] = 0  # nothing is shared
+    elif what == 'drop':
+        count = draw(st.integers(0, len(host)))
+        host.drop_oldest(count)
+        there.drop_oldest(count)
+    elif what == 'clear':
+        host.clear()
+        there.clear()
+    elif host.stop and what == 'load':  # each from the state of the other
+        states = host.state_dict(), there.state_dict()
+        host, there = RingStorage(host.capacity), DeviceStorage(host.capacity, CPU)
+        there.load_state_dict(states[0])
+        host.load_state_dict(states[1])
+    elif host.stop:
+        size = max(len(host), 1) + draw(st.integers(0, 9))
+        host, there = host.resized(size), there.resized(size)
+    return host, there
+
+
+def assert_same_rows(one: Any, other: Any, rng: np.random.Generator) -> None:
+    """Makes sure that a checkpoint reads the same rows, a part of them, too."""
+    assert (one.first, one.stop, one.nbytes, one.name) == (other.first, other.stop, other.nbytes, other.name)
+    first, stop = np.sort(rng.integers(one.first, one.stop + 1, 2)).tolist()
+    assert_same(one.read(first, stop), other.read(first, stop))
+
+
+def test_sampled_tensors_share_no_memory_with_the_ring() -> None:
+    ring = DeviceStorage(4, CPU)
+    block = Batch(obs=np.arange(4.0), x=np.arange(4, dtype=np.uint32))
+    ring.push(block)
+    sampled = ring.gather(np.arange(4))
+    for name in ('obs', 'x'):
+        sampled[name].view(torch.int64 if name == 'obs' else torch.int32)[:] = 0
+    assert_same(ring.gather(np.arange(4)), block)
+
+
+@pytest.mark.parametrize('dtype', ['>f4', np.longdouble])
+def test_columns_of_which_there_are_no_tensors_are_refused_by_name(dtype: Any) -> None:
+    ring = DeviceStorage(4, CPU)
+    with pytest.raises(ValueError, match=r"column 'speed' has the dtype .*there are no tensors"):
+        ring.push(Batch(speed=np.zeros(2, dtype)))
+    with pytest.raises(ValueError, match=r"'name'.*columns hold numbers"):
+        ring.push(Batch(name=np.array(['a', 'b'])))
+    assert len(ring) == 0
+
+
+def test_block_of_other_columns_is_refused_by_name_and_nothing_is_written() -> None:
+    ring, block = DeviceStorage(8, CPU), Batch(obs=np.zeros((3, 4), np.float32), x=np.arange(3))
+    ring.push(block)
+    for bad, message in (
+        (block.replace(y=np.arange(3)), "new: \\['y'\\]"),
+        (block.replace(obs=np.zeros((3, 4))), r"'obs' holds float32\[4\] a row, got float64\[4\]"),
+        (block.replace(obs=np.zeros((3, 2), np.float32)), r"'obs'.*got float32\[2\]"),
+        (block.replace(obs=Batch(x=np.zeros(3))), "'obs' is a nested Batch on one side"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            ring.push(bad)
+    assert ring.gather(ring.window())['x'].tolist() == [0, 1, 2]
+
+
+@pytest.fixture
+def on_device(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Lets the buffers that a function makes keep their columns on the CPU as on a device."""
+
+    def make(function: Any, *args: Any, **kwargs: Any) -> Any:
+        with monkeypatch.context() as patch:
+            patch.setattr(StorageBuffer, '_find_device', lambda self: CPU)
+            return function(*args, **kwargs)
+
+    return make
+
+
+def buffer_of(kind: str, **options: Any) -> Any:
+    return create_buffer({'type': kind, 'replay_buffer_size': 24, **options}, seed=3)
+
+
+def fill(buffer: Any, start: int) -> None:
+    rng = np.random.default_rng(start)
+    for count in (5, 30, 1, 7):
+        buffer.push(rows(rng, count), start)
+
+
+def draws(buffer: Any, kind: str, rounds: int = 4) -> Iterator[Batch]:
+    """Yields batches, between which rows are pushed and priorities are reported."""
+    for step in range(rounds):
+        yield buffer.sample(6, 100 + step)
+        for batch in buffer.batches(3, 5, 100 + step):
+            if kind == 'advanced':
+                info = {name: batch[name] for name in ('replay_unique_id', 'replay_buffer_idx')}
+                buffer.update({**info, 'priority': torch.arange(1.0, 6.0) * (step + 1)})
+            yield batch
+        buffer.push(rows(np.random.default_rng(step), 3), step)
+
+
+@pytest.mark.parametrize(
+    ('kind', 'options'),
+    [
+        *(('naive', {}), ('elastic', {}), ('advanced', {})),
+        *(('advanced', dict(max_use=9)), ('advanced', dict(max_staleness=60))),
+    ],
+)
+def test_buffers_draw_the_same_rows_wherever_they_are(kind: str, options: Any, on_device: Any) -> None:
+    host, there = buffer_of(kind, **options), on_device(buffer_of, kind, **options)
+    for buffer in (host, there):
+        fill(buffer, 0)
+    assert isinstance(there._storage, DeviceStorage)
+    for one, other in zip(draws(host, kind), draws(there, kind), strict=True):
+        assert_same(one, other)
+        assert isinstance(other['reward'], torch.Tensor)
+        assert isinstance(other['obs']['rest']['0'], torch.Tensor)
+    assert_same(host.state_dict()['storage'], there.state_dict()['storage'])
+    assert len(there.sample(0, 0)) == 0
+
+
+@pytest.mark.parametrize('from_device', [True, False])
+@pytest.mark.parametrize('kind', ['naive', 'advanced'])
+def test_a_buffer_goes_on_elsewhere(kind: str, from_device: bool, on_device: Any, tmp_path: Path) -> None:
+    host, there = buffer_of(kind), on_device(buffer_of, kind)
+    before, after = (there, host) if from_device else (host, there)
+    fill(before, 0)
+    list(draws(before, kind))
+    before.save_data(str(tmp_path / 'buffer.npz'))
+    after.load_data(str(tmp_path / 'buffer.npz'))
+    assert (before.state_dict()['kind'], after.state_dict()['kind']) == ('RingStorage', 'RingStorage')
+    for one, other in zip(draws(before, kind), draws(after, kind), strict=True):
+        assert_same(one, other)
+
+
+def test_incremental_checkpoints_are_the_same_files(on_device: Any, tmp_path: Path) -> None:
+    host, there = buffer_of('naive'), on_device(buffer_of, 'naive')
+    sums: dict[str, list[Any]] = {'host': [], 'there': []}
+    for number in range(1, 6):
+        for name, buffer in (('host', host), ('there', there)):
+            buffer.push(rows(np.random.default_rng(number), 9), number)
+            path = publish_checkpoint(
+                tmp_path / name / f'iteration_{number}',
+                {'progress': {'train_iter': number}},
+                buffer=buffer.checkpoint_state(),
+                options={'replay_buffer': 'incremental', 'keep_last': 2},
+            )
+            files = path.glob('replay_buffer*')
+            sums[name].append({one.name: one.read_bytes() for one in files if one.suffix == '.safetensors'})
+        if number == 3:  # go on from the checkpoint of the other
+            there = on_device(buffer_of, 'naive')
+            there.load_state_dict(load_checkpoint(tmp_path / 'host' / 'iteration_3')[0]['replay_buffer'])
+            there._storage._segments = {}
+            there._storage._segments |= host._storage._segments
+        assert sums['host'][-1] == sums['there'][-1]
+    assert len(sums['there'][-1]) > 1
+
+
+def test_a_device_keeps_no_objects(on_device: Any) -> None:
+    there, host = on_device(buffer_of, 'naive'), buffer_of('naive')
+    with pytest.raises(ConfigError, match=r"replay_buffer\.device: a device keeps columns.*expected 'cpu'"):
+        there.push(['text'], 0)
+    host.push(['text'], 0)
+    with pytest.raises(ConfigError, match='a device keeps columns'):
+        there.load_state_dict(host.state_dict())
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(data=st.data())
+def test_stacks_are_gathered_on_a_device_from_frames_that_are_kept_once(data: st.DataObject) -> None:
+    draw = data.draw
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    capacity = draw(st.integers(1, 60))
+    there: Any = FrameStorage(capacity, STACK, CPU)
+    copied: Any = RingStorage(capacity)
+    for what in draw(st.lists(st.sampled_from(['push', 'push', 'push', 'load', 'resize']), max_size=9)):
+        if what == 'push':
+            colors = draw(st.sampled_from([2, 256]))
+            for steps in draw(st.lists(st.integers(1, 20), min_size=1, max_size=4)):
+                block = rows_of_episode(rng, steps, draw(st.integers(1, 5)), colors)
+                there.push(block)
+                copied.push(block)
+        elif not copied.stop:
+            continue
+        elif what == 'load':
+            saved, there = there.state_dict(), FrameStorage(capacity, device=CPU)
+            there.load_state_dict(saved)
+        else:
+            capacity = max(len(copied), 1) + draw(st.integers(0, 20))
+            there, copied = there.resized(capacity), copied.resized(capacity)
+        if len(copied):
+            slot = copied.window()
+            sampled = there.gather(slot)
+            assert_same(sampled, copied.gather(slot))
+            assert list(tensors(sampled)) == ['obs', 'next_obs']
+            assert there.row_min('obs', slot).tobytes() == copied.row_min('obs', slot).tobytes()
+
+
+def test_frames_in_no_other_stack_are_copied_anew_when_the_pool_grows() -> None:
+    image = np.random.default_rng(0).integers(0, 256, (200, STACK, 4, 4), np.uint8)
+    block = Batch(obs=image[:100], next_obs=image[100:])
+    there, copied = FrameStorage(100, STACK, CPU), RingStorage(100)
+    for one in (there, copied):
+        one.push(block)
+    assert_same(there.gather(there.window()), copied.gather(copied.window()))
+
+
+def test_what_does_not_fit_on_the_device_is_refused_before_it_is_allocated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(machine, 'free_memory', lambda device: 2**30)
+    monkeypatch.setattr(torch, 'empty', lambda *a, **k: pytest.fail('allocated'))
+    ring = DeviceStorage(10**10, torch.device('cuda:1'))
+    block = Batch(obs=np.zeros((1, 40), np.uint8))
+    with pytest.raises(ResourceError, match=r'372.5 GiB, 1.0 GiB are free on cuda:1.*device=.cpu.'):
+        ring.push(block)
+
+
+@pytest.mark.parametrize('case', ['dqn naive', 'dqn advanced'])
+@pytest.mark.parametrize('frames', ['once', 'copied'])
+def test_training_is_the_same_to_the_bit_and_goes_on_elsewhere(
+    case: str, frames: str, on_device: Any, tmp_path: Path
+) -> None:
+    words = (f'replay_buffer.frames={frames}',)
+    host = trained(tmp_path / 'host', case, 60, *words)
+    there = on_device(trained, tmp_path / 'there', case, 60, *words)
+    assert_same(host['policy']['model'], there['policy']['model'])
+    assert host['replay_buffer']['kind'] == there['replay_buffer']['kind']
+    assert_same(host['replay_buffer']['storage'], there['replay_buffer']['storage'])
+    on_device(trained, tmp_path / 'parts', case, 30, *words)
+    latest = (tmp_path / 'parts' / 'ckpt' / 'latest').resolve()
+    resumed = trained(tmp_path / 'parts', case, 60, *words, resume=latest)
+    assert_same(host['policy']['model'], resumed['policy']['model'])
+    assert_same(host['replay_buffer']['storage'], resumed['replay_buffer']['storage'])
