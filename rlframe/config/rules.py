@@ -46,6 +46,8 @@ def cross_errors(known: Known) -> list[ConfigError]:
         _fits_buffer(known, f'{BUFFER}.unroll_len', 'a sequence'),
         _fits_buffer(known, f'{BUFFER}.burn_in', 'a burn-in'),
         _has_a_core(known),
+        _learns_where_it_is_kept(known),
+        _is_arranged_by_numpy(known),
     )
     return [error for error in found if error] + backend_errors(known)
 
@@ -311,6 +313,43 @@ def _has_a_core(known: Known) -> ConfigError | None:
         got=known[key],
         expected="None, or policy.model.core='lstm'",
     )
+
+
+def _learns_where_it_is_kept(known: Known) -> ConfigError | None:
+    """Checks that a replay buffer on a GPU is not that of a policy on the CPU, or on another GPU."""
+    key, cuda = f'{BUFFER}.device', known.get('policy.cuda')
+    own, of_policy = known.get(key, 'cpu'), known.get('policy.device', 'auto')
+    if of_policy == 'auto' and cuda is not None:
+        of_policy = 'cuda' if cuda else 'cpu'
+    if own == 'cpu' or of_policy == 'auto' or _gpu(own) == _gpu(of_policy):
+        return None
+    return ConfigError(
+        f'the policy learns on {of_policy!r} (policy.device, policy.cuda), and batches have to be there',
+        where=key,
+        got=own,
+        expected="'cpu'" if of_policy == 'cpu' else f"{of_policy!r} or 'cpu'",
+    )
+
+
+def _gpu(device: str) -> str:
+    """Returns the number of a GPU, an empty string for the CPU."""
+    return (device.partition(':')[2] or '0') if device.startswith('cuda') else ''
+
+
+def _is_arranged_by_numpy(known: Known) -> ConfigError | None:
+    """Checks that batches on a GPU are not to be changed in main memory before the policy learns from them."""
+    key = f'{BUFFER}.device'
+    if known.get(key, 'cpu') == 'cpu':
+        return None
+    for option in ('policy.normalize_obs', 'policy.normalize_reward', 'policy.learn.random_shift'):
+        if known.get(option):
+            return ConfigError(
+                f'{option}={known[option]} changes each batch in main memory, before the policy learns from it',
+                where=key,
+                got=known[key],
+                expected=f"'cpu', or {option}={type(known[option])(0)}",
+            )
+    return None
 
 
 def _is_recurrent(known: Known) -> bool:

@@ -7,15 +7,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rlframe.data.device import existing_device, is_same_device
 from rlframe.data.observation import obs_dtype
 from rlframe.data.timestep import EnvSpec
 from rlframe.errors import ConfigError
 from rlframe.registry import POLICY_REGISTRY
-from rlframe.run.machine import available_memory, demand_memory
+from rlframe.run.machine import available_memory, demand_memory, free_memory
 from rlframe.worker.replay_buffer.stores.frames import is_stack, slots_of
 
 if TYPE_CHECKING:
+    import torch
+
     from rlframe.config.sections import ExperimentConfig
+    from rlframe.policy import Policy
 
 KEY = 'policy.other.replay_buffer'
 COPIES_OF_WEIGHTS = 4
@@ -41,12 +45,21 @@ def row_nbytes(spec: EnvSpec, frame_stack: int = 1) -> int:
 
 def buffer_nbytes(cfg: ExperimentConfig, spec: EnvSpec) -> int:
     """Estimates the size of the replay buffer in bytes; 0 if there is none, or its size is not an option."""
-    section = cfg.policy.other.replay_buffer
-    size = int(0 if section is None else section.get('replay_buffer_size', 0))
+    size = _buffer_size(cfg)
     state = POLICY_REGISTRY.get(cfg.policy.type).state_nbytes(cfg.policy)
-    stack = _shared_frames(cfg, spec)
-    frames = slots_of(size) * math.prod(spec.observation_space.shape[1:]) if stack > 1 else 0  # type: ignore[index]  # it is a stack of images
-    return (row_nbytes(spec, stack) + state) * size + frames
+    return (row_nbytes(spec, _shared_frames(cfg, spec)) + state) * size + _frames_nbytes(cfg, spec)
+
+
+def _buffer_size(cfg: ExperimentConfig) -> int:
+    section = cfg.policy.other.replay_buffer
+    return int(0 if section is None else section.get('replay_buffer_size', 0))
+
+
+def _frames_nbytes(cfg: ExperimentConfig, spec: EnvSpec) -> int:
+    """Estimates the size of frames that are kept once, in bytes."""
+    if _shared_frames(cfg, spec) == 1:
+        return 0
+    return slots_of(_buffer_size(cfg)) * math.prod(spec.observation_space.shape[1:])  # type: ignore[index]  # it is a stack of images
 
 
 def check_network_memory(cfg: ExperimentConfig, spec: EnvSpec) -> None:
@@ -63,13 +76,20 @@ def check_network_memory(cfg: ExperimentConfig, spec: EnvSpec) -> None:
     demand_memory(COPIES_OF_WEIGHTS * nbytes, 'the network in training', 'policy.model')
 
 
-def check_memory(cfg: ExperimentConfig, spec: EnvSpec) -> None:
+def check_memory(cfg: ExperimentConfig, spec: EnvSpec, policy: Policy | None = None) -> None:
     """Refuses data that this machine's free memory cannot hold, and a replay buffer whose frames are not images.
 
     The data of a round, the replay buffer and a batch of sequences are looked at one by one.
 
+    Args:
+        cfg: The config.
+        spec: Spaces of its env.
+        policy: The one that learns in this process; None: the memory of devices is not looked at.
+
     Raises:
-        ConfigError: If frames are to be kept once, and observations are no stacks of images.
+        ConfigError: If frames are to be kept once, and observations are no stacks of images; or if the replay buffer is on
+            another device than the policy.
+        DeviceError: If the device of the replay buffer does not exist.
         ResourceError: With the estimated and the free memory.
     """
     check_frames(cfg, spec)
@@ -78,14 +98,7 @@ def check_memory(cfg: ExperimentConfig, spec: EnvSpec) -> None:
     demand_memory(samples * row, 'the data of a round', 'policy.collect.n_sample', _fitting(row, 'samples'))
     if section is None:
         return
-    needed, size = buffer_nbytes(cfg, spec), int(section.get('replay_buffer_size', 0))
-    if needed:
-        demand_memory(
-            needed,
-            'the replay buffer',
-            f'{KEY}.replay_buffer_size',
-            _fitting(needed / size, 'transitions'),
-        )
+    _check_buffer(cfg, spec, None if policy is None else _buffer_device(cfg, policy))
     steps = section.get('burn_in', 0) + section.get('unroll_len', 1)
     batch = cfg.policy.learn.get('batch_size') or 0
     if steps > 1:
@@ -97,8 +110,48 @@ def check_memory(cfg: ExperimentConfig, spec: EnvSpec) -> None:
         )
 
 
-def _fitting(nbytes: float, what: str) -> str:
-    return f'At most {int(available_memory() // nbytes)} {what} fit.'
+def _check_buffer(cfg: ExperimentConfig, spec: EnvSpec, device: torch.device | None) -> None:
+    """Compares the replay buffer with the free main memory, and with that of its device, if it is given."""
+    key, size, needed = f'{KEY}.replay_buffer_size', _buffer_size(cfg), buffer_nbytes(cfg, spec)
+    frames, in_main_memory = _frames_nbytes(cfg, spec), _buffer_device_name(cfg) == 'cpu'
+    if needed and (frames or in_main_memory):
+        demand_memory(needed, 'the replay buffer', key, _fitting(needed / size, 'transitions'))
+    if needed and device is not None:
+        on_device = frames or needed
+        remedy = f"{_fitting(on_device / size, 'transitions', device)} {KEY}.device='cpu' keeps them in main memory."
+        demand_memory(on_device, 'the replay buffer', key, remedy, device)
+
+
+def _buffer_device_name(cfg: ExperimentConfig) -> str:
+    section = cfg.policy.other.replay_buffer
+    return 'cpu' if section is None else section.get('device', 'cpu')
+
+
+def _buffer_device(cfg: ExperimentConfig, policy: Policy) -> torch.device | None:
+    """Returns the device of the replay buffer; None if it is in main memory.
+
+    Raises:
+        ConfigError: If the policy is on another device.
+        DeviceError: If it does not exist.
+    """
+    name, key = _buffer_device_name(cfg), f'{KEY}.device'
+    if name == 'cpu':
+        return None
+    device = existing_device(name, key, f"{key}='cpu' keeps the replay buffer in main memory.")
+    of_policy = policy.get_attribute('device')
+    if not is_same_device(device, of_policy):
+        raise ConfigError(
+            f'the policy learns on {of_policy} (policy.device), and batches have to be there',
+            where=key,
+            got=name,
+            expected=f"'{of_policy}'" if of_policy.type == 'cpu' else f"'{of_policy}' or 'cpu'",
+        )
+    return device
+
+
+def _fitting(nbytes: float, what: str, device: torch.device | None = None) -> str:
+    free = available_memory() if device is None else free_memory(device)
+    return f'At most {int(free // nbytes)} {what} fit.'
 
 
 def check_frames(cfg: ExperimentConfig, spec: EnvSpec) -> None:

@@ -111,7 +111,7 @@ class SerialPipeline(HasGoal):
         self.evaluation = build.evaluator_backend(cfg, self.factory)
         """Backend of the evaluator."""
         self._closers.append(self.evaluation.close)
-        memory_needs.check_memory(cfg, self.factory.spec)
+        memory_needs.check_memory(cfg, self.factory.spec, self.policy)
         output.open(None if saved is None else saved.manifest.get('logs'))
         self.folder, self.writer = output.folder, output.writer
         """The run folder and the writer of metrics."""

@@ -23,6 +23,8 @@ ELSEWHERE = ('host', 'port', 'path_data')
 """Options of transports that have a place of their own in the config."""
 WITHOUT_ADDRESS = {'in_process': 'threads of one process', 'ray': 'actors of one Ray cluster'}
 """Transports that use neither the address of the coordinator nor a shared folder, and what they connect."""
+BUFFER = 'policy.other.replay_buffer'
+"""Section of the replay buffer."""
 OF_PLAYERS = ('sample_1v1', 'episode_1v1')
 """Serial collectors of games."""
 OF_ONE = ('sample', 'episode')
@@ -40,6 +42,7 @@ def parallel_errors(known: Known) -> list[ConfigError]:
         _collects_and_scores_episodes(known),
         _same_turns(known),
         _takes_turns(known),
+        _keeps_its_buffer(known),
         *_no_address(known),
         *_known_to_the_transport(known),
         _one_token(known),
@@ -145,6 +148,19 @@ def _takes_turns(known: Known) -> ConfigError | None:
         where=key,
         got=known[key],
         expected='1',
+    )
+
+
+def _keeps_its_buffer(known: Known) -> ConfigError | None:
+    key = f'{BUFFER}.device'
+    if known.get(key, 'cpu') == 'cpu':
+        return None
+    return ConfigError(
+        'in parallel mode, the coordinator keeps the replay buffer and sends batches to learners',
+        where=key,
+        got=known[key],
+        expected="'cpu'",
+        remedy='In serial mode, -m serial, the replay buffer can be on the GPU of the policy.',
     )
 
 

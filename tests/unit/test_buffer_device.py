@@ -1,0 +1,184 @@
+"""A device that a replay buffer cannot use is refused before anything starts, with the nearest one that it can."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from ray_runs import config_of
+
+from rlframe.errors import ConfigError, DeviceError, ResourceError
+from rlframe.pipeline import SerialPipeline, build, memory_needs
+from rlframe.run import machine
+from rlframe.worker.replay_buffer import create_buffer
+
+KEY = 'policy.other.replay_buffer.device'
+AUTO = 'policy.cuda=None'
+"""The cases of tests are on the CPU by ``policy.cuda``; this leaves the choice to ``policy.device``."""
+Gpus = Callable[..., None]
+
+
+@pytest.fixture
+def gpus(monkeypatch: pytest.MonkeyPatch) -> Gpus:
+    """Lets torch believe that there are GPUs, which only refusals do with impunity."""
+
+    def pretend(count: int, free: int = 2**30) -> None:
+        monkeypatch.setattr(torch.cuda, 'is_available', lambda: count > 0)
+        monkeypatch.setattr(torch.cuda, 'device_count', lambda: count)
+        monkeypatch.setattr(torch.cuda, 'mem_get_info', lambda device: (free, 2**40))
+
+    return pretend
+
+
+def policy_on(device: str) -> Any:
+    """Stands for a policy on a device that this machine may lack."""
+    return SimpleNamespace(get_attribute={'device': torch.device(device)}.get)
+
+
+@pytest.mark.parametrize(
+    ('words', 'expected'),
+    [
+        (('policy.cuda=False',), r"the policy learns on 'cpu'.*got 'cuda:1', expected 'cpu'"),
+        ((AUTO, 'policy.device=cpu'), r"the policy learns on 'cpu'.*got 'cuda:1', expected 'cpu'"),
+        (
+            (AUTO, 'policy.device=cuda:2'),
+            r"the policy learns on 'cuda:2'.*got 'cuda:1', expected 'cuda:2' or 'cpu'",
+        ),
+        (('policy.cuda=True',), r"the policy learns on 'cuda'.*got 'cuda:1', expected 'cuda' or 'cpu'"),
+        (
+            (AUTO, 'policy.normalize_obs=True'),
+            r"policy.normalize_obs=True changes.*expected 'cpu', or .*=False",
+        ),
+        ((AUTO, 'policy.normalize_reward=True'), r"expected 'cpu', or policy.normalize_reward=False"),
+        (
+            (AUTO, 'env.env_id=image_env:Dot', 'policy.learn.random_shift=2'),
+            r"policy.learn.random_shift=2 changes.*expected 'cpu', or policy.learn.random_shift=0",
+        ),
+    ],
+)
+def test_options_that_contradict_a_device_are_refused(words: tuple[str, ...], expected: str) -> None:
+    with pytest.raises(ConfigError, match=expected) as caught:
+        config_of('dqn naive', *words, f'{KEY}=cuda:1')
+    assert caught.value.where == KEY
+
+
+@pytest.mark.parametrize('policy', ['cuda', 'cuda:0', 'auto'])
+@pytest.mark.parametrize('buffer', ['cuda', 'cuda:0'])
+def test_the_first_gpu_has_two_names(policy: str, buffer: str, gpus: Gpus) -> None:
+    cfg = config_of('dqn naive', AUTO, f'policy.device={policy}', f'{KEY}={buffer}')
+    gpus(1)
+    spec = build.make_factory(cfg).spec
+    memory_needs.check_memory(cfg, spec, policy_on('cuda:0'))
+    memory_needs.check_memory(cfg, spec, policy_on('cuda'))
+
+
+@pytest.mark.parametrize('bad', ['auto', 'gpu', 'cuda:', 'cuda:x', 'meta', ''])
+def test_devices_of_other_names_are_refused(bad: str) -> None:
+    with pytest.raises(ConfigError, match="expected 'cpu', 'cuda' or 'cuda:0', 'cuda:1'") as caught:
+        create_buffer({'type': 'naive', 'device': bad})
+    assert caught.value.where.endswith('device')
+
+
+@pytest.mark.parametrize(('kind', 'case'), [('sequence', 'r2d2'), ('episode', None)])
+def test_buffers_of_sequences_and_episodes_are_in_main_memory(
+    kind: str, case: str | None, gpus: Gpus
+) -> None:
+    gpus(1)
+    expected = r"expected 'cpu'.*'naive', 'advanced' and 'elastic' can keep transitions on a GPU"
+    with pytest.raises(ConfigError, match=expected) as caught:
+        create_buffer({'type': kind, 'device': 'cuda'})
+    assert caught.value.where.endswith('device')
+    if case is not None:
+        with pytest.raises(ConfigError, match=expected) as caught:
+            config_of(case, AUTO, f'{KEY}=cuda')
+        assert caught.value.where == KEY
+
+
+@pytest.mark.parametrize(('count', 'name'), [(0, 'cuda'), (0, 'cuda:1'), (1, 'cuda:1')])
+def test_a_device_that_does_not_exist_is_refused(count: int, name: str, gpus: Gpus) -> None:
+    gpus(count)
+    cfg = config_of('dqn naive', AUTO, f'{KEY}={name}')
+    expected = f"no device '{name}'.*{count} CUDA devices.*{KEY}='cpu' keeps"
+    with pytest.raises(DeviceError, match=expected) as caught:
+        memory_needs.check_memory(cfg, build.make_factory(cfg).spec, policy_on('cpu'))
+    assert caught.value.where == KEY
+    with pytest.raises(DeviceError, match=expected):
+        create_buffer({'type': 'advanced', 'device': name})
+
+
+def test_a_policy_that_chose_another_device_is_named(gpus: Gpus) -> None:
+    cfg = config_of('dqn naive', AUTO, f'{KEY}=cuda:1')
+    gpus(2)
+    spec = build.make_factory(cfg).spec
+    for of_policy, expected in (('cuda', "'cuda' or 'cpu'"), ('cpu', "got 'cuda:1', expected 'cpu'")):
+        with pytest.raises(ConfigError, match=f'the policy learns on {of_policy} .*{expected}') as caught:
+            memory_needs.check_memory(cfg, spec, policy_on(of_policy))
+        assert caught.value.where == KEY
+    memory_needs.check_memory(cfg, spec, policy_on('cuda:1'))
+    memory_needs.check_memory(cfg, spec)  # of a run elsewhere
+
+
+def test_a_run_without_a_gpu_leaves_nothing(tmp_path: Path, gpus: Gpus) -> None:
+    gpus(0)
+    cfg = config_of('dqn naive', AUTO, f'{KEY}=cuda')
+    folder = tmp_path / 'run'
+    with pytest.raises(DeviceError, match="no device 'cuda'"):
+        SerialPipeline(cfg, lambda: folder.mkdir() or folder)  # type: ignore[func-returns-value]
+    assert not folder.exists()
+
+
+def test_a_buffer_that_the_device_cannot_hold_is_refused_and_main_memory_is_not_needed(
+    gpus: Gpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = 2 * 16 + 1 + 4 + 2 + 4
+    words = (AUTO, 'policy.other.replay_buffer.replay_buffer_size=1_000_000')
+    there = config_of('dqn naive', *words, f'{KEY}=cuda')
+    here = config_of('dqn naive', *words)
+    spec = build.make_factory(there).spec
+    monkeypatch.setattr(machine, 'available_memory', lambda: 10**6)
+    monkeypatch.setattr(memory_needs, 'available_memory', lambda: 10**6)
+    gpus(1, free=row * 1_000_000)
+    memory_needs.check_memory(there, spec, policy_on('cuda'))
+    with pytest.raises(ResourceError, match=r'0\.0 GiB are free\. At most'):
+        memory_needs.check_memory(here, spec, policy_on('cuda'))
+    gpus(1, free=row * 1_000_000 - 1)
+    expected = r"0.0 GiB are free on cuda. At most 999999 transitions fit. .*device='cpu' keeps"
+    with pytest.raises(ResourceError, match=expected) as caught:
+        memory_needs.check_memory(there, spec, policy_on('cuda'))
+    assert caught.value.where == 'policy.other.replay_buffer.replay_buffer_size'
+
+
+def test_frames_that_are_kept_once_need_main_memory_and_their_size_on_the_device(
+    gpus: Gpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rlframe.worker.replay_buffer.stores.frames import slots_of
+
+    size = 10_000
+    images = ('env.env_id=image_env:Dot', 'env.frame_stack=4', 'policy.model.encoder_hidden_size_list=[8]')
+    cfg = config_of(
+        'dqn naive', AUTO, *images, f'policy.other.replay_buffer.replay_buffer_size={size}', f'{KEY}=cuda'
+    )
+    spec = build.make_factory(cfg).spec
+    needed = slots_of(size) * 12 * 12
+    gpus(1, free=needed)
+    memory_needs.check_memory(cfg, spec, policy_on('cuda'))
+    gpus(1, free=needed - 1)
+    with pytest.raises(ResourceError, match='free on cuda'):
+        memory_needs.check_memory(cfg, spec, policy_on('cuda'))
+    gpus(1, free=needed)
+    for module in (machine, memory_needs):
+        monkeypatch.setattr(module, 'available_memory', lambda: needed)
+    with pytest.raises(ResourceError, match=r'are free\. At most'):
+        memory_needs.check_memory(cfg, spec, policy_on('cuda'))
+
+
+def test_parallel_mode_refuses_a_device() -> None:
+    from rlframe.config.parallel.rules import parallel_errors
+
+    (error,) = parallel_errors({KEY: 'cuda'})
+    assert (error.where, error.expected) == (KEY, "'cpu'")
+    assert parallel_errors({KEY: 'cpu'}) == []
