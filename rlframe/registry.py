@@ -48,6 +48,7 @@ ENV_MANAGER_REGISTRY: Registry[IEnvManager] = Registry(
         'envs',
         base='env_manager',
         gym_vector='vector_env',
+        torch_vector='tensor.manager',
         subprocess='workers.subprocess_manager',
         async_subprocess='workers.async_manager',
         env_pool='pool_manager',

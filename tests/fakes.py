@@ -101,7 +101,9 @@ def counting_manager(env_num: int, **options: Any) -> BaseEnvManager:
 
 
 def envs_of(manager: Any) -> list[CountingEnv]:
-    """Returns the envs inside a manager."""
+    """Returns the envs inside a manager; envs of tensors are one."""
+    if hasattr(manager, 'device_step'):
+        return [manager._env.tensors]
     return list(getattr(manager, 'inner', manager)._group.envs.values())
 
 

@@ -33,6 +33,7 @@ MAY_IMPORT = {
     'envs.state': (*BASE, 'data', 'checkpoint'),
     'envs': (*BASE, 'data', 'run', 'envs.checks', 'envs.state'),
     'envs.atari': (*BASE, 'data', 'run', 'envs'),
+    'envs.tensor': (*BASE, 'data', 'checkpoint', 'envs', 'envs.state'),
     'envs.workers': (*BASE, 'data', 'run', 'envs', 'envs.checks', 'envs.state'),
     'policy.learning': (*BASE, 'data', 'checkpoint'),
     'policy.acting': (*BASE, 'data', 'policy.learning'),

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from rlframe.data.batch import Batch
 from rlframe.data.observation import pack_rows, zero_obs
 from rlframe.data.timestep import Array, EnvSpec, IntArray, TimeStep
+
+if TYPE_CHECKING:
+    import torch
 
 Metrics = dict[str, Any]
 """Names to floats or 0-d tensors; tensors are read only when they are shown, so no update waits for a device."""
@@ -57,6 +60,21 @@ class CollectMode(NamedTuple):
     def acting_at_random(self, forward: Callable[..., Any]) -> CollectMode:
         """Returns a face that chooses random actions by ``forward``; all else, the memory included, is this face's."""
         return self._replace(forward=forward, acts_at_random=True)
+
+
+class TensorMode(NamedTuple):
+    """Interface of an on-policy policy for a collector whose rows are tensors on the policy's device.
+
+    It is the attribute ``tensor_mode`` of a collect face.
+    """
+
+    device: torch.device
+    """Device of the policy; all tensors are there."""
+    forward: Callable[..., tuple[torch.Tensor, dict[str, torch.Tensor]]]
+    """Acts: maps observations [N, ...] and a ``torch.Generator`` to actions of the env [N, ...], and to the columns that a row
+    needs in addition, [N, ...]."""
+    get_train_sample: GetTrainSample
+    """Turns a block of columns [T, N, ...] into training samples [M, ...]."""
 
 
 class EvalMode(NamedTuple):
@@ -145,3 +163,12 @@ def acting_of(face: Any) -> Any:
         return face.get_attribute('acting')
     except AttributeError:
         return None
+
+
+def tensor_mode_of(face: Any) -> TensorMode | None:
+    """Returns the interface of a policy for a collector of tensors; None if the policy has none."""
+    try:
+        mode: TensorMode = face.get_attribute('tensor_mode')
+    except AttributeError:
+        return None
+    return mode

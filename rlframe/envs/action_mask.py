@@ -30,6 +30,8 @@ SAME_SEED = (
 
 def may_give_mask(env: Any) -> bool:
     """Whether only a reset can tell if an env, or a vector env, gives action masks in its infos."""
+    if getattr(env, 'gives_tensors', False):
+        return False
     obs = getattr(env, 'single_observation_space', env.observation_space)
     return bool(mask_parts(getattr(env, 'single_action_space', env.action_space))) and not has_mask(obs)
 

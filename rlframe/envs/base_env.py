@@ -275,8 +275,8 @@ def spec_of(env: gymnasium.Env[Any, Any] | VectorEnv) -> EnvSpec:
     elif player:
         name = player.name
     return EnvSpec(
-        observation_space=getattr(env, 'single_observation_space', env.observation_space),
-        action_space=getattr(env, 'single_action_space', env.action_space),
+        observation_space=_own_space(env, 'observation_space'),
+        action_space=_own_space(env, 'action_space'),
         player_num=player.player_num if player else 1,
         name=name,
         reward_threshold=registered.reward_threshold if registered else None,
@@ -284,6 +284,12 @@ def spec_of(env: gymnasium.Env[Any, Any] | VectorEnv) -> EnvSpec:
         render_fps=(env.metadata or {}).get('render_fps'),
         player=player,
     )
+
+
+def _own_space(env: gymnasium.Env[Any, Any] | VectorEnv, name: str) -> Any:
+    """Returns the space of that name of an env, or of one env of a vector, which need not have one of all its envs."""
+    single = getattr(env, f'single_{name}', None)
+    return single if single is not None else getattr(env, name)
 
 
 SPACES = ('single_action_space', 'single_observation_space', 'action_space', 'observation_space')

@@ -21,9 +21,9 @@ from rlframe.envs.faults import checkpoint_seed, not_made
 from rlframe.envs.picture import picture_of
 from rlframe.envs.state import old
 from rlframe.envs.state.classes import MismatchError
-from rlframe.envs.state.env_state import EnvState, Refusal
+from rlframe.envs.state.env_state import EnvState, Refusal, StateKeeper
 from rlframe.envs.state.saved_states import saved_part
-from rlframe.errors import RLFrameError
+from rlframe.errors import EnvError, RLFrameError
 from rlframe.registry import ENV_MANAGER_REGISTRY
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule
@@ -42,9 +42,8 @@ class VectorConfig(ResolvedConfig):
     autoreset: Literal['next_step', 'same_step', 'disabled']
 
 
-@ENV_MANAGER_REGISTRY.register('gym_vector')
-class GymVectorEnvManager(IEnvManager):
-    """Steps the N envs of a Gymnasium vector env.
+class VectorEnvManager(IEnvManager):
+    """Body of managers that step the N envs of a Gymnasium vector env.
 
     Its three autoreset modes give the same transitions. NEXT_STEP envs use a step of the others to begin an episode:
     they are not ``ready`` meanwhile, and their output in that step is no transition. SAME_STEP envs give the true last
@@ -56,22 +55,7 @@ class GymVectorEnvManager(IEnvManager):
         cfg: Options of the manager.
     """
 
-    _cfg: VectorConfig
-    config = dict(
-        mode=Field(
-            'native',
-            doc="'native': the env's own vector form where it has one, else 'sync'; the others as in gymnasium.make_vec",
-            choices=('native', 'sync', 'async'),
-            reaches='process',
-            harmless=lambda mode: type(mode) is str and mode == 'sync',
-        ),
-        autoreset=Field(
-            'next_step',
-            doc="how 'sync' and 'async' begin the next episode",
-            choices=('next_step', 'same_step', 'disabled'),
-        ),
-    )
-
+    _cfg: ResolvedConfig
     can_hold = False
     _time_limit: int | None = None
 
@@ -83,23 +67,11 @@ class GymVectorEnvManager(IEnvManager):
         self._env: Any = None
         self.launch()
 
-    @classmethod
-    def from_factory(
-        cls, factory: EnvFactory, env_num: int, cfg: EasyDict | None = None, render_mode: str | None = None
-    ) -> GymVectorEnvManager:
-        options = cls.resolve_config(cfg)
-        manager = cls(lambda: _make_vector(factory, env_num, options, render_mode), options)
-        # Gymnasium's vector envs do not report the limit of their envs
-        if manager.spec.max_episode_steps is None:
-            manager._time_limit = factory.spec.max_episode_steps
-            manager.spec = dataclasses.replace(manager.spec, max_episode_steps=manager._time_limit)
-        return manager
-
     def launch(self) -> None:
         if self._env is not None:
             return
         env = self._env = self._make()
-        self._state = EnvState(env)
+        self._state = self._state_of(env)
         self.env_num = env.num_envs
         self._autoreset = str(getattr(env.metadata.get('autoreset_mode', 'NextStep'), 'value', 'NextStep'))
         self.can_begin_anew = self._autoreset == 'Disabled'
@@ -122,6 +94,10 @@ class GymVectorEnvManager(IEnvManager):
             (self.env_num, *(self.spec.action_space.shape or ())), self.spec.action_space.dtype
         )
         self._action[:] = any_action(self.spec)
+
+    def _state_of(self, env: Any) -> StateKeeper:
+        """Returns what captures and restores the state of the vector env."""
+        return EnvState(env)
 
     @property
     def ready(self) -> IntArray:
@@ -311,9 +287,49 @@ class GymVectorEnvManager(IEnvManager):
             env.close()
 
 
+@ENV_MANAGER_REGISTRY.register('gym_vector')
+class GymVectorEnvManager(VectorEnvManager):
+    """Steps the N envs of a Gymnasium vector env, whatever its autoreset mode; see ``VectorEnvManager``."""
+
+    _cfg: VectorConfig
+    config = dict(
+        mode=Field(
+            'native',
+            doc="'native': the env's own vector form where it has one, else 'sync'; the others as in gymnasium.make_vec",
+            choices=('native', 'sync', 'async'),
+            reaches='process',
+            harmless=lambda mode: type(mode) is str and mode == 'sync',
+        ),
+        autoreset=Field(
+            'next_step',
+            doc="how 'sync' and 'async' begin the next episode",
+            choices=('next_step', 'same_step', 'disabled'),
+        ),
+    )
+
+    @classmethod
+    def from_factory(
+        cls, factory: EnvFactory, env_num: int, cfg: EasyDict | None = None, render_mode: str | None = None
+    ) -> GymVectorEnvManager:
+        options = cls.resolve_config(cfg)
+        manager = cls(lambda: _make_vector(factory, env_num, options, render_mode), options)
+        # Gymnasium's vector envs do not report the limit of their envs
+        if manager.spec.max_episode_steps is None:
+            manager._time_limit = factory.spec.max_episode_steps
+            manager.spec = dataclasses.replace(manager.spec, max_episode_steps=manager._time_limit)
+        return manager
+
+
 def _make_vector(factory: EnvFactory, env_num: int, cfg: EasyDict, render_mode: str | None) -> Any:
     if cfg.mode == 'native' or factory.only_vector:
         native = factory.create_vector(env_num, render_mode)
+        if getattr(native, 'gives_tensors', False):
+            raise EnvError(
+                f'{type(native).__name__} gives tensors, and this manager takes arrays',
+                where='env.manager.type',
+                got='gym_vector',
+                expected="'torch_vector'",
+            )
         if native is not None:
             return native
     kind = gym.vector.AsyncVectorEnv if cfg.mode == 'async' else gym.vector.SyncVectorEnv

@@ -42,6 +42,10 @@ def make(request: pytest.FixtureRequest) -> Any:
     ) -> IEnvManager:
         if request.param == 'env_pool' and (needs_state or options or not isinstance(env_id, str)):
             pytest.skip('its envs are its own, and their state cannot be had')
+        if request.param == 'torch_vector':
+            if options or env_id != 'CartPole-v1':
+                pytest.skip('its envs are made of tensors')
+            env_id = 'rlframe.envs.tensor:TorchCartPole'
         factory = GymEnvFactory({'env_id': env_id, **options})
         made.append(ENV_MANAGER_REGISTRY.get(request.param).from_factory(factory, env_num))
         return made[-1]

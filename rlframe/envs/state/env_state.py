@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -34,6 +34,16 @@ class Refusal(NamedTuple):
 
     reason: str
     """Path in the env, type, and reason."""
+
+
+class StateKeeper(Protocol):
+    """Captures and restores the state of an env, as ``EnvState`` does."""
+
+    def capture(self) -> dict[str, Any] | Refusal:
+        """Returns the state as plain data, or the reason why it cannot be saved."""
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Restores a state that ``capture`` returned."""
 
 
 class EnvState:

@@ -1,0 +1,269 @@
+"""Envs of tensors: the physics of Gymnasium, the contract, and their manager by arrays and by tensors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from fakes import STEP, ScriptedPolicy
+from gymnasium import spaces
+from tensor_envs import Changed, CountingTensors, StatelessCartPole, counting_tensors
+
+from rlframe.envs.gym_env import GymEnvFactory
+from rlframe.envs.tensor import TensorVectorEnv, TorchCartPole, TorchPendulum
+from rlframe.envs.tensor.interface import device_of
+from rlframe.envs.tensor.manager import TensorEnvManager
+from rlframe.envs.vector_env import GymVectorEnvManager
+from rlframe.errors import DeviceError, EnvContractError, EnvError, EnvStartError, IncompatibleError
+from rlframe.worker.collector.rollout import Rollout
+
+
+def cartpole_action(obs: np.ndarray, step: int, rng: np.random.Generator) -> np.ndarray:
+    """Balances the pole for a while and then no longer, so that episodes have different lengths."""
+    balanced = (obs[:, 2] + 0.5 * obs[:, 3] + 0.1 * obs[:, 1] > 0).astype(np.int64)
+    is_random = rng.random(len(obs)) < np.linspace(0.0, 0.6, len(obs))
+    return np.where(is_random, rng.integers(2, size=len(obs)), balanced)
+
+
+def pendulum_action(obs: np.ndarray, step: int, rng: np.random.Generator) -> np.ndarray:
+    """Draws torques, some of them too large."""
+    return rng.uniform(-2.5, 2.5, (len(obs), 1)).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ('kind', 'act'), [(TorchCartPole, cartpole_action), (TorchPendulum, pendulum_action)]
+)
+def test_episodes_equal_those_of_gymnasium_from_start_to_end(kind: Any, act: Callable[..., Any]) -> None:
+    count, rng = 8, np.random.default_rng(3)
+    envs = kind(count, 'cpu')
+    obs, _ = envs.reset(seed=5)
+    others = [gymnasium.make(kind.env_id) for _ in range(count)]
+    for other, state in zip(others, envs._state.numpy(), strict=True):
+        other.reset(seed=0)
+        other.unwrapped.state = state.copy()
+    lengths, alive = np.zeros(count, int), np.ones(count, bool)
+    for step in range(envs.spec.max_episode_steps):
+        action = act(obs.numpy(), step, rng)
+        obs, reward, terminated, truncated, info = envs.step(torch.from_numpy(action))
+        for i in np.flatnonzero(alive):
+            want = others[i].step(action[i])
+            np.testing.assert_allclose(info['final_obs'][i].numpy(), want[0], rtol=2e-6, atol=2e-6)
+            assert reward[i].item() == pytest.approx(float(want[1]), rel=2e-6)
+            assert (terminated[i].item(), truncated[i].item()) == (want[2], want[3])
+            lengths[i] += 1
+        alive &= ~(terminated | truncated).numpy()
+    assert not alive.any() and lengths.max() == envs.spec.max_episode_steps
+    assert kind is TorchPendulum or lengths.min() < 60
+    assert envs.single_observation_space == others[0].observation_space
+    assert envs.single_action_space == others[0].action_space
+
+
+@pytest.mark.parametrize('kind', [TorchCartPole, TorchPendulum])
+def test_the_seed_decides_and_first_states_are_those_of_gymnasium(kind: Any) -> None:
+    envs = kind(4000, 'cpu')
+    first = [envs.reset(seed=seed)[0] for seed in (1, 1, 2)]
+    assert torch.equal(first[0], first[1]) and not torch.equal(first[0], first[2])
+    assert not torch.equal(envs.reset()[0], first[2]), 'a reset without a seed continues with the generator'
+    assert not torch.equal(kind(2, 'cpu').reset()[0], kind(2, 'cpu').reset()[0])
+    high = np.array([0.05] * 4 if kind is TorchCartPole else [np.pi, 1.0])
+    np.testing.assert_allclose(envs._state.numpy().max(0), high, rtol=0.01)
+    np.testing.assert_allclose(envs._state.numpy().min(0), -high, rtol=0.01)
+
+
+def test_an_env_that_ended_gives_its_last_and_its_next_first_obs() -> None:
+    envs = TorchCartPole(64, 'cpu')
+    envs.reset(seed=0)
+    seen = 0
+    for _ in range(30):
+        obs, _, terminated, _, info = envs.step(torch.ones(64, dtype=torch.int64))
+        assert (info['final_obs'][terminated][:, 2].abs() > 0.2).all()
+        assert (obs[terminated].abs() <= 0.05).all()
+        assert torch.equal(obs[~terminated], info['final_obs'][~terminated])
+        seen += int(terminated.sum())
+    assert seen > 100
+
+
+def test_a_device_that_is_not_there_is_refused() -> None:
+    assert device_of('auto').type in ('cpu', 'cuda')
+    with pytest.raises(DeviceError, match=r"env\.kwargs\.device: no device 'cuda:77'"):
+        TorchCartPole(2, 'cuda:77')
+
+
+BROKEN = {
+    'shape': (0, lambda x: x[:, :3], 'gave obs as a tensor of shape [4, 3]'),
+    'dtype': (
+        0,
+        lambda x: x.double(),
+        'torch.float64, on cpu, expected a tensor of shape [4, 4], torch.float32',
+    ),
+    'device': (
+        0,
+        lambda x: x.to('meta'),
+        'on meta, expected a tensor of shape [4, 4], torch.float32, on cpu',
+    ),
+    'an array': (0, lambda x: x.numpy(), 'gave obs as ndarray of shape [4, 4]'),
+    'a column of rewards': (1, lambda x: x[:, None], 'gave reward as a tensor of shape [4, 1]'),
+    'float flags': (2, lambda x: x.float(), 'gave terminated as a tensor of shape [4], torch.float32'),
+    'int flags': (3, lambda x: x.long(), 'gave truncated as a tensor of shape [4], torch.int64'),
+    'last obs of some': (4, lambda x: x[:1], "gave info['final_obs'] as a tensor of shape [1, 4]"),
+    'no last obs': (4, None, "step() gave no info['final_obs']"),
+}
+
+
+@pytest.mark.parametrize('after', [0, 20])
+@pytest.mark.parametrize('case', BROKEN)
+def test_tensors_that_are_not_as_declared_are_refused_by_name(case: str, after: int) -> None:
+    place, change, text = BROKEN[case]
+    manager = TensorEnvManager(Changed(4, place, change, after))
+    manager.reset(seed=[1, 2, 3, 4])
+    action = torch.zeros(4, dtype=torch.int64)
+    for _ in range(after):
+        manager.device_step(action)
+    with pytest.raises(EnvContractError, match=re.escape(text)):
+        manager.device_step(action)
+
+
+def test_envs_that_declare_what_they_cannot_are_refused() -> None:
+    class Nested(TorchCartPole):
+        def __init__(self, num_envs: int) -> None:
+            super().__init__(num_envs, 'cpu')
+            self.single_observation_space = spaces.Dict(a=self.single_observation_space)
+
+    class NextStep(TorchCartPole):
+        metadata: dict[str, Any] = {}
+
+    class NoDevice(TorchCartPole):
+        def __init__(self, num_envs: int) -> None:
+            super().__init__(num_envs, 'cpu')
+            self.device = 'cpu'  # type: ignore[assignment]
+
+    class OldReset(TorchCartPole):
+        def reset(self, **options: Any) -> Any:
+            return super().reset(**options)[0]
+
+    for kind, error, text in (
+        (Nested, IncompatibleError, 'have a Box of observations'),
+        (NextStep, EnvContractError, 'expected AutoresetMode.SAME_STEP'),
+        (NoDevice, EnvContractError, 'device, a torch.device'),
+    ):
+        with pytest.raises(error, match=text):
+            TensorEnvManager(kind(3))
+    with pytest.raises(EnvContractError, match=r'reset\(\) returned a tensor of shape \[3, 4\]'):
+        TensorEnvManager(OldReset(3, 'cpu')).reset(seed=[0, 1, 2])
+
+
+def test_env_and_manager_that_do_not_fit_are_refused() -> None:
+    for section, error, text in (
+        (dict(env_id='CartPole-v1'), EnvError, "'CartPole-v1' is none"),
+        (
+            dict(env_id=TorchCartPole, frame_stack=2),
+            EnvError,
+            r'env\.frame_stack: envs of tensors are not wrapped',
+        ),
+        (dict(env_id=TorchCartPole, action_mask=True), EnvError, r'env\.action_mask'),
+        (dict(env_id=TorchCartPole, wrappers=['FlattenObservation']), EnvError, r'env\.wrappers'),
+        (dict(env_id=TorchCartPole, kwargs=dict(colour=1)), EnvStartError, "'colour'"),
+    ):
+        with pytest.raises(error, match=text):
+            TensorEnvManager.from_factory(GymEnvFactory(section), 2)
+    with pytest.raises(EnvError, match=r"got 'gym_vector', expected 'torch_vector'"):
+        GymVectorEnvManager.from_factory(GymEnvFactory(dict(env_id=TorchCartPole)), 2)
+
+
+def test_a_factory_names_the_spaces_without_a_manager() -> None:
+    spec = GymEnvFactory(dict(env_id='rlframe.envs.tensor:TorchPendulum')).spec
+    assert spec.name == 'Pendulum-v1' and spec.action_space.shape == (1,) and spec.max_episode_steps == 200
+
+
+@pytest.mark.parametrize('kind', [TorchCartPole, TorchPendulum])
+def test_steps_by_arrays_equal_steps_by_tensors(kind: type[TensorVectorEnv]) -> None:
+    by_array, by_tensor = TensorEnvManager(kind(6, 'cpu')), TensorEnvManager(kind(6, 'cpu'))
+    rng = np.random.default_rng(0)
+    for manager in (by_array, by_tensor):
+        manager.reset(seed=list(range(6)))
+    ended = 0
+    for step in range(220):
+        obs = by_array.obs
+        np.testing.assert_array_equal(obs, by_tensor.device_obs.numpy())
+        act = cartpole_action if kind is TorchCartPole else pendulum_action
+        action = act(obs, step, rng).clip(-2, 2)
+        told = by_array.step(action, by_array.ready)
+        there = by_tensor.device_step(torch.from_numpy(action))
+        done = (there.terminated | there.truncated).numpy()
+        np.testing.assert_array_equal(told.done, done)
+        np.testing.assert_array_equal(told.reward, there.reward.numpy())
+        np.testing.assert_array_equal(told.obs[done], there.final_obs.numpy()[done])
+        if done.any():
+            by_array.reset(np.flatnonzero(done))
+        ended += done.sum()
+    assert ended >= 4
+    for name, value in by_array.state_dict().items():
+        if name != 'envs':
+            np.testing.assert_array_equal(value, by_tensor.state_dict()[name], err_msg=name)
+
+
+def test_arrays_and_tensors_may_take_turns() -> None:
+    manager = counting_tensors(2, lengths=[3, 4])
+    manager.reset(seed=[1, 2])
+    rollout = Rollout(manager, ScriptedPolicy().collect_mode)
+    steps = []
+    for turn in range(8):
+        if turn % 3 == 2:
+            final = manager.device_step(torch.zeros(2, dtype=torch.int64)).final_obs.numpy()
+            manager._fetch()
+        else:
+            final = rollout.step().timestep.obs
+        steps.append(final[:, STEP].tolist())
+    assert steps == [[1, 1], [2, 2], [3, 3], [1, 4], [2, 1], [3, 2], [1, 3], [2, 4]]
+    assert manager._steps.tolist() == [2, 0] and manager._episodes.tolist() == [3, 3]
+
+
+@pytest.mark.parametrize('kind', [TorchCartPole, TorchPendulum, CountingTensors])
+def test_a_saved_state_goes_on_to_the_bit_and_is_a_copy(kind: Any) -> None:
+    manager, other = TensorEnvManager(kind(5)), TensorEnvManager(kind(5))
+    manager.reset(seed=list(range(5)))
+    other.reset(seed=list(range(7, 12)))
+    rng = np.random.default_rng(0)
+    act = pendulum_action if kind is TorchPendulum else cartpole_action
+    for _ in range(3):
+        for step in range(25):
+            manager.device_step(torch.from_numpy(act(np.zeros((5, 4)), step, rng)))
+        assert manager.restart_lost().tolist() == []
+        state = manager.state_dict()
+        assert other.load_state_dict(state).tolist() == [] and not other.unsaved
+        for step in range(60):
+            action = torch.from_numpy(act(np.zeros((5, 4)), step, rng))
+            for one, two in zip(manager.device_step(action), other.device_step(action), strict=True):
+                assert torch.equal(one, two)
+
+
+def test_envs_without_a_state_begin_anew_at_checkpoints_in_both_runs() -> None:
+    manager, other = (
+        TensorEnvManager(StatelessCartPole(3, 'cpu')),
+        TensorEnvManager(StatelessCartPole(3, 'cpu')),
+    )
+    manager.reset(seed=[1, 2, 3])
+    action = torch.ones(3, dtype=torch.int64)
+    for _ in range(4):
+        manager.device_step(action)
+    assert manager.restart_lost().tolist() == [0, 1, 2]
+    assert set(manager.unsaved.values()) == {'StatelessCartPole has no state_dict and no load_state_dict'}
+    assert other.load_state_dict(manager.state_dict()).tolist() == []
+    for _ in range(30):
+        for one, two in zip(manager.device_step(action), other.device_step(action), strict=True):
+            assert torch.equal(one, two)
+
+
+def test_a_state_that_does_not_fit_begins_anew_and_says_so() -> None:
+    manager, other = TensorEnvManager(TorchCartPole(3, 'cpu')), TensorEnvManager(TorchCartPole(3, 'cpu'))
+    manager.reset(seed=[1, 2, 3])
+    manager.device_step(torch.ones(3, dtype=torch.int64))
+    state = manager.state_dict()
+    state['envs']['all']['tensors']['generator'] = torch.zeros(16, dtype=torch.uint8)  # as CUDA has them
+    assert other.load_state_dict(state).tolist() == [0, 1, 2]
+    assert 'generator' in other.unsaved[0] and len(other.unsaved) == 3
