@@ -94,6 +94,7 @@ SERIAL_COLLECTOR_REGISTRY: Registry[ISerialCollector] = Registry(
         sample='collector.serial_collector',
         episode='collector.episode_serial_collector',
         dataset='collector.dataset_collector',
+        tensor='collector.tensor_collector',
         sample_1v1='players.battle_collector',
         episode_1v1='players.battle_collector',
     ),

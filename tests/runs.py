@@ -38,6 +38,16 @@ PPO = (
     *('-c', 'configs/cartpole_ppo.py', *SMALL, 'policy.learn.batch_size=16', 'policy.collect.n_sample=48'),
     'policy.learn.epoch_per_collect=2',
 )
+TORCH_PPO = (
+    *(
+        '-c',
+        'configs/cartpole_torch_ppo.py',
+        *SMALL,
+        'policy.learn.batch_size=16',
+        'policy.collect.n_sample=48',
+    ),
+    'policy.learn.epoch_per_collect=2',
+)
 PENDULUM = (
     *('-c', 'configs/pendulum_ddpg.py', *SMALL, 'policy.learn.batch_size=16', 'policy.collect.n_sample=6'),
     *('policy.learn.update_per_collect=2', 'policy.other.replay_buffer.replay_buffer_size=500'),

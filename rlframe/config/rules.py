@@ -12,17 +12,27 @@ from typing import Any
 from rlframe.config.backends import backend_errors, collector_num
 from rlframe.config.tree import is_parallel
 from rlframe.errors import ConfigError
+from rlframe.registry import ENV_MANAGER_REGISTRY
 
 Known = Mapping[str, Any]
 """Dotted keys to values, of those options that are possible alone."""
 SAMPLES, EPISODES = ('sample', 'sample_1v1'), ('episode', 'episode_1v1')
 """Collectors that count training samples, and those that count episodes."""
+COLLECTOR = 'policy.collect.collector'
+"""Section of the collector."""
+TENSOR = 'tensor'
+"""The collector whose training samples stay on a device; it counts them."""
+NOT_ON_A_DEVICE = {
+    'policy.normalize_obs': False,
+    'policy.normalize_reward': False,
+    'policy.model.core': None,
+    f'{COLLECTOR}.backend': 'local',
+}
+"""Options that need arrays, with the values that do not."""
 
 ROWS = ('naive', 'advanced', 'elastic')
 """Replay buffers that sample single transitions."""
 
-COLLECTOR = 'policy.collect.collector'
-"""Section of the collector."""
 BUFFER = 'policy.other.replay_buffer'
 """Section of the replay buffer."""
 
@@ -49,7 +59,7 @@ def cross_errors(known: Known) -> list[ConfigError]:
         _learns_where_it_is_kept(known),
         _is_arranged_by_numpy(known),
     )
-    return [error for error in found if error] + backend_errors(known)
+    return [error for error in found if error] + _stays_on_the_device(known) + backend_errors(known)
 
 
 def check_serial(cfg: Mapping[str, Any]) -> None:
@@ -115,10 +125,10 @@ def _numbers(known: Known, *keys: str) -> tuple[Any, ...]:
 def _n_sample_or_n_episode(known: Known) -> ConfigError | None:
     keys = ('policy.collect.n_sample', 'policy.collect.n_episode')
     collector = known.get('policy.collect.collector.type')
-    if collector not in (*SAMPLES, *EPISODES) or not all(key in known for key in keys):
+    if collector not in (*SAMPLES, TENSOR, *EPISODES) or not all(key in known for key in keys):
         return None
     n_sample, n_episode = (known[key] for key in keys)
-    counts_samples = collector in SAMPLES
+    counts_samples = collector not in EPISODES
     own, other = (n_sample, n_episode) if counts_samples else (n_episode, n_sample)
     if own is None and other is not None:
         units = ('training samples', 'episodes') if counts_samples else ('episodes', 'training samples')
@@ -137,6 +147,36 @@ def _n_sample_or_n_episode(known: Known) -> ConfigError | None:
         where='policy.collect',
         got={'n_sample': n_sample, 'n_episode': n_episode},
     )
+
+
+def _stays_on_the_device(known: Known) -> list[ConfigError]:
+    """Returns errors for options that rows on a device cannot go through."""
+    if known.get(f'{COLLECTOR}.type') != TENSOR:
+        return []
+    expected = dict(NOT_ON_A_DEVICE)
+    if known.get('env.manager.type') in ENV_MANAGER_REGISTRY.names() and not _steps_tensors(known):
+        expected['env.manager.type'] = 'torch_vector'
+    errors = [
+        ConfigError(
+            f'the collector {TENSOR!r} keeps its rows on the device of envs and policy',
+            where=key,
+            got=known[key],
+            expected=repr(valid),
+            remedy="collector.type='sample' works with this value.",
+        )
+        for key, valid in expected.items()
+        if known.get(key, valid) != valid
+    ]
+    if known.get('policy.on_policy') is False:
+        message = f'the collector {TENSOR!r} needs a policy that learns from fresh data and acts by tensors'
+        errors.append(
+            ConfigError(message, where='policy.type', got=known.get('policy.type'), expected="'ppo' or 'a2c'")
+        )
+    return errors
+
+
+def _steps_tensors(known: Known) -> bool:
+    return hasattr(ENV_MANAGER_REGISTRY.get(known['env.manager.type']), 'device_step')
 
 
 def _takes_episodes(known: Known) -> ConfigError | None:

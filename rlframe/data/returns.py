@@ -6,13 +6,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from rlframe.data.timestep import BoolArray, FloatArray
+from rlframe.utils.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = LazyModule('torch')
 
 
-def _check_shapes(**arrays: FloatArray | BoolArray) -> None:
-    shapes = {name: array.shape for name, array in arrays.items()}
+def _check_shapes(**arrays: FloatArray | BoolArray | torch.Tensor) -> None:
+    shapes = {name: tuple(array.shape) for name, array in arrays.items()}
     if len(set(shapes.values())) != 1:
         raise ValueError(f'shapes must agree, got {shapes}')
 
@@ -123,4 +131,23 @@ def gae(
     for t in range(len(delta) - 1, -1, -1):
         following = delta[t] + decay[t] * following
         advantage[t] = following
+    return advantage
+
+
+def gae_of_tensors(
+    reward: torch.Tensor,
+    value: torch.Tensor,
+    next_value: torch.Tensor,
+    done: torch.Tensor,
+    discount_factor: float,
+    gae_lambda: float,
+) -> torch.Tensor:
+    """Computes ``gae`` on the device of tensors of the same shapes, without waiting for it."""
+    _check_shapes(reward=reward, value=value, next_value=next_value, done=done)
+    delta = reward + discount_factor * next_value - value
+    decay = discount_factor * gae_lambda * (~done).to(reward.dtype)
+    advantage = torch.empty_like(delta)
+    following = torch.zeros_like(delta[0])
+    for t in range(len(delta) - 1, -1, -1):
+        following = torch.add(delta[t], decay[t] * following, out=advantage[t])
     return advantage

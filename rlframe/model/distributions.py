@@ -29,8 +29,8 @@ HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
 class ActionDistribution(ABC):
     """Interprets the ``S`` outputs of a network as a distribution over actions.
 
-    Collection uses numpy and the given generator; everything with a gradient uses torch. A forbidden action has a very
-    negative, finite logit.
+    Collection uses numpy and the given generator, or torch and one of its generators where envs are on a device; everything
+    with a gradient uses torch. A forbidden action has a very negative, finite logit.
     """
 
     size: int
@@ -41,6 +41,10 @@ class ActionDistribution(ABC):
     @abstractmethod
     def sample(self, logit: FloatArray, rng: np.random.Generator) -> Array:
         """Draws an action of each row: [n, S] to [n, ...]."""
+
+    @abstractmethod
+    def sample_tensor(self, logit: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        """Draws an action of each row on the device of logits and generator: [B, S] to [B, ...]."""
 
     @abstractmethod
     def mode(self, logit: FloatArray) -> Array:
@@ -79,6 +83,9 @@ class Categorical(ActionDistribution):
         """Draws by the Gumbel-max trick: int64 [n]."""
         return perturbed(logit, rng).argmax(1)
 
+    def sample_tensor(self, logit: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        return self.mode_tensor(perturbed_tensor(logit, generator))
+
     def mode(self, logit: FloatArray) -> Array:
         return logit.argmax(1)
 
@@ -110,6 +117,9 @@ class MultiCategorical(ActionDistribution):
     def sample(self, logit: FloatArray, rng: np.random.Generator) -> Array:
         return self.mode(perturbed(logit, rng))
 
+    def sample_tensor(self, logit: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        return self.mode_tensor(perturbed_tensor(logit, generator))
+
     def mode(self, logit: FloatArray) -> Array:
         return np.stack([part.argmax(1) for part in np.split(logit, self._cuts, axis=1)], axis=1)
 
@@ -137,6 +147,10 @@ class Bernoulli(ActionDistribution):
         """Draws by comparing logits with logistic noise."""
         uniform = rng.random(logit.shape)
         return (logit > np.log(uniform) - np.log1p(-uniform)).astype(np.int8)
+
+    def sample_tensor(self, logit: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        uniform = torch.rand(logit.shape, generator=generator, device=logit.device, dtype=logit.dtype)
+        return self.mode_tensor(logit - uniform.log() + (-uniform).log1p())
 
     def mode(self, logit: FloatArray) -> Array:
         return (logit > 0).astype(np.int8)
@@ -167,6 +181,11 @@ class DiagonalGaussian(ActionDistribution):
         noise = rng.standard_normal((len(logit), self.size), np.float32)
         return logit[:, : self.size] + np.exp(logit[:, self.size :].clip(*LOG_STD_RANGE)) * noise
 
+    def sample_tensor(self, logit: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        mean, log_std = logit.split(self.size, 1)
+        noise = torch.randn(mean.shape, generator=generator, device=logit.device, dtype=logit.dtype)
+        return mean + log_std.clamp(*LOG_STD_RANGE).exp() * noise
+
     def mode(self, logit: FloatArray) -> Array:
         return logit[:, : self.size]
 
@@ -192,6 +211,12 @@ def perturbed(logit: FloatArray, rng: np.random.Generator) -> FloatArray:
     np.maximum(noise, SMALLEST, out=noise)
     noisy: FloatArray = logit - np.log(noise, out=noise)
     return noisy
+
+
+def perturbed_tensor(logit: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Computes ``perturbed`` on the device of logits [B, S] and generator."""
+    noise = torch.empty_like(logit).exponential_(generator=generator)
+    return logit - noise.clamp_(min=float(SMALLEST)).log_()
 
 
 def distribution_for(space: Any) -> ActionDistribution:

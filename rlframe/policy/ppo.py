@@ -14,6 +14,7 @@ from rlframe.data.faces import Metrics
 from rlframe.data.returns import gae
 from rlframe.data.timestep import Array, BoolArray, FloatArray, IntArray, TimeStep
 from rlframe.policy.acting.masks import IMPOSSIBLE, mask_of, masked
+from rlframe.policy.acting.tensor_acting import TensorActing
 from rlframe.policy.actor import ActorPolicy, StochasticConfig, StochasticPolicy
 from rlframe.policy.base_policy import CollectConfig
 from rlframe.policy.learning.learn_options import DISCOUNT_FACTOR, learning_rate
@@ -21,7 +22,7 @@ from rlframe.policy.learning.model_options import ACTIVATION, IMAGE_OPTIONS, che
 from rlframe.policy.learning.moments import RunningMoments
 from rlframe.policy.learning.schedule import Schedule, check_positive_schedule, check_schedule, value_at
 from rlframe.policy.learning.sequences import begins_of, env_by_env
-from rlframe.policy.learning.tensors import Rows, standardised, take
+from rlframe.policy.learning.tensors import Rows, flat, standardised, take
 from rlframe.policy.memory import UNROLL_LEN, MemoryConfig, MemoryPolicy
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import Field
@@ -64,7 +65,7 @@ class PPOConfig(MemoryConfig, StochasticConfig):
 
 
 @POLICY_REGISTRY.register('ppo')
-class PPOPolicy(MemoryPolicy, StochasticPolicy, ActorPolicy):
+class PPOPolicy(TensorActing, MemoryPolicy, StochasticPolicy, ActorPolicy):
     """Proximal policy optimisation with the clipped objective.
 
     Source:
@@ -207,21 +208,23 @@ class PPOPolicy(MemoryPolicy, StochasticPolicy, ActorPolicy):
     def _columns(self, data: Batch) -> Rows:
         """Returns the inputs of a round's updates, as tensors [M, ...]."""
         cfg = self._cfg.learn
-        columns = {name: self._tensor(data[name]) for name in ('obs', 'action', 'log_prob', 'advantage')}
-        return_ = np.asarray(data['return_'])
+        names = 'obs', 'action', 'log_prob', 'advantage', 'return_'
+        columns = {name: self._tensor(data[name]) for name in names}
+        return_ = columns['return_']
         if self._returns is not None:
-            self._returns.update(return_)
-        columns['return_'] = self._tensor(self._in_critic_units(return_))
+            self._returns.update(return_.cpu().numpy())
+        columns['return_'] = self._in_critic_units(return_)
         if cfg.value_clip is not None:
-            columns['value'] = self._tensor(self._in_critic_units(return_ - np.asarray(data['advantage'])))
+            columns['value'] = self._in_critic_units(return_ - columns['advantage'])
         if cfg.advantage_norm == 'round':
             columns['advantage'] = standardised(columns['advantage'])
         return columns
 
-    def _in_critic_units(self, value: FloatArray) -> FloatArray:
+    def _in_critic_units(self, value: torch.Tensor) -> torch.Tensor:
         if self._returns is None:
             return value
-        return ((value - self._returns.mean) / self._returns.std).astype(np.float32)
+        scaled = (value.cpu().numpy() - self._returns.mean) / self._returns.std
+        return self._tensor(scaled.astype(np.float32))
 
     def _diverged(self) -> bool:
         """Whether the epoch that ends here was the last one of its round; only with a limit it waits for the device."""
@@ -327,7 +330,7 @@ class PPOPolicy(MemoryPolicy, StochasticPolicy, ActorPolicy):
         next_value[block['terminated']] = 0.0
         cfg = self._cfg.collect
         advantage = gae(block['reward'], value, next_value, apart, cfg.discount_factor, cfg.gae_lambda)
-        log_prob = self._distribution.log_prob(_flat(block['logit']), _flat(block['action']))
+        log_prob = self._distribution.log_prob(flat(block['logit']), flat(block['action']))
         columns = {
             'obs': block['obs'],
             'action': block['action'],
@@ -349,10 +352,10 @@ class PPOPolicy(MemoryPolicy, StochasticPolicy, ActorPolicy):
             apart: True where the next obs of a row is not the obs of the row below, bool [T, N].
         """
         if self._has_core:
-            value, after = self._step_values(_flat(block['obs']), _flat(block['state']))
+            value, after = self._step_values(flat(block['obs']), flat(block['state']))
             behind = self._step_values(block['next_obs'][apart], after[apart.reshape(-1)])[0]
         else:
-            value, behind = self._values(_flat(block['obs'])), self._values(block['next_obs'][apart])
+            value, behind = self._values(flat(block['obs'])), self._values(block['next_obs'][apart])
         value = value.reshape(apart.shape)
         next_value = np.concatenate([value[1:], value[-1:]])
         next_value[apart] = behind
@@ -391,8 +394,3 @@ class PPOPolicy(MemoryPolicy, StochasticPolicy, ActorPolicy):
         super()._load_model(state)
         if self._returns is not None and 'returns' in state:
             self._returns.load_state_dict(state['returns'])
-
-
-def _flat(column: Array) -> Array:
-    """Maps a column [T, N, ...] to [T * N, ...]."""
-    return column.reshape(-1, *column.shape[2:])

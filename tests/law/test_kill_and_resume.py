@@ -8,7 +8,18 @@ import time
 from pathlib import Path
 
 import pytest
-from runs import CASES, DQN, MANAGERS, assert_same_end, every, finish, killed_and_straight, records, train
+from runs import (
+    CASES,
+    DQN,
+    MANAGERS,
+    TORCH_PPO,
+    assert_same_end,
+    every,
+    finish,
+    killed_and_straight,
+    records,
+    train,
+)
 
 LENGTH = ('--train-iter', '400')
 
@@ -41,6 +52,21 @@ def test_env_without_a_state_begins_anew_at_checkpoints_in_both_runs(tmp_path: P
     words = (*DQN, *LENGTH, every(51), 'env.env_id=closed_env:ClosedCartPole')
     straight, resumed = killed_and_straight(tmp_path, *words)
     assert_same_end(straight, resumed)
+
+
+@pytest.mark.usefixtures('copies')
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    'env',
+    [
+        'rlframe.envs.tensor:TorchCartPole',
+        'rlframe.envs.tensor:TorchPendulum',
+        'tensor_envs:StatelessCartPole',
+    ],
+)
+def test_envs_of_tensors_and_their_rows_go_on_with_the_same_bits(env: str, tmp_path: Path) -> None:
+    words = (*TORCH_PPO, *LENGTH, every(51), f'env.env_id={env}')
+    assert_same_end(*killed_and_straight(tmp_path, *words))
 
 
 @pytest.mark.usefixtures('copies')

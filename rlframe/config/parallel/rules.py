@@ -119,6 +119,7 @@ def _has_no_past_selves(known: Known) -> ConfigError | None:
 def _collects_and_scores_episodes(known: Known) -> ConfigError | None:
     for key, kind, why in (
         (f'{COLLECTOR}.type', 'dataset', 'recorded data need no collectors'),
+        (f'{COLLECTOR}.type', 'tensor', 'its rows stay on the device of the policy'),
         (f'{EVALUATOR}.type', 'metric', 'collectors play the episodes of evaluations'),
     ):
         if known.get(key) == kind:

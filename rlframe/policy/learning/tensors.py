@@ -54,3 +54,8 @@ def take(obs: Any, index: Any) -> Any:
 def standardised(advantage: Any) -> Any:
     """Gives advantages, a tensor [B], mean 0 and standard deviation 1."""
     return (advantage - advantage.mean()) / (advantage.std(correction=0) + 1e-8)
+
+
+def flat(column: Any) -> Any:
+    """Maps a column [T, N, ...], an array or a tensor, to [T * N, ...]."""
+    return column.reshape(-1, *column.shape[2:])

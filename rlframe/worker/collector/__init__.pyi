@@ -3,6 +3,7 @@ from rlframe.worker.collector.collector_interface import ISerialCollector as ISe
 from rlframe.worker.collector.dataset_collector import DatasetSerialCollector as DatasetSerialCollector
 from rlframe.worker.collector.episode_serial_collector import EpisodeSerialCollector as EpisodeSerialCollector
 from rlframe.worker.collector.serial_collector import SampleSerialCollector as SampleSerialCollector
+from rlframe.worker.collector.tensor_collector import TensorSerialCollector as TensorSerialCollector
 from rlframe.worker.collector.tensor_transitions import to_tensor_transitions as to_tensor_transitions
 from rlframe.worker.evaluator.base_serial_evaluator import ISerialEvaluator as ISerialEvaluator
 from rlframe.worker.evaluator.base_serial_evaluator import VectorEvalMonitor as VectorEvalMonitor
