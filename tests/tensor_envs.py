@@ -53,7 +53,7 @@ class CountingTensors(TensorVectorEnv):
         return self._obs, counted_reward(*final.unbind(1)), *flags, {'final_obs': final}
 
     def state_dict(self) -> dict[str, Any]:
-        return {'obs': self._obs.clone()}
+        return {'obs': self._obs}
 
     def load_state_dict(self, state: Any) -> None:
         self._obs = state['obs'].clone()

@@ -89,8 +89,9 @@ class GymEnvFactory(EnvFactory):
         """
         kwargs, env_id = self._kwargs(render_mode), self.cfg.env_id
         if self.only_vector:
+            manager = 'torch_vector' if self.gives_tensors else 'gym_vector'
             raise EnvError(
-                f'{env_id!r} is a vector env', where='env.env_id', remedy="Set env_manager.type='gym_vector'."
+                f'{env_id!r} is a vector env', where='env.env_id', remedy=f'Set env_manager.type={manager!r}.'
             )
         env = make_by_id(env_id, kwargs) if isinstance(env_id, str) else _call(env_id, kwargs)
         for wrapper in self.cfg.wrappers:
@@ -144,6 +145,11 @@ class GymEnvFactory(EnvFactory):
     @property
     def only_vector(self) -> bool:  # type: ignore[override]  # only known once the module is imported
         return self._vector_class is not None
+
+    @property
+    def gives_tensors(self) -> bool:
+        """Whether ``env_id`` is or names envs of tensors, a ``TensorVectorEnv``."""
+        return bool(getattr(self._vector_class, 'gives_tensors', False))
 
     def make_vector(self, env_num: int, render_mode: str | None = None) -> Any:
         """Returns N envs as one vector env: a ``VectorEnv`` class called with ``num_envs``, or an id's own vector form.

@@ -92,7 +92,11 @@ def starting_config(
     facts, fields = _facts(spec), kind.config_fields()
     family = next((FAMILIES[base.__name__] for base in kind.__mro__ if base.__name__ in FAMILIES), None)
     settings = family(facts) if family else {}
-    on_policy = bool(fields['on_policy'].default)
+    on_policy, manager, collector = bool(fields['on_policy'].default), 'base', 'sample'
+    if factory.only_vector:
+        manager = 'torch_vector' if factory.gives_tensors else 'gym_vector'
+    if factory.gives_tensors and hasattr(kind, '_get_tensor_mode'):
+        collector, settings['normalize_obs'] = 'tensor', False
     budget = ON_POLICY_STEPS if on_policy else OFF_POLICY_STEPS
     settings['eval'] = dict(evaluator=_evaluator(spec, settings, budget // EVALUATIONS, on_policy))
     main: Settings = dict(
@@ -105,9 +109,9 @@ def starting_config(
         main['env']['stop_value'] = spec.reward_threshold
     create: Settings = dict(
         env=dict(type='gym'),
-        env_manager=dict(type='gym_vector' if factory.only_vector else 'base'),
+        env_manager=dict(type=manager),
         policy=dict(type=name),
-        collector=dict(type='sample'),
+        collector=dict(type=collector),
     )
     if not on_policy:
         create['replay_buffer'] = dict(type='sequence' if kind.is_recurrent else 'naive')

@@ -94,6 +94,14 @@ def test_small_grid_of_integers_is_read_as_numbers_and_an_image_by_convolutions(
     assert starting_config(space_envs.SpaceEnv, 'ppo', kwargs)[0].policy.model.conv_layers == []
 
 
+def test_envs_of_tensors_are_stepped_on_their_device_where_the_policy_can() -> None:
+    for policy, collector in (('ppo', 'tensor'), ('a2c', 'tensor'), ('dqn', 'sample')):
+        main, create = starting_config('rlframe.envs.tensor:TorchCartPole', policy)
+        assert (create.env_manager.type, create.collector.type) == ('torch_vector', collector)
+        cfg = config.compile_config(main, create)
+        assert collector == 'sample' or not cfg.policy.normalize_obs
+
+
 def test_overrides_that_shape_an_env_are_known_before_it_is_looked_at() -> None:
     words = ['env.kwargs.obs=Tuple', 'env.frame_stack=2', 'seed=3', 'env.stop_value=1']
     assert env_options(words) == {'kwargs': {'obs': 'Tuple'}, 'frame_stack': 2}

@@ -83,6 +83,15 @@ def to_array(tensor: torch.Tensor) -> Array:
     return array
 
 
+def _copied(state: Any) -> Any:
+    """Returns a state with copies of its tensors on the CPU, as the envs may write to their own."""
+    if isinstance(state, Mapping):
+        return {name: _copied(part) for name, part in state.items()}
+    if isinstance(state, list | tuple):
+        return type(state)(_copied(part) for part in state)
+    return state.detach().cpu().clone() if isinstance(state, torch.Tensor) else state
+
+
 class TensorEnvState:
     """Captures and restores the state of envs of tensors by their own ``state_dict`` and ``load_state_dict``.
 
@@ -98,7 +107,7 @@ class TensorEnvState:
         missing = [name for name in ('state_dict', 'load_state_dict') if not hasattr(self._env, name)]
         if missing:
             return Refusal(f'{type(self._env).__name__} has no {" and no ".join(missing)}')
-        return {'tensors': self._env.state_dict()}
+        return {'tensors': _copied(self._env.state_dict())}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restores a state that ``capture`` returned.

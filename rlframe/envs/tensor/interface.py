@@ -91,4 +91,6 @@ def device_of(name: str | torch.device) -> torch.device:
             where='env.kwargs.device',
             remedy="device='auto' takes the CPU where there is no GPU.",
         )
+    if device.type == 'cuda' and device.index is None:
+        return torch.device('cuda', torch.cuda.current_device())
     return device

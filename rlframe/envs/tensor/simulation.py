@@ -91,8 +91,8 @@ class Simulation(TensorVectorEnv):
     def state_dict(self) -> dict[str, Any]:
         """Returns states, counts and the generator."""
         return {
-            'state': self._state.cpu().clone(),
-            'steps': self._steps.cpu().clone(),
+            'state': self._state,
+            'steps': self._steps,
             'generator': self._generator.get_state(),
         }
 
