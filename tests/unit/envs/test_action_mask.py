@@ -20,7 +20,9 @@ from rlframe.registry import ENV_MANAGER_REGISTRY
 from rlframe.worker.collector.rollout import Rollout
 
 MANAGERS = [
-    (name, {}) for name in ENV_MANAGER_REGISTRY.names() if name not in ('env_pool', 'async_subprocess')
+    (name, {})
+    for name in ENV_MANAGER_REGISTRY.names()
+    if name not in ('env_pool', 'async_subprocess', 'torch_vector')
 ] + [
     ('async_subprocess', {'wait_num': 3}),
     ('gym_vector', {'autoreset': 'same_step'}),
