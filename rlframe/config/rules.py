@@ -9,32 +9,16 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from rlframe.config.backends import backend_errors, collector_num
+from rlframe.config.backends import BUFFER, COLLECTOR, TENSOR, backend_errors, collector_num, device_errors
 from rlframe.config.tree import is_parallel
 from rlframe.errors import ConfigError
-from rlframe.registry import ENV_MANAGER_REGISTRY
 
 Known = Mapping[str, Any]
 """Dotted keys to values, of those options that are possible alone."""
 SAMPLES, EPISODES = ('sample', 'sample_1v1'), ('episode', 'episode_1v1')
 """Collectors that count training samples, and those that count episodes."""
-COLLECTOR = 'policy.collect.collector'
-"""Section of the collector."""
-TENSOR = 'tensor'
-"""The collector whose training samples stay on a device; it counts them."""
-NOT_ON_A_DEVICE = {
-    'policy.normalize_obs': False,
-    'policy.normalize_reward': False,
-    'policy.model.core': None,
-    f'{COLLECTOR}.backend': 'local',
-}
-"""Options that need arrays, with the values that do not."""
-
 ROWS = ('naive', 'advanced', 'elastic')
 """Replay buffers that sample single transitions."""
-
-BUFFER = 'policy.other.replay_buffer'
-"""Section of the replay buffer."""
 
 
 def cross_errors(known: Known) -> list[ConfigError]:
@@ -56,10 +40,8 @@ def cross_errors(known: Known) -> list[ConfigError]:
         _fits_buffer(known, f'{BUFFER}.unroll_len', 'a sequence'),
         _fits_buffer(known, f'{BUFFER}.burn_in', 'a burn-in'),
         _has_a_core(known),
-        _learns_where_it_is_kept(known),
-        _is_arranged_by_numpy(known),
     )
-    return [error for error in found if error] + _stays_on_the_device(known) + backend_errors(known)
+    return [error for error in found if error] + device_errors(known) + backend_errors(known)
 
 
 def check_serial(cfg: Mapping[str, Any]) -> None:
@@ -147,36 +129,6 @@ def _n_sample_or_n_episode(known: Known) -> ConfigError | None:
         where='policy.collect',
         got={'n_sample': n_sample, 'n_episode': n_episode},
     )
-
-
-def _stays_on_the_device(known: Known) -> list[ConfigError]:
-    """Returns errors for options that rows on a device cannot go through."""
-    if known.get(f'{COLLECTOR}.type') != TENSOR:
-        return []
-    expected = dict(NOT_ON_A_DEVICE)
-    if known.get('env.manager.type') in ENV_MANAGER_REGISTRY.names() and not _steps_tensors(known):
-        expected['env.manager.type'] = 'torch_vector'
-    errors = [
-        ConfigError(
-            f'the collector {TENSOR!r} keeps its rows on the device of envs and policy',
-            where=key,
-            got=known[key],
-            expected=repr(valid),
-            remedy="collector.type='sample' works with this value.",
-        )
-        for key, valid in expected.items()
-        if known.get(key, valid) != valid
-    ]
-    if known.get('policy.on_policy') is False:
-        message = f'the collector {TENSOR!r} needs a policy that learns from fresh data and acts by tensors'
-        errors.append(
-            ConfigError(message, where='policy.type', got=known.get('policy.type'), expected="'ppo' or 'a2c'")
-        )
-    return errors
-
-
-def _steps_tensors(known: Known) -> bool:
-    return hasattr(ENV_MANAGER_REGISTRY.get(known['env.manager.type']), 'device_step')
 
 
 def _takes_episodes(known: Known) -> ConfigError | None:
@@ -353,43 +305,6 @@ def _has_a_core(known: Known) -> ConfigError | None:
         got=known[key],
         expected="None, or policy.model.core='lstm'",
     )
-
-
-def _learns_where_it_is_kept(known: Known) -> ConfigError | None:
-    """Checks that a replay buffer on a GPU is not that of a policy on the CPU, or on another GPU."""
-    key, cuda = f'{BUFFER}.device', known.get('policy.cuda')
-    own, of_policy = known.get(key, 'cpu'), known.get('policy.device', 'auto')
-    if of_policy == 'auto' and cuda is not None:
-        of_policy = 'cuda' if cuda else 'cpu'
-    if own == 'cpu' or of_policy == 'auto' or _gpu(own) == _gpu(of_policy):
-        return None
-    return ConfigError(
-        f'the policy learns on {of_policy!r} (policy.device, policy.cuda), and batches have to be there',
-        where=key,
-        got=own,
-        expected="'cpu'" if of_policy == 'cpu' else f"{of_policy!r} or 'cpu'",
-    )
-
-
-def _gpu(device: str) -> str:
-    """Returns the number of a GPU, an empty string for the CPU."""
-    return (device.partition(':')[2] or '0') if device.startswith('cuda') else ''
-
-
-def _is_arranged_by_numpy(known: Known) -> ConfigError | None:
-    """Checks that batches on a GPU are not to be changed in main memory before the policy learns from them."""
-    key = f'{BUFFER}.device'
-    if known.get(key, 'cpu') == 'cpu':
-        return None
-    for option in ('policy.normalize_obs', 'policy.normalize_reward', 'policy.learn.random_shift'):
-        if known.get(option):
-            return ConfigError(
-                f'{option}={known[option]} changes each batch in main memory, before the policy learns from it',
-                where=key,
-                got=known[key],
-                expected=f"'cpu', or {option}={type(known[option])(0)}",
-            )
-    return None
 
 
 def _is_recurrent(known: Known) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import gymnasium
 from gymnasium.vector import AutoresetMode
 
-from rlframe.errors import DeviceError
+from rlframe.data.device import existing_device
 from rlframe.utils.lazy import LazyModule
 
 if TYPE_CHECKING:
@@ -83,14 +83,9 @@ def device_of(name: str | torch.device) -> torch.device:
     """
     if name == 'auto':
         name = 'cuda' if torch.cuda.is_available() else 'cpu'
-    device = torch.device(name)
-    there = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if device.type == 'cuda' and (device.index or 0) >= there:
-        raise DeviceError(
-            f'no device {str(name)!r}: torch {torch.__version__}, {there} CUDA devices',
-            where='env.kwargs.device',
-            remedy="device='auto' takes the CPU where there is no GPU.",
-        )
+    device = existing_device(
+        str(name), 'env.kwargs.device', "device='auto' takes the CPU where there is no GPU."
+    )
     if device.type == 'cuda' and device.index is None:
         return torch.device('cuda', torch.cuda.current_device())
     return device
