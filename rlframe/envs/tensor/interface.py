@@ -83,9 +83,7 @@ def device_of(name: str | torch.device) -> torch.device:
     """
     if name == 'auto':
         name = 'cuda' if torch.cuda.is_available() else 'cpu'
-    device = existing_device(
-        str(name), 'env.kwargs.device', "device='auto' takes the CPU where there is no GPU."
-    )
+    device = existing_device(str(name), 'env.kwargs', "device='auto' takes the CPU where there is no GPU.")
     if device.type == 'cuda' and device.index is None:
         return torch.device('cuda', torch.cuda.current_device())
     return device

@@ -19,8 +19,13 @@ from rlframe.worker.collector.tensor_rollout import Block, TensorRollout
 
 ACTIONS = 'actions'
 """Purpose of the seed of the generator that draws actions."""
-NO_INFOS = Field(None, type=type(None), doc='infos of envs of tensors are not read: None')
-NO_MARKS = Field(False, choices=(False,), doc='these rows go to no replay buffer: False')
+NO_INFOS = Field(
+    None,
+    type=(str, list, type(None)),
+    doc='None: infos of envs of tensors are not read',
+    check=lambda value: '' if value is None else 'None: infos of envs of tensors are not read',
+)
+NO_MARKS = Field(False, choices=(False,), doc='False: these rows go to no replay buffer')
 
 
 @SERIAL_COLLECTOR_REGISTRY.register('tensor')

@@ -90,7 +90,7 @@ def test_an_env_that_ended_gives_its_last_and_its_next_first_obs() -> None:
 
 def test_a_device_that_is_not_there_is_refused() -> None:
     assert device_of('auto').type in ('cpu', 'cuda')
-    with pytest.raises(DeviceError, match=r"env\.kwargs\.device: no device 'cuda:77'"):
+    with pytest.raises(DeviceError, match=r"env\.kwargs: no device 'cuda:77'"):
         TorchCartPole(2, 'cuda:77')
 
 
