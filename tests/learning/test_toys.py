@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from fakes import config_pair
-from memory import R2D2
+from toys import DQN, RECURRENT, TOYS, toy
 
 from rlframe import config
 from rlframe.pipeline import SerialPipeline
@@ -28,89 +28,6 @@ def run(**sections: Any) -> SerialPipeline:
     return pipeline
 
 
-DQN = dict(
-    learn=dict(batch_size=32, learning_rate=3e-3, target_update_freq=50),
-    other=dict(eps=dict(type='linear', start=1.0, end=0.05, decay=1500)),
-    policy_=dict(discount_factor=0.5),
-)
-RECURRENT = R2D2 | dict(
-    learn=dict(batch_size=32, learning_rate=3e-3, target_update_freq=50),
-    collect=dict(n_sample=16),
-    other=dict(
-        eps=dict(type='linear', start=1.0, end=0.05, decay=1500),
-        replay_buffer=dict(replay_buffer_size=5000),
-    ),
-)
-PPO = dict(policy='ppo', learn=dict(batch_size=64, learning_rate=3e-3), collect=dict(n_sample=128))
-QAC = dict(
-    env_id='fakes:TargetEnv',
-    env=dict(stop_value=7.2, n_evaluator_episode=10),  # random actions bring 2.1
-    learn=dict(batch_size=64, learning_rate_actor=3e-3, learning_rate_critic=3e-3, update_per_collect=8),
-    collect=dict(n_sample=8),
-    policy_=dict(discount_factor=0.5, random_collect_size=64),
-)
-SOFT = QAC | dict(learn=QAC['learn'] | dict(learning_rate_alpha=1e-2))
-DISCRETE = {key: value for key, value in SOFT.items() if key not in ('env_id', 'env')}
-TOYS = {
-    'dqn': DQN,
-    'dqn advanced': DQN
-    | dict(
-        buffer=dict(type='advanced'),
-        policy_=dict(discount_factor=0.5, priority=True, priority_IS_weight=True, nstep=2),
-    ),
-    'qrdqn': DQN | dict(policy='qrdqn', model=dict(num_quantiles=8)),
-    'c51': DQN | dict(policy='c51', model=dict(v_min=0.0, v_max=4.0, n_atom=21)),
-    'rainbow': DQN
-    | dict(
-        policy='c51',
-        model=dict(v_min=0.0, v_max=4.0, n_atom=21, noisy=True, dueling=True),
-        buffer=dict(type='advanced'),
-        other=dict(eps=0.0),
-        policy_=dict(discount_factor=0.5, priority=True, priority_IS_weight=True, nstep=2, double=True),
-    ),
-    'dqn noisy': DQN | dict(model=dict(noisy=True)),
-    'dqn episodes': DQN
-    | dict(
-        collect=dict(n_sample=None, n_episode=1),
-        collector=dict(type='episode', get_train_sample=True),
-        policy_=dict(discount_factor=0.5, nstep=2),
-    ),
-    'ddpg': QAC | dict(policy='ddpg'),
-    'td3 advanced': QAC
-    | dict(
-        policy='td3',
-        buffer=dict(type='advanced'),
-        policy_=QAC['policy_'] | dict(priority=True, priority_IS_weight=True, nstep=2),
-    ),
-    'sac': SOFT | dict(policy='sac'),
-    'sac correlated': SOFT | dict(policy='sac', collect=dict(n_sample=8, noise_correlation=0.9)),
-    'sac_discrete': DISCRETE | dict(policy='sac_discrete'),
-    'r2d2': RECURRENT | dict(model=dict(encoder_hidden_size_list=[32], lstm_hidden_size=16)),
-    'ppo': PPO,
-    'ppo episodes': PPO
-    | dict(collect=dict(n_sample=None, n_episode=16), collector=dict(type='episode', get_train_sample=True)),
-    'ppo options': PPO
-    | dict(
-        model=dict(share_encoder=True, activation='relu'),
-        learn=dict(
-            batch_size=64,
-            learning_rate=3e-3,
-            value_norm=True,
-            value_clip=0.5,
-            target_kl=0.05,
-            advantage_norm='round',
-            epoch_per_collect=8,
-            entropy_weight=dict(type='linear', start=0.01, end=0.0, decay=5000),
-        ),
-        policy_=dict(normalize_obs=True, normalize_reward=True),
-    ),
-    'a2c': dict(policy='a2c', learn=dict(batch_size=None, learning_rate=3e-3), collect=dict(n_sample=40)),
-    'dqn normalised': DQN
-    | dict(policy_=dict(discount_factor=0.5, normalize_obs=True, normalize_reward=True)),
-    'ppo vector': PPO | dict(manager='gym_vector', manager_=dict(mode='sync')),
-}
-
-
 OFTEN = {'dqn', 'qrdqn', 'r2d2', 'ppo', 'a2c', 'td3 advanced', 'sac', 'sac_discrete'}
 """Toys that are tried every time."""
 
@@ -119,7 +36,7 @@ OFTEN = {'dqn', 'qrdqn', 'r2d2', 'ppo', 'a2c', 'td3 advanced', 'sac', 'sac_discr
     'name', [pytest.param(name, marks=[] if name in OFTEN else [pytest.mark.slow]) for name in TOYS]
 )
 def test_policy_learns_to_name_the_class_it_sees(name: str) -> None:
-    options = dict(env_id='fakes:IdentityEnv', env=dict(stop_value=7.9, n_evaluator_episode=10)) | TOYS[name]
+    options = toy(name)
     pipeline = run(evaluator=dict(eval_freq=100), max_env_step=12_000, **options)
     assert pipeline.stopped and pipeline.evaluator.best >= options['env']['stop_value'], (
         'the best possible return is 8'

@@ -1,0 +1,70 @@
+"""What the tests on a GPU count with, tried on the CPU."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from gpu_cells import MODES, SYNC, Cell, allocated, cells, host_waits, policies, why_skipped
+from toys import toy_of_policy
+
+
+def test_every_policy_has_a_toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in policies():
+        assert toy_of_policy(name)['env']['stop_value'] > 0
+    with pytest.raises(KeyError, match=r"no toy of 'forgotten': add one to TOYS in tests/toys\.py"):
+        toy_of_policy('forgotten')
+
+
+def test_every_policy_is_tried_in_every_mode_on_a_gpu_and_only_where_the_marker_asks_for_it() -> None:
+    found = cells({'eager': ['dqn']}, refused=True)
+    on_gpu = {param.values[0] for param in found if {mark.name for mark in param.marks} == {'gpu', 'slow'}}
+    assert on_gpu == {Cell(name, mode, 'cuda') for name in policies() for mode in MODES}
+    assert [str(param.values[0]) for param in found if len(param.marks) == 1] == ['dqn-eager-cpu']
+
+
+def test_a_cell_without_its_device_or_its_option_says_why_it_is_skipped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.cuda, 'is_available', lambda: False)
+    assert why_skipped(Cell('dqn', 'eager', 'cuda')).startswith('no CUDA device: torch ')
+    assert why_skipped(Cell('dqn', 'compile', 'cpu')) == ''
+    monkeypatch.setitem(MODES, 'magic', dict(magic=True))
+    assert why_skipped(Cell('dqn', 'magic', 'cpu')) == 'dqn has no option policy.magic'
+
+
+def test_on_the_cpu_each_value_that_is_read_counts_as_a_wait() -> None:
+    tensor = torch.ones(3)
+    with host_waits('cpu') as places:
+        total = (tensor * 2).sum()
+        assert places == []
+        float(total), bool(total > 1), tensor.nonzero()
+    assert places == ['_local_scalar_dense', '_local_scalar_dense', 'nonzero']
+
+
+def test_on_a_gpu_each_warning_of_torch_counts_as_a_wait_and_no_other_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    modes: list[Any] = []
+    monkeypatch.setattr(torch.cuda, 'set_sync_debug_mode', modes.append)
+    with host_waits('cuda') as places:
+        for _ in range(2):
+            warnings.warn(f'{SYNC} (Triggered internally)', UserWarning, stacklevel=1)
+        warnings.warn('something else', UserWarning, stacklevel=1)
+    assert len(places) == 2 and all(Path(__file__).name in place for place in places)
+    assert modes == ['warn', 'default']
+    with pytest.warns(UserWarning, match='back to normal'):
+        warnings.warn('back to normal', UserWarning, stacklevel=1)
+
+
+def test_tensors_that_are_kept_count_as_memory_each_once() -> None:
+    before = allocated('cpu')
+    kept = torch.ones(1000)
+    views = [kept[:10], kept[:20]]
+    assert allocated('cpu') - before == kept.nbytes
+    del kept, views
+    assert allocated('cpu') == before
