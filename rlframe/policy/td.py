@@ -83,6 +83,9 @@ class TDPolicy(Policy):
 
     def _set_target(self, target: torch.nn.Module, online: Sequence[torch.nn.Module]) -> None:
         """Takes a copy of some modules as the target network that follows them."""
+        for module in target.modules():
+            if isinstance(module, torch.nn.RNNBase):
+                module.flatten_parameters()  # copied one by one, they are in no single chunk as cuDNN wants them
         self._target_model: Any = target.requires_grad_(False)
         self._weights = (
             [p.detach() for p in target.parameters()],

@@ -341,3 +341,10 @@ def test_what_does_not_go_together_is_refused() -> None:
         compiled(buffer=dict(type='sequence'))
     with pytest.raises(ConfigError, match='mark_episodes'):
         compiled(collector=dict(type='sample'))
+
+
+def test_weights_of_the_copied_core_are_put_together_again_as_cudnn_wants_them(monkeypatch: Any) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr(torch.nn.RNNBase, 'flatten_parameters', lambda self: seen.append(self))
+    policy = make()
+    assert seen[-1] is policy._target_model.lstm
