@@ -204,7 +204,7 @@ class MemoryPolicy(RecurrentPolicy):
 
         sequences = Sequences(np.asarray(data['begins']), self._cfg.learn.unroll_len or size)
         for chosen in sequences.batches(self._rng.permutation(len(sequences)), size):
-            row, step, sequence = (torch.from_numpy(part).to(self._device) for part in sequences.rows(chosen))
+            row, step, sequence = (self._tensor(part) for part in sequences.rows(chosen))
             state = self._tensor(np.asarray(data['state'])[sequences.start[chosen]])
             unroll = Unroll(step, sequence, int(sequences.length[chosen].max()), state)
             yield take(columns, row) | {'unroll': unroll}

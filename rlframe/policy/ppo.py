@@ -202,7 +202,7 @@ class PPOPolicy(TensorActing, MemoryPolicy, StochasticPolicy, ActorPolicy):
     def _minibatches(self, columns: Rows, data: Batch, size: int) -> Iterator[Rows]:
         """Divides the shuffled rows of a round into batches of ``size``."""
         count = len(data)
-        shuffled = take(columns, torch.from_numpy(self._rng.permutation(count)).to(self._device))
+        shuffled = take(columns, self._tensor(self._rng.permutation(count)))
         return (take(shuffled, slice(start, start + size)) for start in range(0, count, size))
 
     def _columns(self, data: Batch) -> Rows:
