@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import re
@@ -290,6 +291,16 @@ def test_results_and_first_lines_of_configs_are_what_was_measured() -> None:
     for name, first in page.first_lines(runs, rows).items():
         line = (ROOT / 'configs' / f'{name}.py').read_text(encoding='utf-8').split('\n')[0]
         assert line == first, 'run: python docs/make_results.py'
+
+
+def test_page_about_gpus_is_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / 'benchmarks')
+    script = importlib.import_module('gpu')
+    written = script.PAGE.read_text(encoding='utf-8')
+    assert script.page(script.Files(script.RESULTS, script.PAGE).read()) == written, (
+        'run: python benchmarks/gpu.py --report'
+    )
+    assert script.RESULTS.exists() != ('Nothing was measured on a GPU yet' in written)
 
 
 def test_page_of_the_command_line_lists_every_verb_with_its_help() -> None:

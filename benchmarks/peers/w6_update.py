@@ -32,14 +32,14 @@ def adam(*modules: nn.Module) -> torch.optim.Adam:
     return torch.optim.Adam(parameters, LEARNING_RATE, fused=True)
 
 
-def batches(count: int = 16) -> list[list[torch.Tensor]]:
+def batches(count: int = 16, size: int = BATCH) -> list[list[torch.Tensor]]:
     rng = np.random.default_rng(0)
-    normal = [(BATCH, OBS), (BATCH, OBS), (BATCH,)]
+    normal = [(size, OBS), (size, OBS), (size,)]
     return [
         [
             *(torch.from_numpy(rng.standard_normal(shape, np.float32)) for shape in normal),
-            torch.from_numpy(rng.uniform(-1, 1, (BATCH, ACTION)).astype(np.float32)),
-            torch.from_numpy((rng.random(BATCH) < 0.01).astype(np.float32)),
+            torch.from_numpy(rng.uniform(-1, 1, (size, ACTION)).astype(np.float32)),
+            torch.from_numpy((rng.random(size) < 0.01).astype(np.float32)),
         ]
         for _ in range(count)
     ]
@@ -78,7 +78,8 @@ class Critics:
         self.adam.step()
 
 
-def sac_limit(updates: int = 2000) -> dict:
+def sac_update() -> Callable[..., None]:
+    """Returns one update of SAC, on torch's default device."""
     actor, critics = network(OBS, 2 * ACTION), Critics()
     actor_adam, log_alpha = adam(actor), torch.zeros((), requires_grad=True)
     alpha_adam = torch.optim.Adam([log_alpha], LEARNING_RATE, fused=True)
@@ -113,10 +114,11 @@ def sac_limit(updates: int = 2000) -> dict:
 
     for target in critics.targets:
         target.requires_grad_(False)
-    return timed(update, updates)
+    return update
 
 
-def td3_limit(updates: int = 2000) -> dict:
+def td3_update() -> Callable[..., None]:
+    """Returns one update of TD3, on torch's default device."""
     actor, critics = network(OBS, ACTION), Critics()
     target_actor, actor_adam, weights = copy.deepcopy(actor), adam(actor), list(actor.parameters())
     for target in (target_actor, *critics.targets):
@@ -142,7 +144,15 @@ def td3_limit(updates: int = 2000) -> dict:
         actor_adam.step()
         torch._foreach_lerp_(followers, online, TAU)
 
-    return timed(update, updates)
+    return update
+
+
+def sac_limit(updates: int = 2000) -> dict:
+    return timed(sac_update(), updates)
+
+
+def td3_limit(updates: int = 2000) -> dict:
+    return timed(td3_update(), updates)
 
 
 if __name__ == '__main__':

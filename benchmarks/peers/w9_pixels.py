@@ -84,19 +84,20 @@ def raw(env_num: int = 8, env_steps: int = 4096) -> dict:
     return measured(env_steps // env_num * env_num, perf_counter() - start)
 
 
-def update_limit(updates: int = 100, batch_size: int = 32) -> dict:
-    """One update of double DQN with a target network."""
+def dqn_update(batch_size: int, device: str = 'cpu', count: int = 8):
+    """Returns one update of double DQN with a target network, from batches that lie on a device."""
     rng = np.random.default_rng(0)
-    online = nn.Sequential(nature(), nn.Linear(512, 6))
+    online = nn.Sequential(nature(), nn.Linear(512, 6)).to(device)
     target = copy.deepcopy(online).requires_grad_(False)
     adam = torch.optim.Adam(online.parameters(), 1e-4, fused=True)
 
     def batch() -> list[torch.Tensor]:
         frames = [torch.from_numpy(rng.integers(0, 256, (batch_size, 4, 84, 84), np.uint8)) for _ in range(2)]
         action, reward = rng.integers(0, 6, batch_size), rng.standard_normal(batch_size, np.float32)
-        return [*frames, torch.from_numpy(action), torch.from_numpy(reward), torch.from_numpy(reward < -2)]
+        rest = [torch.from_numpy(action), torch.from_numpy(reward), torch.from_numpy(reward < -2)]
+        return [column.to(device) for column in (*frames, *rest)]
 
-    stream = cycle([batch() for _ in range(8)])
+    stream = cycle([batch() for _ in range(count)])
 
     def update() -> None:
         obs, next_obs, action, reward, terminated = next(stream)
@@ -109,6 +110,12 @@ def update_limit(updates: int = 100, batch_size: int = 32) -> dict:
         functional.mse_loss(value, wanted).backward()
         adam.step()
 
+    return update
+
+
+def update_limit(updates: int = 100, batch_size: int = 32) -> dict:
+    """One update of double DQN from stacks that lie ready."""
+    update = dqn_update(batch_size)
     for _ in range(5):
         update()
     start = perf_counter()
