@@ -80,19 +80,22 @@ def cells(cpu: Mapping[str, list[str]], *gpu_modes: str, refused: bool = False) 
 
 def why_skipped(cell: Cell) -> str:
     """Returns why a cell cannot be tried here, '' if it can."""
-    if cell.device == 'cuda' and not has_cuda():
-        return f'no CUDA device: torch {torch.__version__}, built for CUDA {torch.version.cuda}'
+    if cell.device == 'cuda' and (why := why_no_cuda()):
+        return why
     missing = MODES[cell.mode].keys() - POLICY_REGISTRY.get(cell.policy).default_config().keys()  # type: ignore[attr-defined]
     if missing:
         return f'{cell.policy} has no option policy.{min(missing)}'
     return ''
 
 
-def has_cuda() -> bool:
-    """Whether torch can use a GPU; a driver that is too old is a warning of torch's, not an error."""
+def why_no_cuda() -> str:
+    """Returns why torch cannot use a GPU, '' if it can; a driver that is too old is a warning of torch's."""
     with warnings.catch_warnings():
         warnings.simplefilter('ignore')
-        return torch.cuda.is_available()
+        is_there = torch.cuda.is_available()
+    return (
+        '' if is_there else f'no CUDA device: torch {torch.__version__}, built for CUDA {torch.version.cuda}'
+    )
 
 
 def config_of(cell: Cell, **sections: Any) -> Any:
