@@ -26,6 +26,7 @@ COMPILE = Field(
     False,
     doc='whether torch.compile turns the losses into machine code, which takes 5 to 25 seconds at the start of training; on CPUs,'
     ' updates of c51 and qrdqn then take half to two thirds of the time',
+    may_change=True,
 )
 """The option ``compile`` of every policy."""
 UPDATE_OPTIONS = dict(compile=COMPILE, cuda_graph=CUDA_GRAPH, precision=PRECISION)

@@ -22,6 +22,7 @@ PRECISION = Field(
     choices=('fp32', 'tf32', 'bf16'),
     doc="number format of matrix products and convolutions: 'fp32'; on a GPU 'tf32', which rounds their inputs to 10 bits;"
     " 'bf16', in which losses are computed with 8 bits, while parameters and moments stay float32",
+    may_change=True,
 )
 """The option ``precision`` of every policy."""
 TENSOR_CORES = 8, 0
@@ -96,11 +97,10 @@ def set_precision(precision: str, device: torch.device) -> None:
     """Sets the format of this process's matrix products in float32 on GPUs; that of the last policy counts."""
     if device.type != 'cuda':
         return
-    kind = 'tf32' if precision == 'tf32' else 'ieee'
-    cudnn: Any = torch.backends.cudnn
-    places: tuple[Any, ...] = torch.backends.cuda.matmul, cudnn.conv, cudnn.rnn
-    for place in places:
-        place.fp32_precision = kind
+    is_allowed = precision == 'tf32'
+    # these two setters: what users may read stays readable, which it does not after the newer fp32_precision
+    torch.backends.cuda.matmul.allow_tf32 = is_allowed
+    torch.backends.cudnn.allow_tf32 = is_allowed
 
 
 def autocast(losses: Callable[..., Any], device: torch.device, *, has_cache: bool) -> Callable[..., Any]:

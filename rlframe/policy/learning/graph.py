@@ -27,6 +27,7 @@ CUDA_GRAPH = Field(
     False,
     doc='whether an update on a GPU is recorded once, as a CUDA graph, and then started as a whole; pays for small networks,'
     ' whose kernels take less time than their launches',
+    may_change=True,
 )
 """The option ``cuda_graph`` of every policy."""
 WARM_UPS = 3
