@@ -56,9 +56,7 @@ class PrioritizedSampler:
         """Largest priority that the learner reported; the priority of new items."""
         self._by_batch, self._rng = normalization == 'batch', rng
         self._tree = SumTree(capacity)
-        # read together: one cache line
-        self._item = np.zeros(capacity, [('priority', np.float32), ('use', np.int32)])
-        self._priority, self._use = self._item['priority'], self._item['use']
+        self._use = np.zeros(capacity, np.int32)
 
     @staticmethod
     def check(priority: FloatArray) -> None:
@@ -79,9 +77,13 @@ class PrioritizedSampler:
             count: Number of items.
             priority: float64 [count]; ``None`` gives all of them ``max_priority``.
         """
-        new = np.full(count, self.max_priority + EPS) if priority is None else priority + EPS
+        if priority is None:
+            new: FloatArray = np.empty(count)
+            new.fill(self.max_priority + EPS)
+        else:
+            new = priority + EPS
         tree = self._tree
-        sum_tree.append(tree.total, tree.low, tree.start, self._priority, self._use, self.alpha, row, new)
+        sum_tree.append(tree.leaf, tree.total, tree.low, tree.start, self._use, self.alpha, row, new)
 
     def draw(self, size: int, beta: float, stop: int) -> Draw:
         """Draws one item in each of ``size`` equal parts of the total weight; an item can recur.
@@ -93,19 +95,18 @@ class PrioritizedSampler:
         """
         tree, uniform = self._tree, self._rng.random(size)
         slot, described = sum_tree.draw(
-            tree.total, tree.low, tree.start, self._priority, self._use, uniform, beta, stop, self._by_batch
+            tree.leaf, tree.total, tree.low, tree.start, self._use, uniform, beta, stop, self._by_batch
         )
         return Draw(slot, *described)
 
     def draw_among(self, slot: IntArray, size: int, beta: float, stop: int) -> Draw:
         """Draws like ``draw``, as if there were only the items at ``slot`` (all present, at least one)."""
-        weight = self._tree.total[slot]
+        weight = self._tree.weight(slot).astype(np.float64)
         running = np.cumsum(weight)
         mass = (np.arange(size) + self._rng.random(size)) * (running[-1] / size)
         found = np.minimum(np.searchsorted(running, mass, side='right'), len(slot) - 1)
         slot, least = slot[found], float((weight[found] if self._by_batch else weight).min())
-        total = self._tree.total
-        return Draw(slot, *sum_tree.describe(total, self._priority, self._use, slot, least, beta, stop))
+        return Draw(slot, *sum_tree.describe(self._tree.leaf, self._use, slot, least, beta, stop))
 
     def update(self, row: IntArray, slot: IntArray, priority: FloatArray, present: tuple[int, int]) -> None:
         """Gives items new priorities; those overwritten or removed since they were drawn are passed over.
@@ -119,9 +120,19 @@ class PrioritizedSampler:
         Raises:
             NonFiniteError: If a priority is NaN, infinite or negative; nothing is changed.
         """
-        tree = self._tree
+        tree, capacity = self._tree, len(self._use)
         bad, first, highest = sum_tree.update(
-            tree.total, tree.low, tree.start, self._priority, self.alpha, EPS, present, row, slot, priority
+            tree.leaf,
+            tree.total,
+            tree.low,
+            tree.start,
+            capacity,
+            self.alpha,
+            EPS,
+            present,
+            row,
+            slot,
+            priority,
         )
         if bad:
             refuse(bad, first, priority)
@@ -133,21 +144,24 @@ class PrioritizedSampler:
 
     def is_present(self, slot: IntArray) -> npt.NDArray[np.bool_]:
         """Says which slots hold an item that can be drawn."""
-        return self._priority[slot] > 0
+        return self._tree.priority(slot) > 0
 
     def clear(self) -> None:
         """Marks all items as absent and resets the largest priority."""
         self._tree.clear()
-        self._priority.fill(0)
         self.max_priority = 1.0
 
     def nbytes(self) -> int:
         """Returns the bytes that are allocated."""
-        return self._tree.nbytes() + self._item.nbytes
+        return self._tree.nbytes() + self._use.nbytes
 
     def state_dict(self, slot: IntArray) -> dict[str, Any]:
         """Returns the data of the items at ``slot``, in that order. The tree follows from it."""
-        return {'max_priority': self.max_priority, 'priority': self._priority[slot], 'use': self._use[slot]}
+        return {
+            'max_priority': self.max_priority,
+            'priority': self._tree.priority(slot),
+            'use': self._use[slot],
+        }
 
     def load_state_dict(self, state: Mapping[str, Any], slot: IntArray) -> None:
         """Restores the items at ``slot``."""
@@ -162,12 +176,12 @@ class PrioritizedSampler:
 
     def _assign(self, slot: IntArray, new: FloatArray) -> None:
         tree = self._tree
-        sum_tree.assign(tree.total, tree.low, tree.start, self._priority, self.alpha, slot, new)
+        sum_tree.assign(tree.leaf, tree.total, tree.low, tree.start, self.alpha, slot, new)
 
 
 def overhead_nbytes(capacity: int) -> int:
     """Returns the bytes that a ``PrioritizedSampler`` allocates."""
-    return tree_nbytes(capacity) + 8 * capacity
+    return tree_nbytes(capacity) + 4 * capacity
 
 
 def refuse(count: int, first: int, priority: FloatArray) -> None:

@@ -3,6 +3,9 @@
 Every node is recomputed from its ``FANOUT`` children whenever one of them changes. So rounding errors do not
 accumulate, and the tree is a function of its leaves. A leaf of 0 is absent: it is never drawn and is ignored in the
 minimum.
+
+In a large tree most time goes by waiting for memory. So what a step of a kernel reads together is in one cache line, and
+kernels go level by level: they ask for the lines of the next level for all items before they read the first of them.
 """
 
 from __future__ import annotations
@@ -12,149 +15,208 @@ import math
 import numpy as np
 
 from rlframe.data import FloatArray, IntArray
+from rlframe.worker.replay_buffer.stores.cache_lines import aligned_zeros, ask_for
 from rlframe.worker.replay_buffer.stores.kernels import kernel
 
 FANOUT = 8
 MAX_PRIORITY = 1e30
 """Above it a sum of weights could overflow; an error of that size is a divergence, not a priority."""
+WEIGHT, PRIORITY = 0, 1
+"""Rows of a block of leaves."""
 
 
 class SumTree:
-    """Weights of ``capacity`` slots, all absent at first.
+    """Priorities and weights of ``capacity`` slots, all absent at first.
+
+    Nodes are in blocks of ``FANOUT`` siblings. Node ``n`` of a level is number ``n % FANOUT`` in block ``n // FANOUT`` of
+    that level, and its children are block ``n`` of the level below.
 
     Args:
         capacity: Number of slots, >= 1.
     """
 
     def __init__(self, capacity: int) -> None:
-        self.start = np.cumsum([0, *level_lengths(capacity)[:-1]])
-        """Start of each level in ``total``: leaves first, root last. int64 [levels]."""
-        self.total = np.zeros(sum(level_lengths(capacity)))
-        """Weight of each leaf, sum below each node. float64 [nodes]."""
-        self.low = np.full(len(self.total) - self.start[1], math.inf)
-        """Smallest weight present below each node above the leaves. float64 [nodes - leaves]."""
+        blocks = level_blocks(capacity)
+        self.leaf = aligned_zeros((blocks[0], 2, FANOUT), np.float32)
+        """Weights and priorities of the leaves, a block in one cache line. float32 [blocks, 2, FANOUT]."""
+        self.start = np.cumsum([0, *blocks[1:-1]])
+        """First block of each level above the leaves in ``total`` and ``low``; the root comes last. int64 [levels]."""
+        self.total = aligned_zeros((sum(blocks[1:]), FANOUT), np.float64)
+        """Sum of the weights below each node. float64 [blocks, FANOUT]."""
+        self.low = aligned_zeros((sum(blocks[1:]), FANOUT), np.float32)
+        """Smallest weight present below each node. float32 [blocks, FANOUT]."""
+        self.low.fill(math.inf)
 
     def set(self, slot: IntArray, weight: FloatArray) -> None:
         """Sets weights, >= 0 and finite; of a slot that recurs the last one counts. Both [n]."""
-        self.total[slot] = weight
-        refresh(self.total, self.low, self.start, slot)
+        self.leaf[slot // FANOUT, WEIGHT, slot % FANOUT] = weight
+        refresh(self.leaf, self.total, self.low, self.start, slot)
 
     def find(self, mass: FloatArray) -> IntArray:
         """Returns the slots where the running sum of weights first exceeds ``mass``, in [0, sum()). [n]."""
-        return descend(self.total, self.start, np.array(mass, np.float64))
+        return descend(self.leaf, self.total, self.start, np.array(mass, np.float64))
+
+    def weight(self, slot: IntArray) -> FloatArray:
+        """Returns the weights of slots. float32 [n]."""
+        weight: FloatArray = self.leaf[slot // FANOUT, WEIGHT, slot % FANOUT]
+        return weight
+
+    def priority(self, slot: IntArray) -> FloatArray:
+        """Returns the priorities of slots, 0 where absent. float32 [n]."""
+        priority: FloatArray = self.leaf[slot // FANOUT, PRIORITY, slot % FANOUT]
+        return priority
 
     def sum(self) -> float:
         """Returns the sum of all weights."""
-        return float(self.total[-1])
+        return float(self.total[-1, 0])
 
     def min(self) -> float:
         """Returns the smallest weight present, infinity if there is none."""
-        return float(self.low[-1])
+        return float(self.low[-1, 0])
 
     def clear(self) -> None:
         """Marks all slots as absent."""
+        self.leaf.fill(0.0)
         self.total.fill(0.0)
         self.low.fill(math.inf)
 
     def nbytes(self) -> int:
         """Returns the bytes that are allocated."""
-        return self.total.nbytes + self.low.nbytes
+        return self.leaf.nbytes + self.total.nbytes + self.low.nbytes
 
 
-def level_lengths(capacity: int) -> list[int]:
-    """Returns the nodes of each level, leaves first; all but the root are padded to whole blocks."""
-    lengths = [math.ceil(capacity / FANOUT) * FANOUT]
-    while (parents := lengths[-1] // FANOUT) > 1:
-        lengths.append(math.ceil(parents / FANOUT) * FANOUT)
-    return [*lengths, 1]
+def level_blocks(capacity: int) -> list[int]:
+    """Returns the blocks of each level, leaves first; the last one has only the root."""
+    blocks = [math.ceil(capacity / FANOUT)]
+    while blocks[-1] > 1:
+        blocks.append(math.ceil(blocks[-1] / FANOUT))
+    return [*blocks, 1]
 
 
 def tree_nbytes(capacity: int) -> int:
     """Returns the bytes that a ``SumTree`` of this capacity allocates."""
-    lengths = level_lengths(capacity)
-    return 8 * (lengths[0] + 2 * sum(lengths[1:]))
+    leaves, *above = level_blocks(capacity)
+    return FANOUT * (8 * leaves + 12 * sum(above))
 
 
 @kernel
-def refresh(total: FloatArray, low: FloatArray, start: IntArray, slot: IntArray) -> None:
+def parents(node: IntArray, count: int) -> int:
+    """Replaces the first ``count`` nodes by their parents, one that neighbours share only once, and counts them."""
+    kept, last = 0, -1
+    for i in range(count):
+        parent = node[i] // FANOUT
+        if parent != last:
+            node[kept] = last = parent
+            kept += 1
+    return kept
+
+
+@kernel
+def refresh(leaf: FloatArray, total: FloatArray, low: FloatArray, start: IntArray, slot: IntArray) -> None:
     """Recomputes all nodes above the leaves at ``slot`` [n], one that neighbours share only once."""
     node = slot.copy()
-    count = len(slot)
+    count = parents(node, len(slot))
+    for i in range(count):
+        mass, least = 0.0, np.float32(np.inf)
+        for c in range(FANOUT):
+            weight = leaf[node[i], WEIGHT, c]
+            mass += weight
+            least = min(least, weight if weight > 0 else np.float32(np.inf))
+        total[node[i] // FANOUT, node[i] % FANOUT] = mass
+        low[node[i] // FANOUT, node[i] % FANOUT] = least
     for level in range(1, len(start)):
-        kept, last = 0, -1
+        count = parents(node, count)
         for i in range(count):
-            parent = node[i] // FANOUT
-            if parent != last:
-                node[kept] = last = parent
-                kept += 1
-        count = kept
-        for i in range(count):
-            child = start[level - 1] + node[i] * FANOUT
-            mass, least = 0.0, np.inf
-            for c in range(child, child + FANOUT):
-                mass += total[c]
-                smallest = low[c - start[1]] if level > 1 else (total[c] if total[c] > 0 else np.inf)
-                least = min(least, smallest)
-            total[start[level] + node[i]] = mass
-            low[start[level] + node[i] - start[1]] = least
+            block = start[level - 1] + node[i]
+            mass, least = 0.0, np.float32(np.inf)
+            for c in range(FANOUT):
+                mass += total[block, c]
+                least = min(least, low[block, c])
+            total[start[level] + node[i] // FANOUT, node[i] % FANOUT] = mass
+            low[start[level] + node[i] // FANOUT, node[i] % FANOUT] = least
 
 
 @kernel
-def descend(total: FloatArray, start: IntArray, mass: FloatArray) -> IntArray:
-    """Returns the leaf that each ``mass`` [n] falls on; ``mass`` is used up.
+def choose(child: FloatArray, mass: float) -> tuple[int, float]:
+    """Returns the child that ``mass`` falls on, and the rest of ``mass`` for the children of that one.
 
     Rounding can leave a remainder beyond all children: then the last present child is chosen, here and below.
     """
+    running, below, chosen = 0.0, 0.0, 0
+    for c in range(FANOUT):
+        running += child[c]
+        if running <= mass:
+            below = running
+            chosen += 1
+    if chosen < FANOUT:
+        return chosen, mass - below
+    chosen -= 1
+    while chosen > 0 and not child[chosen] > 0:
+        chosen -= 1
+    return chosen, np.inf
+
+
+@kernel
+def descend(leaf: FloatArray, total: FloatArray, start: IntArray, mass: FloatArray) -> IntArray:
+    """Returns the leaf that each ``mass`` [n] falls on; ``mass`` is used up."""
     node = np.zeros(len(mass), np.int64)
     for level in range(len(start) - 2, -1, -1):
         for i in range(len(mass)):
-            child = start[level] + node[i] * FANOUT
-            running, below, chosen = 0.0, 0.0, 0
-            for c in range(FANOUT):
-                running += total[child + c]
-                if running <= mass[i]:
-                    below = running
-                    chosen += 1
-            if chosen < FANOUT:
-                mass[i] -= below
-            else:
-                chosen -= 1
-                while chosen > 0 and not total[child + chosen] > 0:
-                    chosen -= 1
-                mass[i] = np.inf
+            chosen, mass[i] = choose(total[start[level] + node[i]], mass[i])
             node[i] = node[i] * FANOUT + chosen
+            if level > 0:
+                ask_for(total, start[level - 1] + node[i])
+            else:
+                ask_for(leaf, node[i])
+    for i in range(len(mass)):
+        chosen, mass[i] = choose(leaf[node[i], WEIGHT], mass[i])
+        node[i] = node[i] * FANOUT + chosen
     return node
 
 
 @kernel
-def weigh(priority: np.float32, alpha: float) -> float:
+def weigh(priority: np.float32, alpha: float) -> np.float32:
     """Returns ``priority ** alpha`` in single precision, half the time of double; 0 for an absent item."""
-    return np.float64(priority ** np.float32(alpha)) if priority > 0 else 0.0
+    return priority ** np.float32(alpha) if priority > 0 else np.float32(0)
+
+
+@kernel
+def enter(leaf: FloatArray, slot: int, priority: float, alpha: float) -> None:
+    """Gives a slot a priority, without what is above it; 0 makes an item absent."""
+    block, c = slot // FANOUT, slot % FANOUT
+    leaf[block, PRIORITY, c] = priority
+    leaf[block, WEIGHT, c] = weigh(leaf[block, PRIORITY, c], alpha)
+
+
+@kernel
+def row_in(slot: int, stop: int, capacity: int) -> int:
+    """Returns the row number below ``stop`` of the newest item that was written to a slot."""
+    newest = (stop - 1) % capacity
+    return stop - 1 - newest + slot - (capacity if slot > newest else 0)
 
 
 @kernel
 def assign(
+    leaf: FloatArray,
     total: FloatArray,
     low: FloatArray,
     start: IntArray,
-    priority: FloatArray,
     alpha: float,
     slot: IntArray,
     new: FloatArray,
 ) -> None:
     """Gives the slots [n] new priorities [n]; 0 makes an item absent."""
     for i in range(len(slot)):
-        priority[slot[i]] = new[i]
-        total[slot[i]] = weigh(priority[slot[i]], alpha)
-    refresh(total, low, start, slot)
+        enter(leaf, slot[i], new[i], alpha)
+    refresh(leaf, total, low, start, slot)
 
 
 @kernel
 def append(
+    leaf: FloatArray,
     total: FloatArray,
     low: FloatArray,
     start: IntArray,
-    priority: FloatArray,
     use: IntArray,
     alpha: float,
     row: int,
@@ -163,18 +225,19 @@ def append(
     """Takes in new, unused items with the priorities ``new`` [n]; the first has the row number ``row``."""
     slot = np.empty(len(new), np.int64)
     for i in range(len(new)):
-        s = (row + i) % len(priority)
-        priority[s], use[s], slot[i] = new[i], 0, s
-        total[s] = weigh(priority[s], alpha)
-    refresh(total, low, start, slot)
+        slot[i] = (row + i) % len(use)
+        use[slot[i]] = 0
+        enter(leaf, slot[i], new[i], alpha)
+    refresh(leaf, total, low, start, slot)
 
 
 @kernel
 def update(  # noqa: PLR0913  # a kernel takes arrays, not objects
+    leaf: FloatArray,
     total: FloatArray,
     low: FloatArray,
     start: IntArray,
-    priority: FloatArray,
+    capacity: int,
     alpha: float,
     eps: float,
     present: tuple[int, int],
@@ -185,10 +248,11 @@ def update(  # noqa: PLR0913  # a kernel takes arrays, not objects
     """Gives items new priorities; those that were overwritten or removed meanwhile are passed over.
 
     Args:
-        total: Weights and their sums, leaves first. float64 [nodes].
-        low: Smallest weights below the nodes above the leaves. float64 [nodes - leaves].
-        start: Start of each level. int64 [levels].
-        priority: Priority of each slot, 0 where absent. float32 [capacity].
+        leaf: Weights and priorities of the leaves. float32 [blocks, 2, FANOUT].
+        total: Sums of weights. float64 [blocks, FANOUT].
+        low: Smallest weights. float32 [blocks, FANOUT].
+        start: First block of each level above the leaves. int64 [levels].
+        capacity: Number of slots.
         alpha: Exponent of priorities.
         eps: Added to each new priority.
         present: Row numbers of the oldest item and behind the newest one.
@@ -202,50 +266,46 @@ def update(  # noqa: PLR0913  # a kernel takes arrays, not objects
     """
     bad, first_bad = 0, -1
     for i in range(len(new)):
+        ask_for(leaf, slot[i] // FANOUT)
+        ask_for(total, slot[i] // FANOUT**2)
+        ask_for(low, slot[i] // FANOUT**2)
         if not 0 <= new[i] <= MAX_PRIORITY:
             bad += 1
             if first_bad < 0:
                 first_bad = i
     if bad:
         return bad, first_bad, -1.0
-    capacity, kept, highest = len(priority), 0, -1.0
+    kept, highest = 0, -1.0
     changed = np.empty(len(new), np.int64)
     for i in range(len(new)):
         s = slot[i]
-        if present[0] <= row[i] < present[1] and row[i] % capacity == s and priority[s] > 0:
-            priority[s] = new[i] + eps
-            total[s] = weigh(priority[s], alpha)
+        is_there = 0 <= s < capacity and row[i] >= present[0] and row[i] == row_in(s, present[1], capacity)
+        if is_there and leaf[s // FANOUT, PRIORITY, s % FANOUT] > 0:
+            enter(leaf, s, new[i] + eps, alpha)
             highest = max(highest, new[i])
             changed[kept] = s
             kept += 1
-    refresh(total, low, start, changed[:kept])
+    refresh(leaf, total, low, start, changed[:kept])
     return 0, -1, highest
 
 
 @kernel
-def stratify(total: FloatArray, start: IntArray, uniform: FloatArray) -> IntArray:
+def stratify(leaf: FloatArray, total: FloatArray, start: IntArray, uniform: FloatArray) -> IntArray:
     """Draws a slot in each of n equal parts of the total weight; ``uniform`` [n] in [0, 1) is used up."""
     size = len(uniform)
     for i in range(size):
-        uniform[i] = (i + uniform[i]) * (total[start[-1]] / size)
-    return descend(total, start, uniform)
+        uniform[i] = (i + uniform[i]) * (total[-1, 0] / size)
+    return descend(leaf, total, start, uniform)
 
 
 @kernel
 def describe(
-    total: FloatArray,
-    priority: FloatArray,
-    use: IntArray,
-    slot: IntArray,
-    least: float,
-    beta: float,
-    stop: int,
+    leaf: FloatArray, use: IntArray, slot: IntArray, least: float, beta: float, stop: int
 ) -> tuple[IntArray, FloatArray, FloatArray, IntArray]:
     """Describes drawn items and counts them as used, one after the other.
 
     Args:
-        total: Weights, leaves first.
-        priority: Priority of each slot. float32 [capacity].
+        leaf: Weights and priorities of the leaves. float32 [blocks, 2, FANOUT].
         use: Uses of each slot so far. int32 [capacity].
         slot: Drawn slots. int64 [n].
         least: Weight that has an importance of 1.
@@ -259,26 +319,28 @@ def describe(
     Source:
         Schaul et al., arXiv 1511.05952, 3.4; the population cancels in the quotient.
     """
-    size, last, capacity = len(slot), stop - 1, len(priority)
+    size = len(slot)
     row, used = np.empty(size, np.int64), np.empty(size, np.int32)
     importance, drawn = np.empty(size, np.float32), np.empty(size, np.float32)
     exponent = np.float32(beta)
     for i in range(size):
+        ask_for(use, slot[i])
+    for i in range(size):
         s = slot[i]
         use[s] += 1
         used[i] = use[s]
-        drawn[i] = priority[s]
-        row[i] = last - (last - s) % capacity
-        importance[i] = np.float32(least / total[s]) ** exponent
+        drawn[i] = leaf[s // FANOUT, PRIORITY, s % FANOUT]
+        row[i] = row_in(s, stop, len(use))
+        importance[i] = np.float32(np.float64(least) / leaf[s // FANOUT, WEIGHT, s % FANOUT]) ** exponent
     return row, importance, drawn, used
 
 
 @kernel
 def draw(  # noqa: PLR0913  # a kernel takes arrays, not objects
+    leaf: FloatArray,
     total: FloatArray,
     low: FloatArray,
     start: IntArray,
-    priority: FloatArray,
     use: IntArray,
     uniform: FloatArray,
     beta: float,
@@ -288,20 +350,20 @@ def draw(  # noqa: PLR0913  # a kernel takes arrays, not objects
     """Runs ``stratify`` and ``describe`` in one call.
 
     Args:
-        total: Weights and their sums, leaves first. float64 [nodes].
-        low: Smallest weights below the nodes above the leaves. float64 [nodes - leaves].
-        start: Start of each level. int64 [levels].
-        priority: Priority of each slot. float32 [capacity].
+        leaf: Weights and priorities of the leaves. float32 [blocks, 2, FANOUT].
+        total: Sums of weights. float64 [blocks, FANOUT].
+        low: Smallest weights. float32 [blocks, FANOUT].
+        start: First block of each level above the leaves. int64 [levels].
         use: Uses of each slot so far. int32 [capacity].
         uniform: Numbers in [0, 1), used up. float64 [n].
         beta: Exponent of the importance.
         stop: Row number that the next item gets.
         by_batch: Whether the smallest weight of the batch has an importance of 1, or that of the tree.
     """
-    slot = stratify(total, start, uniform)
-    least = low[-1]
+    slot = stratify(leaf, total, start, uniform)
+    least = low[-1, 0]
     if by_batch:
-        least = np.inf
+        least = np.float32(np.inf)
         for s in slot:
-            least = min(least, total[s])
-    return slot, describe(total, priority, use, slot, least, beta, stop)
+            least = min(least, leaf[s // FANOUT, WEIGHT, s % FANOUT])
+    return slot, describe(leaf, use, slot, least, beta, stop)

@@ -7,9 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlframe.worker.replay_buffer.sum_tree import FANOUT, SumTree, level_lengths, tree_nbytes
+from rlframe.data import FloatArray
+from rlframe.worker.replay_buffer.stores.cache_lines import LINE, ask_for
+from rlframe.worker.replay_buffer.stores.kernels import kernel
+from rlframe.worker.replay_buffer.sum_tree import FANOUT, SumTree, level_blocks, tree_nbytes
 
-weights = st.one_of(st.just(0.0), st.floats(1e-6, 1e6))
+weights = st.one_of(st.just(0.0), st.floats(2**-20, 2**20, width=32))
 
 
 @settings(max_examples=80, deadline=None, derandomize=True)
@@ -64,7 +67,26 @@ def test_cleared_tree_is_empty_and_bytes_are_as_foretold() -> None:
     for capacity in (1, 8, 9, 4096, 100001):
         tree = SumTree(capacity)
         assert tree.nbytes() == tree_nbytes(capacity)
-        assert level_lengths(capacity)[-1] == 1
+        assert level_blocks(capacity)[-1] == 1
         tree.set(np.array([capacity - 1]), np.array([2.0]))
         tree.clear()
         assert (tree.sum(), tree.min()) == (0, np.inf)
+
+
+def test_a_block_of_leaves_or_sums_is_one_cache_line() -> None:
+    for capacity in (1, 9, 4096, 100001):
+        tree = SumTree(capacity)
+        for array in (tree.leaf, tree.total):
+            assert array[0].nbytes == LINE
+            assert array.ctypes.data % LINE == 0
+
+
+def test_asking_for_a_line_changes_nothing_even_beyond_an_array() -> None:
+    @kernel
+    def ask(array: FloatArray) -> float:
+        for row in range(-(10**6), 10**12, 10**9):
+            ask_for(array, row)
+        return float(array.sum())
+
+    assert ask(np.ones((3, 4), np.float32)) == 12
+    assert ask(np.ones(0)) == 0

@@ -86,7 +86,8 @@ def read_priorities(info: Mapping[str, Any]) -> tuple[IntArray, IntArray, FloatA
 def vector(values: Any, dtype: type[np.generic]) -> Array:
     """Returns numbers as a flat array, copied if a kernel would get a read-only or strided one."""
     values = to_numpy(values)
-    if values.dtype == dtype and values.ndim == 1 and values.flags.c_contiguous and values.flags.writeable:
+    # carray: aligned, writeable, contiguous
+    if values.dtype == dtype and values.ndim == 1 and values.flags.carray:
         same: Array = values
         return same
     return np.array(values, dtype).reshape(-1)

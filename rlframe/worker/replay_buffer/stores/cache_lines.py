@@ -1,0 +1,49 @@
+"""Arrays and hints for kernels that wait for memory more than they compute. They change speed, never a result."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core.cgutils import get_or_insert_function
+from numba.extending import intrinsic
+
+from rlframe.data import FloatArray
+
+LINE = 64
+"""Bytes of a cache line, on the processors of today."""
+
+
+def aligned_zeros(shape: tuple[int, ...], dtype: type[np.generic]) -> FloatArray:
+    """Returns an array of zeros that begins with a cache line."""
+    nbytes = math.prod(shape) * np.dtype(dtype).itemsize
+    memory = np.zeros(nbytes + LINE, np.uint8)
+    first = -memory.ctypes.data % LINE
+    aligned: FloatArray = memory[first : first + nbytes].view(dtype).reshape(shape)
+    return aligned
+
+
+def _prefetch(typing_context: Any, array: Any, row: Any) -> Any:
+    """Returns the types and the code of ``ask_for``: LLVM's ``prefetch`` to read, into all caches."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        made = context.make_array(signature.args[0])(context, builder, values[0])
+        stride = builder.extract_value(made.strides, 0)
+        byte = ir.IntType(8).as_pointer()
+        address = builder.gep(builder.bitcast(made.data, byte), [builder.mul(values[1], stride)])
+        number = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
+        prefetch = get_or_insert_function(builder.module, kind, 'llvm.prefetch.p0i8')  # type: ignore[no-untyped-call]
+        read, all_caches, data = number(0), number(3), number(1)
+        builder.call(prefetch, [address, read, all_caches, data])
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64), generate
+
+
+ask_for = cast(Callable[[Any, Any], None], intrinsic(_prefetch))
+"""Asks for the cache line where a row of an array begins, without waiting for it; for kernels."""
