@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+FEW = 4
+"""Number of envs up to which one by one is faster than together."""
 FAILURES = (Exception, SystemExit)
 """Exceptions that count as a fault of the env that raises them."""
 States = dict[int, dict[str, Any] | Refusal]
@@ -227,8 +229,17 @@ class EnvGroup:
 
     def step_into(self, action: Array, env_id: IntArray, rows: Array) -> Answers:
         """Steps the given envs, [n], once each, and puts their observations into ``rows``, contiguous [n, ...]."""
+        return self.columns(*self.answers(action, env_id), env_id, rows)
+
+    def answers(self, action: Array, env_id: IntArray) -> tuple[list[Any], list[Fault]]:
+        """Steps the given envs, [n], once each, and returns their unchecked answers, and those that failed."""
         listed = env_id.tolist()
-        self.counts.steps[env_id] += 1
+        steps = self.counts.steps
+        if len(listed) <= FEW:
+            for env in listed:
+                steps[env] += 1
+        else:
+            steps[env_id] += 1
         step = self._checked_steps() if self._checking else self._step
         answers: list[Any] = []
         faults: list[Fault] = []
@@ -245,10 +256,16 @@ class EnvGroup:
         if self._habits:
             for env in self._habits.keys() & set(listed):
                 self._habits[env].check_apart(len(self._own) - 1)
+        return answers, faults
+
+    def columns(
+        self, answers: Sequence[Any], faults: Sequence[Fault], env_id: IntArray, rows: Array
+    ) -> Answers:
+        """Puts the observations of ``answers`` into ``rows``, contiguous [n, ...], and returns all columns."""
         try:
             return _columns(answers, rows, faults)
         except BAD_OBS:
-            for env, answer in zip(listed, answers, strict=True):
+            for env, answer in zip(env_id.tolist(), answers, strict=True):
                 contract.check_step(answer, self.spec, env, *self.place(env), self.remarks)
             space = self.spec.observation_space
             converted = [(pack(space, obs, 'unsafe'), *others) for obs, *others in answers]

@@ -15,13 +15,16 @@ import numpy as np
 
 from rlframe.data.timestep import EnvSpec, IntArray
 from rlframe.envs.base_env import BESIDE
-from rlframe.envs.env_group import EnvGroup
+from rlframe.envs.env_group import FEW, EnvGroup
 from rlframe.envs.faults import Fault
 from rlframe.envs.workers.shared_arrays import IDLE, SharedArrays, WatchArray
-from rlframe.envs.workers.worker_process import CHUNK, ERROR, HEADER, REPLY, STEP, message
+from rlframe.envs.workers.worker_process import CHUNK, ERROR, REPLY, STEP, message, parsed
 from rlframe.errors import EnvCrashedError, RLFrameError
 from rlframe.run.lifeline import die_with_parent
 from rlframe.utils.serialize import from_bytes, plain_to_bytes
+
+NOTHING = message(REPLY)
+"""The answer of steps whose results are all in the shared arrays."""
 
 
 def main(index: int, worker_num: int, link: int, memory: int, lifeline: int, parent: int) -> None:
@@ -64,7 +67,8 @@ class EnvWorker:
         while (received := self._receive()) is not None:
             kind, body = received
             try:
-                answer = message(REPLY, self._step(body) if kind == STEP else self._call(body))
+                told = self._step(body) if kind == STEP else self._call(body)
+                answer = message(REPLY, told) if told else NOTHING
             except Exception as error:  # the parent raises it, whatever it is
                 answer = message(ERROR, _portable(error))
             self._watch.env[self._index] = IDLE
@@ -76,16 +80,17 @@ class EnvWorker:
             self._group.close()
 
     def _receive(self) -> tuple[int, bytes] | None:
-        data = bytearray()
-        while len(data) < HEADER.size or len(data) < HEADER.size + HEADER.unpack_from(data)[0]:
-            try:
+        try:
+            data: bytes | bytearray = self._connection.recv(CHUNK)
+            while (whole := parsed(data)) is None:
                 chunk = self._connection.recv(CHUNK)
-            except OSError:
-                return None
-            if not chunk:
-                return None
-            data += chunk
-        return HEADER.unpack_from(data)[1], bytes(data[HEADER.size :])
+                if not chunk:
+                    return None
+                data = bytearray(data) if isinstance(data, bytes) else data
+                data += chunk
+        except OSError:
+            return None
+        return whole
 
     def _call(self, body: bytes) -> bytes:
         method, args = from_bytes(body)
@@ -118,6 +123,7 @@ class EnvWorker:
         """Opens the shared arrays."""
         self._arrays = SharedArrays(self._memory, self._watch.nbytes, spec, env_num)
         self._group.attach(spec, self._arrays.counts)
+        self._rows = [self._arrays.rows(which, self._whole) for which in (0, 1)]
 
     def join(
         self,
@@ -125,7 +131,7 @@ class EnvWorker:
         own: Sequence[int],
         spec: EnvSpec,
         env_num: int,
-        env_id: IntArray,
+        env_id: Sequence[int],
         seeds: Sequence[int | None],
     ) -> list[Fault]:
         """Replaces a lost worker, and begins episodes like ``reset``."""
@@ -133,37 +139,49 @@ class EnvWorker:
         self.attach(spec, env_num)
         return self.reset(env_id, seeds)
 
-    def reset(self, env_id: IntArray, seeds: Sequence[int | None]) -> list[Fault]:
+    def reset(self, env_id: Sequence[int], seeds: Sequence[int | None]) -> list[Fault]:
         """Begins episodes and returns the envs that failed."""
         # for envs that draw from the global generators
         if not self._seeded and seeds and seeds[0] is not None:
             self._seeded = True
             random.seed(seeds[0])
             np.random.seed(seeds[0])  # noqa: NPY002  the global generator is what is to be seeded
-        faults: list[Fault] = self._group.reset(env_id, seeds, self._arrays.first_obs)
+        faults: list[Fault] = self._group.reset(np.array(env_id, np.int64), seeds, self._arrays.first_obs)
         return faults
 
     def _step(self, body: bytes) -> bytes:
         """Steps envs; returns the results that do not fit into the shared arrays."""
-        obs, action, listed = self._arrays.obs[body[0]], self._arrays.action(chr(body[1])), body[2:]
-        place: Any
-        if listed:
-            place = env_id = np.frombuffer(listed, np.int64)
-            rows = np.empty((len(env_id), *obs.shape[1:]), obs.dtype)
-            answers = self._group.step_into(action[env_id], env_id, rows)
-            obs[env_id] = rows
+        which, action, listed = body[0], self._arrays.action(chr(body[1])), body[2:]
+        env_id = np.frombuffer(listed, np.int64) if listed else self._own
+        place: Any = env_id if listed else self._whole
+        answers, faults = self._group.answers(action[place], env_id)
+        infos: Sequence[Any]
+        if not listed and len(env_id) <= FEW and not faults and self._rows[which].take(answers):
+            infos = [answer[4] for answer in answers]
         else:
-            place, env_id = self._whole, self._own
-            answers = self._group.step_into(action[place], env_id, obs[place])
-        arrays = self._arrays
-        arrays.reward[place], arrays.terminated[place] = answers.reward, answers.terminated
-        arrays.truncated[place] = answers.truncated
+            infos = self._put(answers, faults, env_id, which, place)
         remarks = self._group.remarks.take() if self._group.remarks.held else ()
-        if not answers.infos and not answers.faults and not remarks:
+        if not any(infos) and not faults and not remarks:
             return b''
-        told = {env: dict(info) for env, info in zip(env_id.tolist(), answers.infos, strict=False) if info}
+        told = {env: dict(info) for env, info in zip(env_id.tolist(), infos, strict=False) if info}
         remedy = "An env's info may hold what can be pickled only."
-        return plain_to_bytes({**told, 'faults': answers.faults, 'remarks': remarks}, 'info', remedy)
+        return plain_to_bytes({**told, 'faults': faults, 'remarks': remarks}, 'info', remedy)
+
+    def _put(
+        self, answers: Sequence[Any], faults: Sequence[Fault], env_id: IntArray, which: int, place: Any
+    ) -> Sequence[Any]:
+        """Puts answers into the shared arrays, checked, and returns their infos."""
+        arrays = self._arrays
+        obs = arrays.obs[which]
+        is_slice = isinstance(place, slice)
+        rows = obs[place] if is_slice else np.empty((len(env_id), *obs.shape[1:]), obs.dtype)
+        columns = self._group.columns(answers, faults, env_id, rows)
+        if not is_slice:
+            obs[place] = rows
+        arrays.reward[place], arrays.terminated[place] = columns.reward, columns.terminated
+        arrays.truncated[place] = columns.truncated
+        infos: Sequence[Any] = columns.infos
+        return infos
 
     def capture(self) -> dict[int, Any]:
         """Returns the states of the envs."""

@@ -132,7 +132,10 @@ class WorkerGroup:
             arrays.action(dtype)[:] = action
             return dict.fromkeys(self._pool.running, self._step_message(dtype))
         arrays.action(dtype)[env_id] = action
-        return {index: self._step_message(dtype, own) for index, own in self._by_worker(env_id).items()}
+        return {
+            index: self._step_message(dtype, None if own.tolist() == self._owned[index] else own)
+            for index, own in self._by_worker(env_id).items()
+        }
 
     def _unpacked(self, replies: Mapping[int, bytes]) -> tuple[dict[Any, Any], list[Fault]]:
         """Returns the results outside the shared arrays: infos by env, and faults; passes remarks on."""
@@ -166,7 +169,7 @@ class WorkerGroup:
 
     def _by_worker(self, env_id: IntArray) -> dict[int, IntArray]:
         owner = self._owner[env_id]
-        return {int(index): env_id[owner == index] for index in np.unique(owner)}
+        return {index: env_id[owner == index] for index in sorted(set(owner.tolist()))}
 
     def reset(self, env_id: IntArray, seeds: Sequence[int | None], obs: Array) -> list[Fault]:
         """Begins episodes, in new workers if there are none; see ``EnvGroup.reset``."""
@@ -185,14 +188,15 @@ class WorkerGroup:
         seed_of = dict(zip(env_id.tolist(), seeds, strict=True))
         messages = {}
         for index, own in due.items():
-            own_seeds = [seed_of[env] for env in own.tolist()]
+            listed = own.tolist()
+            own_seeds = [seed_of[env] for env in listed]
             if index in self._pool.running:
-                messages[index] = call('reset', own, own_seeds)
+                messages[index] = call('reset', listed, own_seeds)
             else:
-                messages[index] = self._join_message(index, own, own_seeds)
+                messages[index] = self._join_message(index, listed, own_seeds)
         return messages
 
-    def _join_message(self, index: int, env_id: IntArray, seeds: Sequence[int | None]) -> bytes:
+    def _join_message(self, index: int, env_id: Sequence[int], seeds: Sequence[int | None]) -> bytes:
         """Starts a replacement of a lost worker, and returns its first request."""
         self._pool.start(index)
         return call('join', self._make, self._owned[index], self.spec, len(self._everyone), env_id, seeds)
@@ -209,7 +213,7 @@ class WorkerGroup:
     def restore(self, states: Mapping[int, Any]) -> dict[int, str]:
         """Restores envs to states that ``capture`` returned; see ``EnvGroup.restore``."""
         missing = [index for index in range(len(self._owned)) if index not in self._pool.running]
-        joins = {index: self._join_message(index, self._everyone[:0], ()) for index in missing}
+        joins = {index: self._join_message(index, (), ()) for index in missing}
         self._ask(joins, 'its start', self._reset_timeout)
         ask = {
             index: call('restore', {env: states[env] for env in own if env in states})

@@ -166,10 +166,12 @@ class WorkerPool:
         return events + [(fd, select.POLLIN) for fd in links if fd not in noticed], not events
 
     def _send(self, worker: WorkerProcess, data: bytes) -> None:
-        with contextlib.suppress(OSError):  # its end is noticed when its answer is due
+        try:
             if not worker.send(data):
                 self._sending.add(worker.index)
                 self._poller.modify(worker.link, select.POLLIN | select.POLLOUT)
+        except OSError:  # its end is noticed when its answer is due
+            return
 
     def _hear(
         self, worker: WorkerProcess, fd: int, event: int, faults: list[Fault]

@@ -46,6 +46,14 @@ def message(kind: int, body: bytes = b'') -> bytes:
     return HEADER.pack(len(body), kind) + body
 
 
+def parsed(data: bytes | bytearray) -> tuple[int, bytes] | None:
+    """Returns the kind and the body of a message, or None if it is incomplete."""
+    if len(data) < HEADER.size:
+        return None
+    size, kind = HEADER.unpack_from(data)
+    return (kind, bytes(data[HEADER.size :])) if len(data) == HEADER.size + size else None
+
+
 def call(method: str, *args: Any) -> bytes:
     """Returns the message that calls a method of the worker."""
     return message(CALL, plain_to_bytes((method, args), method))
@@ -118,8 +126,10 @@ class WorkerProcess:
             sent = self.link.send(data)
         except BlockingIOError:
             sent = 0
+        if sent == len(data):
+            return True
         self._unsent = memoryview(data)[sent:]
-        return not self._unsent
+        return False
 
     def flush(self) -> bool:
         """Sends what is left of a message as far as the connection takes it, and returns whether all of it is sent."""
@@ -141,12 +151,12 @@ class WorkerProcess:
         """
         try:
             while data := self.link.recv(CHUNK):
+                if not self._unread and (whole := parsed(data)) is not None:
+                    return whole
                 self._unread += data
-                if len(self._unread) >= HEADER.size:
-                    size, kind = HEADER.unpack_from(self._unread)
-                    if len(self._unread) == HEADER.size + size:
-                        body, self._unread = bytes(self._unread[HEADER.size :]), bytearray()
-                        return kind, body
+                if (whole := parsed(self._unread)) is not None:
+                    self._unread = bytearray()
+                    return whole
         except BlockingIOError:
             return None
         except OSError as error:
