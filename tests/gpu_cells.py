@@ -203,5 +203,6 @@ def allocated(device: str) -> int:
     if device == 'cuda':
         torch.cuda.synchronize()
         return torch.cuda.memory_allocated()
-    tensors = [each for each in gc.get_objects() if issubclass(type(each), torch.Tensor)]
+    own = (torch.Tensor, torch.nn.Parameter)  # not those of tracers, which have no memory
+    tensors = [each for each in gc.get_objects() if type(each) in own and each.layout == torch.strided]
     return sum({each.data_ptr(): each.untyped_storage().nbytes() for each in tensors}.values())

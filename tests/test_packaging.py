@@ -78,7 +78,7 @@ def test_every_import_is_required_or_of_an_extra(monkeypatch: pytest.MonkeyPatch
     given = metadata(monkeypatch)
     extras = given['extras_require']
     # by the package that requires it
-    brought = dict(werkzeug='flask', yaml='ray', pandas='ray', PIL='moviepy')
+    brought = dict(werkzeug='flask', yaml='ray', pandas='ray', PIL='moviepy', llvmlite='numba')
     brought |= dict(ale_py='gymnasium', cloudpickle='gymnasium')
     declared = modules([*given['install_requires'], *extras['all']])
     in_notebooks = {'IPython'}  # what shows progress in a notebook is there if there is a notebook

@@ -9,7 +9,7 @@ import pytest
 from fakes import config_pair
 from memory import RECALLING
 from space_envs import STEPS
-from test_toys import DQN, PPO
+from toys import DQN, PPO
 
 from rlframe import config
 from rlframe.pipeline import SerialPipeline
