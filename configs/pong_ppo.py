@@ -1,7 +1,8 @@
-"""PPO on Pong: not measured yet.
+"""PPO on Pong: return -21.0, seeds 0-2 (worst -21.0), 100,767 of 2,000,000 env steps, 162 s of CPU time.
 
-Games as OpenAI Baselines set them, 84 x 84 gray pixels and 4 frames, in ALE's own threads. In EnvPool
-(`pip install 'rlframe[envpool]'`): `env_manager=dict(type='env_pool')`.
+Games as OpenAI Baselines set them, in ALE's own threads, but with frames of 42 x 42 pixels and a small network: on a CPU an update
+takes a tenth of the time. As in the papers: `env.screen_size=84`, and for the model `conv_layers=None`, `encoder='nature'` and
+`encoder_hidden_size_list=[512]`. In EnvPool (`pip install 'rlframe[envpool]'`): `env_manager=dict(type='env_pool')`.
 """
 
 from easydict import EasyDict
@@ -9,10 +10,11 @@ from easydict import EasyDict
 main_config = EasyDict(
     dict(
         exp_name='pong_ppo',  # the run folder adds the seed, and a number where it exists already
-        max_env_step=5_000_000,
+        max_env_step=2_000_000,
         env=dict(
             env_id='ALE/Pong-v5',
             protocol='baselines',  # no-op starts, and in training an end with each life and clipped rewards
+            screen_size=42,  # pixels; 84 in the papers
             collector_env_num=8,
             evaluator_env_num=5,
             n_evaluator_episode=10,
@@ -21,16 +23,19 @@ main_config = EasyDict(
         policy=dict(
             cuda=False,
             model=dict(
-                encoder='nature', encoder_hidden_size_list=[512], activation='relu', share_encoder=True
+                conv_layers=[[16, 6, 4], [32, 3, 2]],  # channels, kernel, stride
+                encoder_hidden_size_list=[256],
+                activation='relu',
+                share_encoder=True,
             ),
             learn=dict(
                 epoch_per_collect=4,
                 batch_size=256,
                 learning_rate=dict(
-                    type='linear', start=2.5e-4, end=2.5e-5, decay=5_000_000
+                    type='linear', start=1e-3, end=1e-4, decay=2_000_000
                 ),  # decay in env steps
-                clip_ratio=0.1,
-                value_clip=0.1,
+                clip_ratio=0.2,
+                value_clip=0.2,
                 entropy_weight=0.01,
                 grad_clip_norm=0.5,
                 learner=dict(hook=dict(log_show_after_iter=500, save_ckpt_after_run=True)),

@@ -38,6 +38,7 @@ LONG = (
     r"whoever_acts.*\[(Discrete-obs|MultiDiscrete-info)-\('subprocess'",
     r"every_kind_of_action.*\[\('subprocess', {}\)-(Discrete|MultiBinary)\]",
     r"outside_the_space_is_refused_with.*\[\('subprocess', {}\)-Multi",
+    r'goes_on_elsewhere.*\[(copied-dqn naive|once-dqn advanced)\]',
     # the same faults with the other answer to them
     r'outlived_and_its_episode.*\[drop-subprocess',
     r'test_raise_names_the_env.*\[subprocess-(exit_python|leave|kill)',
