@@ -37,6 +37,13 @@ def existing_device(name: str, where: str, remedy: str) -> torch.device:
     return torch.device(name)
 
 
+def numbered(device: torch.device) -> torch.device:
+    """Returns a device with its number: 'cuda' is the current one."""
+    if device.type == 'cuda' and device.index is None:
+        return torch.device('cuda', torch.cuda.current_device())
+    return device
+
+
 def is_same_device(one: torch.device, other: torch.device) -> bool:
     """Whether two devices are the same; 'cuda' is 'cuda:0'."""
     return (one.type, one.index or 0) == (other.type, other.index or 0)

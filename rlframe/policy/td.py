@@ -111,7 +111,7 @@ class TDPolicy(Policy):
 
     @property
     def _is_turn(self) -> bool:
-        """Whether the next update also updates what is not updated every time."""
+        """Whether the next update includes the part that only some updates have, such as the target network."""
         raise NotImplementedError
 
     def _update_tensors(self, rows: Rows, is_turn: bool) -> Metrics:

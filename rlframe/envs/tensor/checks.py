@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gymnasium import spaces
 
+from rlframe.data.device import numbered
 from rlframe.errors import EnvContractError, IncompatibleError
 from rlframe.utils.lazy import LazyModule
 
@@ -63,7 +64,7 @@ class TensorContract:
             )
         if not isinstance(getattr(env, 'device', None), torch.device) or not isinstance(env.num_envs, int):
             raise EnvContractError(f'{self._name} needs num_envs, an int, and device, a torch.device')
-        self.device = _indexed(env.device)
+        self.device = numbered(env.device)
         """Device of all tensors."""
         self._obs = (env.num_envs, *obs.shape), _torch_type(obs.dtype)
         self._reward, self._flag = ((env.num_envs,), torch.float32), ((env.num_envs,), torch.bool)
@@ -77,7 +78,7 @@ class TensorContract:
         """Returns the observations [N, ...] of the return value of ``reset``.
 
         Raises:
-            EnvContractError: If they are not what was declared.
+            EnvContractError: If their tensor differs from its declaration.
         """
         if not isinstance(answer, tuple) or len(answer) != 2:
             raise EnvContractError(f'{self._name}: reset() returned {_shown(answer)}, expected (obs, info)')
@@ -87,7 +88,7 @@ class TensorContract:
         """Returns the parts of the return value of ``step``.
 
         Raises:
-            EnvContractError: If they are not what was declared, or the last observations are missing.
+            EnvContractError: If a tensor differs from its declaration, or the last observations are missing.
         """
         if not isinstance(answer, tuple) or len(answer) != 5 or not isinstance(answer[4], dict):
             raise EnvContractError(
@@ -112,18 +113,11 @@ class TensorContract:
         self, call: str, name: str, value: Any, shape: tuple[int, ...], dtype: torch.dtype
     ) -> torch.Tensor:
         fits = isinstance(value, torch.Tensor) and value.shape == shape and value.dtype == dtype
-        if fits and (value.device == self.device or _indexed(value.device) == self.device):
+        if fits and (value.device == self.device or numbered(value.device) == self.device):
             tensor: torch.Tensor = value
             return tensor
         expected = f'a tensor of shape {list(shape)}, {dtype}, on {self.device}'
         raise EnvContractError(f'{self._name}: {call} gave {name} as {_shown(value)}, expected {expected}')
-
-
-def _indexed(device: torch.device) -> torch.device:
-    """Returns a device with its number: ``cuda`` is the current one."""
-    if device.type == 'cuda' and device.index is None:
-        return torch.device('cuda', torch.cuda.current_device())
-    return device
 
 
 def _torch_type(dtype: Any) -> torch.dtype:

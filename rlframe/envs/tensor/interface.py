@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import gymnasium
 from gymnasium.vector import AutoresetMode
 
-from rlframe.data.device import existing_device
+from rlframe.data.device import existing_device, numbered
 from rlframe.utils.lazy import LazyModule
 
 if TYPE_CHECKING:
@@ -83,7 +83,6 @@ def device_of(name: str | torch.device) -> torch.device:
     """
     if name == 'auto':
         name = 'cuda' if torch.cuda.is_available() else 'cpu'
-    device = existing_device(str(name), 'env.kwargs', "device='auto' takes the CPU where there is no GPU.")
-    if device.type == 'cuda' and device.index is None:
-        return torch.device('cuda', torch.cuda.current_device())
-    return device
+    return numbered(
+        existing_device(str(name), 'env.kwargs', "device='auto' takes the CPU where there is no GPU.")
+    )

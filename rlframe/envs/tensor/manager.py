@@ -103,14 +103,14 @@ class TensorEnvManager(VectorEnvManager):
         return stepped
 
     def _placed(self) -> OnDevice:
-        """Returns what is known of the envs on their device, and lets it be the newest from here on."""
+        """Returns the observations and counters on the device, which are the current ones from now on."""
         if self._now is None:
             known = (self.obs, self._steps, self._episodes)
             self._now = OnDevice(*(torch.as_tensor(column).to(self.device, copy=True) for column in known))
         return self._now
 
     def _fetch(self) -> None:
-        """Copies what is known of the envs from their device, if it is newer there."""
+        """Copies observations and counters from the device if they are newer there."""
         if self._now is None:
             return
         obs, steps, episodes = (to_array(column) for column in self._now)

@@ -16,12 +16,11 @@ Rows = dict[str, Any]
 """What an update reads: names to tensors [B, ...], or to nested dicts of them."""
 
 
-def to_tensor(column: Any, device: Any = None) -> Any:
+def to_tensor(column: Any) -> Any:
     """Returns a column as a tensor, or as a dict of tensors if it has fields.
 
     Args:
-        column: Array, tensor or ``Batch`` with a leading axis.
-        device: Device to copy it to; None: it stays on the CPU and shares aligned memory.
+        column: Array, tensor or ``Batch`` with a leading axis. Aligned memory is shared.
     """
     if isinstance(column, np.ndarray):
         try:
@@ -29,13 +28,11 @@ def to_tensor(column: Any, device: Any = None) -> Any:
         except TypeError:
             if column.dtype.names is None:
                 raise
-            return {name: to_tensor(column[name], device) for name in column.dtype.names}
+            return {name: to_tensor(column[name]) for name in column.dtype.names}
     elif isinstance(column, Batch):
-        return {name: to_tensor(part, device) for name, part in column.items()}
+        return {name: to_tensor(part) for name, part in column.items()}
     else:
         tensor = torch.as_tensor(column)
-    if device is not None:
-        return tensor.to(device, non_blocking=True)
     return aligned(tensor) if tensor.data_ptr() % ALIGNMENT else tensor  # a call less for most columns
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rlframe.data.batch import Batch
+from rlframe.data.device import numbered
 from rlframe.data.faces import TensorMode, tensor_mode_of
 from rlframe.data.timestep import FloatArray, IntArray
 from rlframe.errors import IncompatibleError, NonFiniteError
@@ -183,7 +184,7 @@ def _mode_of(policy: Any, device: torch.device) -> TensorMode:
             where='policy.type',
             remedy="collector.type='sample' works with every policy.",
         )
-    if _numbered(mode.device) != _numbered(device):
+    if numbered(mode.device) != numbered(device):
         raise IncompatibleError(
             f'the envs are on {device} and the policy is on {mode.device}',
             where='policy.device',
@@ -192,9 +193,3 @@ def _mode_of(policy: Any, device: torch.device) -> TensorMode:
             remedy='Or set env.kwargs.device, if the class of the envs takes a device.',
         )
     return mode
-
-
-def _numbered(device: torch.device) -> tuple[str, int]:
-    """Returns type and number of a device; ``cuda`` is the current one."""
-    index = torch.cuda.current_device() if device.type == 'cuda' and device.index is None else device.index
-    return device.type, index or 0
