@@ -4,7 +4,6 @@
 Gymnasium's envs of these names in this form.
 """
 
-from rlframe.envs.tensor.interface import TensorVectorEnv
-from rlframe.envs.tensor.simulation import TorchCartPole, TorchPendulum
+from rlframe.utils.lazy import lazy_exports
 
-__all__ = ['TensorVectorEnv', 'TorchCartPole', 'TorchPendulum']
+__getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gymnasium import spaces
-
 from rlframe.data.device import numbered
 from rlframe.errors import EnvContractError, IncompatibleError
 from rlframe.utils.lazy import LazyModule
 
 if TYPE_CHECKING:
     import torch
+    from gymnasium import spaces
 
     from rlframe.envs.tensor.interface import TensorVectorEnv
 else:
     torch = LazyModule('torch')
-
-ACTIONS = (spaces.Discrete, spaces.Box, spaces.MultiDiscrete, spaces.MultiBinary)
-"""Action spaces that tensors can hold."""
+    spaces = LazyModule('gymnasium.spaces')
 
 
 class TensorStep(NamedTuple):
@@ -50,7 +47,8 @@ class TensorContract:
     def __init__(self, env: TensorVectorEnv) -> None:
         self._name = type(env).__name__
         obs, action = (getattr(env, f'single_{kind}_space', None) for kind in ('observation', 'action'))
-        if not isinstance(obs, spaces.Box) or not isinstance(action, ACTIONS):
+        actions = (spaces.Discrete, spaces.Box, spaces.MultiDiscrete, spaces.MultiBinary)
+        if not isinstance(obs, spaces.Box) or not isinstance(action, actions):
             raise IncompatibleError(
                 f'{self._name} has the observation space {obs!r} and the action space {action!r}',
                 where='env.env_id',

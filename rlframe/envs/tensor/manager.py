@@ -12,8 +12,6 @@ from rlframe.envs.base_env import EnvFactory
 from rlframe.envs.faults import not_made
 from rlframe.envs.state.env_state import StateKeeper
 from rlframe.envs.tensor.checks import TensorStep
-from rlframe.envs.tensor.host import HostVectorEnv, TensorEnvState, to_array
-from rlframe.envs.tensor.interface import TensorVectorEnv
 from rlframe.envs.vector_env import VectorEnvManager
 from rlframe.errors import EnvError, RLFrameError
 from rlframe.registry import ENV_MANAGER_REGISTRY
@@ -21,8 +19,12 @@ from rlframe.utils.lazy import LazyModule
 
 if TYPE_CHECKING:
     import torch
+
+    from rlframe.envs.tensor import host
+    from rlframe.envs.tensor.interface import TensorVectorEnv
 else:
     torch = LazyModule('torch')
+    host = LazyModule('rlframe.envs.tensor.host')  # imports gymnasium
 
 
 class OnDevice(NamedTuple):
@@ -55,7 +57,7 @@ class TensorEnvManager(VectorEnvManager):
         self, env: TensorVectorEnv | Callable[[], TensorVectorEnv], cfg: EasyDict | None = None
     ) -> None:
         make: Callable[[], TensorVectorEnv] = env if callable(env) else lambda: env
-        super().__init__(lambda: HostVectorEnv(make()), cfg)
+        super().__init__(lambda: host.HostVectorEnv(make()), cfg)
 
     @classmethod
     def from_factory(
@@ -76,7 +78,7 @@ class TensorEnvManager(VectorEnvManager):
         return manager
 
     def _state_of(self, env: Any) -> StateKeeper:
-        return TensorEnvState(env.tensors)
+        return host.TensorEnvState(env.tensors)
 
     @property
     def device(self) -> torch.device:
@@ -113,7 +115,7 @@ class TensorEnvManager(VectorEnvManager):
         """Copies observations and counters from the device if they are newer there."""
         if self._now is None:
             return
-        obs, steps, episodes = (to_array(column) for column in self._now)
+        obs, steps, episodes = (host.to_array(column) for column in self._now)
         begun = [
             seed if same else None for seed, same in zip(self._begun, episodes == self._episodes, strict=True)
         ]

@@ -126,7 +126,6 @@ def test_the_verb_prints_text_or_json(capsys: pytest.CaptureFixture[str]) -> Non
         main(['explain', 'gamma', 'seed=1'])
 
 
-@pytest.mark.slow
 def test_explaining_imports_no_torch(tmp_path: Path) -> None:
     code = (
         'import sys; from rlframe.entry.__main__ import main; main(["explain", "gamma", "-c", "cartpole_dqn"]);'
