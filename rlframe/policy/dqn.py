@@ -184,7 +184,7 @@ class DQNPolicy(TDPolicy):
         """Selects the network's output for an action in each row: [B, A, ...] to [B, ...]."""
         action = action.long()
         if output.dim() == 2:
-            return output.gather(1, action[:, None])[:, 0]
+            return output.gather(1, action.unsqueeze(1)).squeeze(1)
         return output[torch.arange(len(action), device=action.device), action]
 
     def _target(self, rows: Rows) -> torch.Tensor:

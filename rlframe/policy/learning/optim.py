@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rlframe.errors import NonFiniteError
@@ -100,8 +101,8 @@ class FiniteGuard:
 class Optimizer:
     """Adam, or RMSprop, over the parameters of a module.
 
-    It calls torch's functional Adam on lists created once: for a small network, the bookkeeping of ``torch.optim.Adam``
-    takes a tenth of each update.
+    It calls the kernel of torch's fused Adam on lists created once: for a small network, the bookkeeping of
+    ``torch.optim.Adam`` takes a tenth of each update.
 
     Args:
         module: Module to train.
@@ -126,7 +127,10 @@ class Optimizer:
         self._mean = [torch.zeros_like(p) for p in self._parameters]
         self._square = [torch.zeros_like(p) for p in self._parameters]
         self._steps = [torch.zeros((), device=p.device) for p in self._parameters]
-        self._adam = torch_adam.adam
+        self._counts: torch.Tensor | None = None
+        if len({(p.device, p.dtype) for p in self._parameters}) == 1:
+            self._counts = torch.zeros(len(self._parameters), device=self._parameters[0].device)
+            self._steps = list(self._counts.unbind())
         self._is_rmsprop = cfg.get('optimizer') == 'rmsprop'
         self._nan_policy = cfg.get('nan_policy', 'raise')
         watches = self._nan_policy != 'ignore' and self._parameters
@@ -190,14 +194,19 @@ class Optimizer:
 
     def _step_adam(self, trained: Tensors, gradients: Tensors, *states: Tensors) -> None:
         mean, square, steps = states
-        self._adam(
+        found = None if self._guard is None else self._guard.found_inf
+        adam: Any = torch._fused_adam_
+        if self._counts is None or len(trained) < len(self._parameters):
+            adam = partial(torch_adam.adam, fused=True)  # also for several dtypes; counts the steps itself
+        else:
+            self._counts += 1 if found is None else 1 - found
+        adam(
             trained,
             gradients,
             mean,
             square,
             [],
             steps,
-            fused=True,
             amsgrad=False,
             beta1=BETAS[0],
             beta2=BETAS[1],
@@ -205,7 +214,7 @@ class Optimizer:
             weight_decay=0.0,
             eps=self._eps,
             maximize=False,
-            found_inf=None if self._guard is None else self._guard.found_inf,
+            found_inf=found,
         )
 
     def _step_rmsprop(self, trained: Tensors, gradients: Tensors, square: Tensors, steps: Tensors) -> None:

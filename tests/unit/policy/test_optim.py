@@ -38,6 +38,31 @@ def assert_same(one: Any, other: Any) -> None:
     torch.testing.assert_close(one, other, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize('dtypes', [('float32', 'float32'), ('float32', 'float64')])
+def test_steps_are_those_of_torch_adam_also_where_a_part_is_not_trained(dtypes: tuple[str, str]) -> None:
+    torch.manual_seed(0)
+    parts = nn.ModuleList(nn.Linear(3, 3, dtype=getattr(torch, dtype)) for dtype in dtypes)
+    others = copy.deepcopy(parts)
+    cfg = {'learning_rate': 0.1, 'grad_clip_norm': None}
+    own, adam = Optimizer(parts, cfg), torch.optim.Adam(others.parameters(), 0.1, fused=True)
+    inputs = [torch.ones(2, 3, dtype=getattr(torch, dtype)) for dtype in dtypes]
+    for used in [(0, 1), (0, 1), (1,), (0,), (0, 1)]:
+        one, other = (
+            sum((modules[i](inputs[i]).square().mean() for i in used), torch.zeros(()))
+            for modules in (parts, others)
+        )
+        own.step(one)
+        adam.zero_grad()
+        torch.autograd.backward(other)
+        adam.step()
+        assert_same(parts.state_dict(), others.state_dict())
+    state = own.state_dict()
+    assert_same([part['steps'] for part in state.values()], [s['step'] for s in adam.state.values()])
+    copied = Optimizer(parts, cfg)
+    copied.load_state_dict(state)
+    assert_same(copied.state_dict(), state)
+
+
 @pytest.mark.parametrize('factor', [float('nan'), float('inf'), 1e30])
 @pytest.mark.parametrize('clip', [None, 0.5])
 def test_error_names_loss_norm_and_rate_and_nothing_moved(factor: float, clip: float | None) -> None:
