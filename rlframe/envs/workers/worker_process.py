@@ -22,8 +22,8 @@ HEADER = struct.Struct('<QB')
 """Header of every message: the number of bytes after it, and its kind."""
 STEP, CALL, REPLY, ERROR = range(4)
 """Kinds of messages: the first two go to a worker, the others come from it."""
-KILL_SECONDS = 1.0
-"""Maximum seconds to wait for a killed process."""
+KILL_SECONDS = 20.0
+"""Maximum seconds to wait for a killed process, which ends as soon as a busy machine lets it run."""
 LOOK_SECONDS = 0.05
 """Seconds between two checks of processes without a sentinel."""
 CHUNK = 1 << 16
