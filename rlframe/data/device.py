@@ -42,8 +42,3 @@ def numbered(device: torch.device) -> torch.device:
     if device.type == 'cuda' and device.index is None:
         return torch.device('cuda', torch.cuda.current_device())
     return device
-
-
-def is_same_device(one: torch.device, other: torch.device) -> bool:
-    """Whether two devices are the same; 'cuda' is 'cuda:0'."""
-    return (one.type, one.index or 0) == (other.type, other.index or 0)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rlframe.data.device import existing_device, is_same_device
+from rlframe.data.device import existing_device, numbered
 from rlframe.data.observation import obs_dtype
 from rlframe.data.timestep import EnvSpec
 from rlframe.errors import ConfigError
@@ -139,7 +139,7 @@ def _buffer_device(cfg: ExperimentConfig, policy: Policy) -> torch.device | None
         return None
     device = existing_device(name, key, f"{key}='cpu' keeps the replay buffer in main memory.")
     of_policy = policy.get_attribute('device')
-    if not is_same_device(device, of_policy):
+    if numbered(device) != numbered(of_policy):
         raise ConfigError(
             f'the policy learns on {of_policy} (policy.device), and batches have to be there',
             where=key,

@@ -29,6 +29,7 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> Gpus:
     def pretend(count: int, free: int = 2**30) -> None:
         monkeypatch.setattr(torch.cuda, 'is_available', lambda: count > 0)
         monkeypatch.setattr(torch.cuda, 'device_count', lambda: count)
+        monkeypatch.setattr(torch.cuda, 'current_device', lambda: 0)
         monkeypatch.setattr(torch.cuda, 'mem_get_info', lambda device: (free, 2**40))
 
     return pretend
