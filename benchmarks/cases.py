@@ -188,7 +188,7 @@ CASES = (
         side='w1',
         measure='seconds',
         peers=('limit', 'sb3', 'tianshou', 'ding'),
-        goals=(Goal('limit', 1.0), Goal('sb3', 1.25), Goal('ding', 2.2)),
+        goals=(Goal('limit', 1.4), Goal('sb3', 1.25), Goal('ding', 2.2)),
         sizes=(20_000,),
         quick_sizes=(400,),
     ),
@@ -207,7 +207,7 @@ CASES = (
     ),
     _replay(10_000, (Goal(at_most=60),), quick=True),
     _replay(100_000, (), quick=False),
-    _replay(1_000_000, (Goal(at_most=150),), quick=False),
+    _replay(1_000_000, (Goal(at_most=100),), quick=False),
     Case(
         name='w4',
         title='W4 PPO',
@@ -223,7 +223,7 @@ CASES = (
         1,
         0,
         ('in_process', 'torchrl_sync', 'torchrl_async', 'rllib'),
-        (Goal('in_process', 0.85), Goal('torchrl_sync', 7.0), Goal('rllib', 4.0)),
+        (Goal('in_process', 0.9), Goal('torchrl_sync', 7.0), Goal('rllib', 4.0)),
     ),
     _through_ray(
         2,
