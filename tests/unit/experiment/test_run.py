@@ -149,7 +149,7 @@ def test_iterations_stop_where_the_loop_ends_and_the_run_resumes_as_one_that_nev
 
 @pytest.mark.filterwarnings('ignore::rlframe.errors.ConfigWarning', 'ignore:CountingEnv. two calls of reset')
 def test_ctrl_c_saves_and_is_raised(cwd: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    sent = []
+    sent, before = [], signal.getsignal(signal.SIGINT)
 
     def make_interrupting(**options: Any) -> gymnasium.Env[Any, Any]:
         return Interrupting(CountingEnv(lengths=EPISODE))
@@ -170,7 +170,7 @@ def test_ctrl_c_saves_and_is_raised(cwd: Path, capsys: pytest.CaptureFixture[str
     out = capsys.readouterr().out
     assert 'interrupted and saved' in out and "rlframe.open_run('toy_seed0', env=...).resume()" in out
     assert (cwd / 'toy_seed0' / 'ckpt' / 'latest').exists()
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_foreign_run_is_opened_only_if_it_is_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
