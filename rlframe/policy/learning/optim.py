@@ -126,11 +126,13 @@ class Optimizer:
         self._device_rate: torch.Tensor | None = None
         self._mean = [torch.zeros_like(p) for p in self._parameters]
         self._square = [torch.zeros_like(p) for p in self._parameters]
-        self._steps = [torch.zeros((), device=p.device) for p in self._parameters]
+        # the step counts of all parameters, if one kernel can step them all
         self._counts: torch.Tensor | None = None
         if len({(p.device, p.dtype) for p in self._parameters}) == 1:
             self._counts = torch.zeros(len(self._parameters), device=self._parameters[0].device)
             self._steps = list(self._counts.unbind())
+        else:
+            self._steps = [torch.zeros((), device=p.device) for p in self._parameters]
         self._is_rmsprop = cfg.get('optimizer') == 'rmsprop'
         self._nan_policy = cfg.get('nan_policy', 'raise')
         watches = self._nan_policy != 'ignore' and self._parameters

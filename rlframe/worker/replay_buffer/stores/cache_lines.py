@@ -37,7 +37,7 @@ def _prefetch(typing_context: Any, array: Any, row: Any) -> Any:
         address = builder.gep(builder.bitcast(made.data, byte), [builder.mul(values[1], stride)])
         number = ir.IntType(32)
         kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
-        prefetch = get_or_insert_function(builder.module, kind, 'llvm.prefetch.p0i8')  # type: ignore[no-untyped-call]
+        prefetch = get_or_insert_function(builder.module, kind, 'llvm.prefetch.p0i8')  # type: ignore[no-untyped-call]  # numba has no annotations
         read, all_caches, data = number(0), number(3), number(1)
         builder.call(prefetch, [address, read, all_caches, data])
         return context.get_dummy_value()
