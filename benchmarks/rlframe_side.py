@@ -21,7 +21,7 @@ from time import perf_counter
 
 import numpy as np
 import torch
-from timed import timed_collection, timed_cycles, timed_training
+from timed import step_ready, timed_collection, timed_cycles, timed_training
 
 from rlframe.config import compile_config
 from rlframe.data import Batch, EnvSpec
@@ -215,16 +215,11 @@ def w7(
     env_fn = sleeping_envs(env_num, milliseconds, slow)
     env = ENV_MANAGER_REGISTRY.get(manager)(env_fn, {'worker_num': env_num})
     env.reset(seed=list(range(env_num)))
-    turn = 0
+    actions = cycle((1, 0))
 
     def step_until(count: int) -> None:
-        nonlocal turn
         while count > 0:
-            ready, turn = env.ready, turn + 1
-            timestep = env.step(np.full(len(ready), turn % 2), ready)
-            count -= len(timestep.env_id)
-            if timestep.done.any():
-                env.reset(timestep.env_id[timestep.done])
+            count -= step_ready(env, next(actions))
 
     step_until(50 * env_num)
     start = perf_counter()

@@ -5,6 +5,8 @@ from functools import partial
 from time import perf_counter
 from typing import Any
 
+import numpy as np
+
 from rlframe.config import compile_config
 from rlframe.pipeline import SerialPipeline
 from rlframe.pipeline.build import collector_backend, make_collector, make_factory, make_policy
@@ -41,6 +43,15 @@ def timed_collection(cfg: Any, env_num: int, env_steps: int) -> dict:
         'seconds': seconds,
         'env_steps_per_s': count / seconds,
     }
+
+
+def step_ready(env: Any, action: int) -> int:
+    """Does one action in all envs that are ready, resets those that finished, and returns how many stepped."""
+    ready = env.ready
+    timestep = env.step(np.full(len(ready), action), ready)
+    if timestep.done.any():
+        env.reset(timestep.env_id[timestep.done])
+    return len(timestep.env_id)
 
 
 def timed_cycles(push: Callable[[], None], sample_and_update: Callable[[], None], cycles: int) -> dict:

@@ -3,8 +3,8 @@
 usage: python benchmarks/worker_num.py [--env-num 8] [--rounds 5] [--seconds 1]
 
 Steps CartPoles that compute for some microseconds more, without policy or recording, in this process (``base``) and in 1, 2,
-4, ... workers (``subprocess``). The last column tells how the default number of workers compares with the fastest one: the
-median over rounds of the ratio.
+4, ... workers (``subprocess``), and in as many as rlframe takes by default. The last column tells how the default compares
+with the fastest number: the median over rounds of the ratio.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
+from contextlib import ExitStack
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-import numpy as np
+from timed import step_ready
 
 from rlframe.registry import ENV_MANAGER_REGISTRY
-from rlframe.run.machine import usable_cores
 
 sys.path.append(str(Path(__file__).parent / 'peers'))
 from busy import Busy
@@ -29,40 +30,35 @@ MICROSECONDS = 0, 50, 200, 1000
 """Additional time of an env step."""
 
 
-def worker_counts(env_num: int) -> list[int]:
-    """Returns the numbers of workers to measure: powers of 2, and the default."""
-    return sorted({2**i for i in range(env_num.bit_length())} | {min(usable_cores(), env_num)})
+def sides(env_num: int) -> dict[str, tuple[str, dict[str, int]]]:
+    """Returns the type and the options of each env manager to measure, by the title of its column."""
+    counts = [2**i for i in range(env_num.bit_length())]
+    fixed = {f'{count}': ('subprocess', {'worker_num': count}) for count in counts}
+    return {'base': ('base', {}), 'default': ('subprocess', {})} | fixed
 
 
 def rate(env: Any, seconds: float) -> float:
     """Returns the env steps per second of an env manager that is stepped for so long."""
-    action, steps, start = np.zeros(env.env_num, np.int64), 0, perf_counter()
+    steps, actions, start = 0, cycle((1, 0)), perf_counter()
     while perf_counter() - start < seconds:
-        timestep = env.step(action, env.ready)
-        steps += len(timestep.env_id)
-        if timestep.done.any():
-            env.reset(timestep.env_id[timestep.done])
+        steps += step_ready(env, next(actions))
     return steps / (perf_counter() - start)
 
 
 def measured(microseconds: int, env_num: int, rounds: int, seconds: float) -> str:
     """Returns the row of one cost of an env step."""
     make = [partial(Busy, microseconds)] * env_num
-    default, counts = min(usable_cores(), env_num), worker_counts(env_num)
-    subprocess = ENV_MANAGER_REGISTRY.get('subprocess')
-    envs = {0: ENV_MANAGER_REGISTRY.get('base')(make, {})}
-    envs |= {count: subprocess(make, {'worker_num': count}) for count in counts}
-    try:
-        for env in envs.values():
+    with ExitStack() as stack:
+        envs = {}
+        for name, (manager, options) in sides(env_num).items():
+            envs[name] = env = ENV_MANAGER_REGISTRY.get(manager)(make, options)
+            stack.callback(env.close)
             env.reset(seed=list(range(env_num)))
             rate(env, seconds / 5)
-        spent = [{count: rate(env, seconds) for count, env in envs.items()} for _ in range(rounds)]
-    finally:
-        for env in envs.values():
-            env.close()
-    medians = {count: statistics.median(one[count] for one in spent) for count in envs}
-    best = max(counts, key=medians.__getitem__)
-    ratio = statistics.median(one[default] / one[best] for one in spent)
+        rates = [{name: rate(env, seconds) for name, env in envs.items()} for _ in range(rounds)]
+    medians = {name: statistics.median(one[name] for one in rates) for name in envs}
+    best = max((name for name in envs if name.isdigit()), key=medians.__getitem__)
+    ratio = statistics.median(one['default'] / one[best] for one in rates)
     return f'| {microseconds:,} | {" | ".join(f"{one:,.0f}" for one in medians.values())} | {best} | {ratio:.2f}x |'
 
 
@@ -75,9 +71,9 @@ def main() -> None:
     parser.add_argument('--rounds', type=int, default=5)
     parser.add_argument('--seconds', type=float, default=1.0, help='of each number of workers in each round')
     args = parser.parse_args()
-    counts = worker_counts(args.env_num)
-    print(f'| extra us | base | {" | ".join(map(str, counts))} | fastest | default / fastest |')
-    print('|---' * (len(counts) + 4) + '|')
+    names = list(sides(args.env_num))
+    print(f'| extra us | {" | ".join(names)} | fastest | default / fastest |')
+    print('|---' * (len(names) + 3) + '|')
     for microseconds in MICROSECONDS:
         print(measured(microseconds, args.env_num, args.rounds, args.seconds), flush=True)
 
