@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fork_server
 import gymnasium
 import numpy as np
 
@@ -249,9 +250,10 @@ def processes() -> dict[int, tuple[str, int, int]]:
 
 
 def children(parent: int | None = None) -> set[int]:
-    """Returns the children of a process, zombies too; of this one where none is given."""
+    """Returns the children of a process, zombies too; of this one where none is given, without the tests' fork server."""
     parent = os.getpid() if parent is None else parent
-    return {pid for pid, (_, its_parent, _) in processes().items() if its_parent == parent}
+    found = {pid for pid, (_, its_parent, _) in processes().items() if its_parent == parent}
+    return found - fork_server.server_ids()
 
 
 def members(groups: set[int]) -> set[int]:

@@ -62,6 +62,11 @@ def start() -> str:
     return _server[0][1]
 
 
+def server_ids() -> set[int]:
+    """Returns the process id of this process's server, which serves all tests, if it has one."""
+    return {process.pid for process, _ in _server}
+
+
 @contextmanager
 def copying() -> Iterator[None]:
     """Lets ``popen`` make copies; the server, once started, serves until ``end``."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import fork_server
 import pytest
-from fault_envs import wait_until
+from fault_envs import children, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures('copies')]
 PROGRAM = """
@@ -78,3 +78,7 @@ def test_environment_that_the_interpreter_reads_when_it_starts_needs_a_process_o
     own = start('import sys; print(sys.flags.hash_randomization)', env={**os.environ, 'PYTHONHASHSEED': '0'})
     assert not isinstance(own, fork_server.Copy) and own.args[0] == sys.executable
     assert own.communicate()[0] == '0\n'
+
+
+def test_server_does_not_count_as_a_process_that_a_test_left() -> None:
+    assert fork_server.server_ids() and not fork_server.server_ids() & children()
