@@ -160,25 +160,25 @@ class DQNPolicy(TDPolicy):
         return freq is None or (self._updates + 1) % freq == 0
 
     def _update_tensors(self, rows: Rows, is_turn: bool) -> Metrics:
-        loss, priority, metrics = self._losses(rows)
+        loss, error, metrics = self._losses(rows)
         if self._weighted:
             loss = loss * rows['IS']
         loss = loss.mean()
         self._optimizer.step(loss)
         if is_turn:
             self._update_target()
-        return self._with_priority(metrics | {'total_loss': loss.detach()}, priority)
+        return self._with_priority(metrics | {'total_loss': loss.detach()}, error)
 
     def _optimizer_metrics(self) -> Metrics:
         return self._optimizer.metrics()
 
     def _losses(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor, Metrics]:
-        """Returns the loss of each transition and its priority, float32 [B], and the values to log."""
+        """Returns the loss and the TD error of each transition, float32 [B], and the values to log."""
         value = self._chosen(self._model(rows['obs']), rows['action'])  # [B]
         target = self._target(rows)
         error = target - value
         metrics = {'q_value': value.detach().mean(), 'target_q_value': target.mean()}
-        return error.square(), error.detach().abs(), metrics
+        return error.square(), error.detach(), metrics
 
     def _chosen(self, output: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
         """Selects the network's output for an action in each row: [B, A, ...] to [B, ...]."""

@@ -67,7 +67,7 @@ class QRDQNPolicy(DQNPolicy):
         target = self._target(rows)  # [B, M]
         losses = quantile_huber_loss(quantiles, target, self._kappa)
         value, wanted = quantiles.detach().mean(1), target.mean(1)
-        return losses, (wanted - value).abs(), {'q_value': value.mean(), 'target_q_value': wanted.mean()}
+        return losses, wanted - value, {'q_value': value.mean(), 'target_q_value': wanted.mean()}
 
     def _target(self, rows: Rows) -> torch.Tensor:
         with torch.no_grad():

@@ -77,6 +77,8 @@ class TDPolicy(Policy):
 
     def _init_learn(self) -> None:
         self._discount_factor = self._cfg.discount_factor
+        # tensors: torch.where makes them anew of numbers, in each update
+        self._end, self._going_on = torch.tensor([0.0, self._discount_factor], device=self._device).unbind()
         self._priority, self._weighted = self._cfg.priority, self._cfg.priority_IS_weight
         self._skips = self._cfg.learn.nan_policy == 'skip'
         self._updates = 0
@@ -129,12 +131,13 @@ class TDPolicy(Policy):
         """Returns the weight of the bootstrap value of each transition, float32 [B]: 0 after a terminal state."""
         if 'value_gamma' in rows:
             return rows['value_gamma'].masked_fill(rows['terminated'], 0.0)
-        return torch.where(rows['terminated'], 0.0, self._discount_factor)
+        return torch.where(rows['terminated'], self._end, self._going_on)
 
-    def _with_priority(self, metrics: Metrics, priority: torch.Tensor) -> Metrics:
-        """Adds the priority of each transition, float32 [B], if there are priorities."""
+    def _with_priority(self, metrics: Metrics, error: torch.Tensor) -> Metrics:
+        """Adds the size of each transition's TD error, float32 [B], as its priority, if there are priorities."""
         if not self._priority:
             return metrics
+        priority = error.abs()
         # rows that spoilt a skipped update should not be drawn again
         return metrics | {'priority': priority.nan_to_num(0.0, 0.0, 0.0) if self._skips else priority}
 

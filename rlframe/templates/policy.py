@@ -23,8 +23,8 @@ class NewPolicy(DQNPolicy):
     config = dict(learn=dict(huber_delta=Field(1.0, range='(0, inf)', doc='largest squared error')))
 
     def _losses(self, rows: dict[str, Any]) -> Any:
-        """Returns the loss and the priority of each transition, [B], and what to log."""
+        """Returns the loss and the TD error of each transition, [B], and what to log."""
         error = self._chosen(self._model(rows['obs']), rows['action']) - self._target(rows)  # [B]
         options = {'reduction': 'none', 'delta': self._cfg.learn['huber_delta']}
         loss = torch.nn.functional.huber_loss(error, torch.zeros_like(error), **options)  # [B]
-        return loss, error.detach().abs(), {'td_error': error.detach().mean()}
+        return loss, error.detach(), {'td_error': error.detach().mean()}

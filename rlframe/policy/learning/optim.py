@@ -47,6 +47,29 @@ NAN_POLICY = Field(
 """Option ``learn.nan_policy`` of every policy with an optimizer."""
 
 
+def backward(loss: torch.Tensor, parameters: Sequence[torch.Tensor]) -> None:
+    """Adds the gradient of a loss to ``grad`` of some parameters.
+
+    On a CPU, a scalar's is computed without the checks of ``Tensor.backward``, which take a sixteenth of the update of a
+    small network.
+
+    Args:
+        loss: Scalar.
+        parameters: All others keep their ``grad``. Without any, all that the loss depends on get it.
+
+    Raises:
+        RuntimeError: If the loss is no scalar, or depends on nothing that has a gradient.
+    """
+    if loss.dim() or loss.device.type != 'cpu' or not parameters:
+        loss.backward(inputs=parameters or None)
+        return
+    engine: Any = torch.autograd.Variable._execution_engine
+    roots, inputs, retains, is_differentiable = (torch.ones_like(loss),), tuple(parameters), False, False
+    engine.run_backward(
+        (loss,), roots, retains, is_differentiable, inputs, allow_unreachable=True, accumulate_grad=True
+    )
+
+
 class FiniteGuard:
     """Tells whether loss and gradients are finite.
 
@@ -154,7 +177,7 @@ class Optimizer:
         """
         for parameter in self._parameters:
             parameter.grad = None
-        loss.backward(inputs=self._parameters or None)
+        backward(loss, self._parameters)
         trained = self._parameters
         gradients = [parameter.grad for parameter in trained]
         mean, square, steps = self._mean, self._square, self._steps
