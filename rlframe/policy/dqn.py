@@ -163,7 +163,7 @@ class DQNPolicy(TDPolicy):
         loss, error, metrics = self._losses(rows)
         if self._weighted:
             loss = loss * rows['IS']
-        loss = loss.mean()
+        loss = loss.mean() if loss.dim() else loss
         self._optimizer.step(loss)
         if is_turn:
             self._update_target()
@@ -173,12 +173,15 @@ class DQNPolicy(TDPolicy):
         return self._optimizer.metrics()
 
     def _losses(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor, Metrics]:
-        """Returns the loss and the TD error of each transition, float32 [B], and the values to log."""
+        """Returns the loss and the TD error of each transition, float32 [B], and the values to log.
+
+        Where transitions have no weights, the loss may be their mean, float32 [].
+        """
         value = self._chosen(self._model(rows['obs']), rows['action'])  # [B]
         target = self._target(rows)
-        error = target - value
-        metrics = {'q_value': value.detach().mean(), 'target_q_value': target.mean()}
-        return error.square(), error.detach(), metrics
+        loss = torch.nn.functional.mse_loss(value, target, reduction='none' if self._weighted else 'mean')
+        value = value.detach()
+        return loss, target - value, {'q_value': value.mean(), 'target_q_value': target.mean()}
 
     def _chosen(self, output: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
         """Selects the network's output for an action in each row: [B, A, ...] to [B, ...]."""
