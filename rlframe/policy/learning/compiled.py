@@ -31,6 +31,8 @@ COMPILE = Field(
 """The option ``compile`` of every policy."""
 UPDATE_OPTIONS = dict(compile=COMPILE, cuda_graph=CUDA_GRAPH, precision=PRECISION)
 """Options of every policy that change how fast it learns."""
+THREADS = 'TORCHINDUCTOR_COMPILE_THREADS'
+"""Variable with which a user sets in how many processes torch.compile works."""
 COMPILERS = 'g++', 'clang++', 'c++'
 """Programs of which torch.compile needs one."""
 
@@ -67,7 +69,7 @@ class Compiled:
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        os.environ.setdefault('TORCHINDUCTOR_COMPILE_THREADS', '1')  # or else it keeps processes of its own
+        _compile_in_this_process()
         self._function, self._code = function, torch.compile(function, dynamic=False)
         self._is_ready = False
 
@@ -90,6 +92,15 @@ class Compiled:
             ) from error
         self._is_ready = True
         return result
+
+
+def _compile_in_this_process() -> None:
+    """Makes the compiler start no processes, which it would keep until the end, unless the user wants some."""
+    if THREADS in os.environ:
+        return
+    from torch._inductor import config  # it reads the variable only when it is imported
+
+    config.compile_threads = 1
 
 
 def prepare_updates(policy: Any, cfg: Any, device: torch.device) -> None:

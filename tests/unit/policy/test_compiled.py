@@ -14,6 +14,7 @@ from torch._dynamo.utils import counters
 from rlframe.data import Batch, EnvSpec
 from rlframe.errors import ConfigError
 from rlframe.policy import create_policy
+from rlframe.policy.learning.compiled import THREADS, Compiled
 
 pytestmark = pytest.mark.filterwarnings('ignore:.torch.jit.script_method:DeprecationWarning')  # torch's own
 UPDATES = 4
@@ -26,6 +27,20 @@ def make(kind: str, compiles: bool, seed: int = 0, **options: Any) -> Any:
     cfg = dict(type=kind, cuda=False, compile=compiles, model=model, **options)
     torch.manual_seed(seed)
     return create_policy(cfg, EnvSpec(spaces.Box(-1, 1, (4,)), action), seed=seed)
+
+
+@pytest.mark.parametrize(('variable', 'wanted'), [(None, 1), ('3', 2)])
+def test_the_compiler_starts_processes_only_if_the_user_wants_some(
+    variable: str | None, wanted: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torch._inductor import config
+
+    monkeypatch.delenv(THREADS, raising=False)
+    if variable:
+        monkeypatch.setenv(THREADS, variable)
+    with config.patch(compile_threads=2):  # what was read when torch was imported
+        Compiled(torch.neg)
+        assert config.compile_threads == wanted
 
 
 def samples(kind: str, seed: int, count: int = 12) -> Batch:
