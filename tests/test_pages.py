@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 from pathlib import Path
 
 import pytest
+import torch
 from doc_blocks import QUICK, ROOT, Block, blocks_of, page_folder, run_blocks
 
 from rlframe.entry.__main__ import main
@@ -56,6 +58,22 @@ def test_few_blocks_are_not_run_and_each_says_why() -> None:
         assert len(block.note.split()) >= 3, f'{page}: a reason of at least three words, not {block.note!r}'
         for test in re.findall(r'tests/\S+\.py', block.note):
             assert (ROOT / test).exists(), f'{page}: {test}'
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason='there is a GPU')
+def test_commands_for_a_gpu_lack_nothing_but_the_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    blocks = [
+        block for page in PAGES.values() for block in page if block.mark == 'not run' and 'GPU' in block.note
+    ]
+    lines = [line for block in blocks for line in block.text.replace('\\\n', ' ').splitlines()]
+    commands = [shlex.split(line)[1:] for line in lines if line.startswith('rlframe ')]
+    assert len(commands) >= 3
+    for words in commands:
+        assert main(words) != 0
+        assert 'cuda.is_available()=False' in capsys.readouterr().err, words
 
 
 def test_pages_that_are_run_elsewhere_are_read_there() -> None:

@@ -25,7 +25,16 @@ from rlframe.config.schema import (
     hook_errors,
     hook_parts,
 )
-from rlframe.config.tree import Tree, components_of, is_parallel, section_at, set_path, user_tree
+from rlframe.config.tree import (
+    Tree,
+    components_of,
+    is_parallel,
+    leaf_keys,
+    parse_overrides,
+    section_at,
+    set_path,
+    user_tree,
+)
 from rlframe.errors import ConfigError, ConfigErrors, ConfigWarning
 from rlframe.safety.secrets import redacted_keys
 from rlframe.utils.field import REQUIRED, Field, Options, ResolvedConfig, check_values, to_plain
@@ -43,6 +52,10 @@ FORWARDED = {
 }
 """Options copied from another component's section if both have the same unit; every other option is in the section of
 the component that reads it."""
+
+
+DEVICE_OPTIONS = 'device', 'cuda'
+"""Options of a policy that both say where it learns."""
 
 
 def compile_config(  # noqa: PLR0913  # DI-engine's users call it with create_cfg, auto and save_cfg
@@ -92,6 +105,7 @@ def compile_config(  # noqa: PLR0913  # DI-engine's users call it with create_cf
     before = user_tree(main_config, create_config)[0] if overrides and not errors else None
     if before is not None:
         drop_replaced_defaults(tree, before)
+        _drop_replaced_device(tree, overrides)
     classes, options = find_schema(tree, errors)
     errors += refuse_elsewhere(tree, options, before)
     _forward_up(tree, options, errors)
@@ -116,6 +130,17 @@ def compile_config(  # noqa: PLR0913  # DI-engine's users call it with create_cf
     user_keys = [k for k, _ in _leaves(tree, options) if not _same(known[k], defaults[k])]
     may_change = {key: section_at(options, path)[name].may_change for key, path, name in map(_split, known)}
     return cast('ExperimentConfig', ResolvedConfig(values, user_keys, may_change))
+
+
+def _drop_replaced_device(tree: Tree, overrides: Sequence[str] | Mapping[str, Any]) -> None:
+    """Removes the policy's device from a config where an override says it by the other of the two options."""
+    given = overrides if isinstance(overrides, Mapping) else parse_overrides(overrides)
+    keys = {leaf for key, value in given.items() for leaf in leaf_keys(key, value)}
+    policy: Any = section_at(tree, ['policy'])
+    said = {name for name in DEVICE_OPTIONS if f'policy.{name}' in keys and policy[name] is not None}
+    if len(said) == 1:
+        for name in set(DEVICE_OPTIONS) - said:
+            policy.pop(name, None)
 
 
 def _translated(

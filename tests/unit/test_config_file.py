@@ -368,6 +368,39 @@ def test_an_override_may_replace_a_class_of_a_complete_config() -> None:
         compile_config(*complete, overrides=['env_manager.type=gym_vector'])
 
 
+@pytest.mark.parametrize(
+    ('given', 'override', 'device', 'cuda'),
+    [
+        ({'cuda': False}, 'policy.device=cuda', 'cuda', None),
+        ({'cuda': True}, 'policy.device=cpu', 'cpu', None),
+        ({'cuda': False}, 'policy.device=auto', 'auto', None),
+        ({'device': 'cuda'}, 'policy.cuda=false', 'auto', False),
+        ({'device': 'cpu'}, 'policy.cuda=none', 'cpu', None),
+        ({'cuda': False}, 'policy.learn.batch_size=8', 'auto', False),
+        ({'cuda': False}, {'policy': {'device': 'cuda:1'}}, 'cuda:1', None),
+        (
+            {'cuda': False},
+            {'policy.device': 'cpu', 'policy.cuda': True},
+            'cpu',
+            True,
+        ),  # refused by the policy
+    ],
+)
+@pytest.mark.parametrize('is_complete', [False, True])
+def test_an_override_of_the_device_replaces_it_by_whichever_name_it_has(
+    given: dict[str, Any], override: Any, device: str, cuda: bool | None, is_complete: bool
+) -> None:
+    main, create = read_config('configs/cartpole_dqn.py')
+    main.policy.pop('cuda')
+    main.policy.update(given)
+    if is_complete:  # as the config of a run, which a resumed one overrides
+        main, create = split_config(compile_config(main, create))
+    policy = compile_config(
+        main, create, overrides=[override] if isinstance(override, str) else override
+    ).policy
+    assert (policy.device, policy.cuda) == (device, cuda)
+
+
 def test_overrides_may_be_dotted_keys_and_sections() -> None:
     pair = read_config('configs/cartpole_dqn.py')
     overrides = {'collector.backend': 'ray', 'policy': {'learn': {'batch_size': 32}}, 'seed': 5}
