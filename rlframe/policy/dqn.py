@@ -144,6 +144,9 @@ class DQNPolicy(TDPolicy):
         self._target_update_freq = self._cfg.learn.target_update_freq
         self._target_theta = self._cfg.learn.target_theta
         self._double = self._cfg.double
+        # a subclass may change the loss of each transition; otherwise their mean is one operation
+        is_own = type(self)._losses is DQNPolicy._losses
+        self._reduction = 'mean' if is_own and not self._weighted else 'none'
 
     def _init_eval(self) -> None:
         self._noisy = bool(self._cfg.model.get('noisy'))
@@ -173,13 +176,14 @@ class DQNPolicy(TDPolicy):
         return self._optimizer.metrics()
 
     def _losses(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor, Metrics]:
-        """Returns the loss and the TD error of each transition, float32 [B], and the values to log.
+        """Returns the loss of each transition, its TD error and the values to log.
 
-        Where transitions have no weights, the loss may be their mean, float32 [].
+        The loss is float32 [B], or the mean of it where neither weights nor a subclass need more; the TD error, or another
+        measure whose absolute value becomes the priority, is float32 [B].
         """
         value = self._chosen(self._model(rows['obs']), rows['action'])  # [B]
         target = self._target(rows)
-        loss = torch.nn.functional.mse_loss(value, target, reduction='none' if self._weighted else 'mean')
+        loss = torch.nn.functional.mse_loss(value, target, reduction=self._reduction)
         value = value.detach()
         return loss, target - value, {'q_value': value.mean(), 'target_q_value': target.mean()}
 

@@ -77,7 +77,7 @@ class TDPolicy(Policy):
 
     def _init_learn(self) -> None:
         self._discount_factor = self._cfg.discount_factor
-        # tensors: torch.where makes them anew of numbers, in each update
+        # tensors, because torch.where would convert numbers anew in each update
         self._end, self._going_on = torch.tensor([0.0, self._discount_factor], device=self._device).unbind()
         self._priority, self._weighted = self._cfg.priority, self._cfg.priority_IS_weight
         self._skips = self._cfg.learn.nan_policy == 'skip'
@@ -134,7 +134,7 @@ class TDPolicy(Policy):
         return torch.where(rows['terminated'], self._end, self._going_on)
 
     def _with_priority(self, metrics: Metrics, error: torch.Tensor) -> Metrics:
-        """Adds the size of each transition's TD error, float32 [B], as its priority, if there are priorities."""
+        """Adds the absolute value of each transition's error, float32 [B], as its priority, if there are priorities."""
         if not self._priority:
             return metrics
         priority = error.abs()

@@ -50,15 +50,15 @@ NAN_POLICY = Field(
 def backward(loss: torch.Tensor, parameters: Sequence[torch.Tensor]) -> None:
     """Adds the gradient of a loss to ``grad`` of some parameters.
 
-    On a CPU, a scalar's is computed without the checks of ``Tensor.backward``, which take a sixteenth of the update of a
-    small network.
+    On a CPU it calls autograd's engine directly: the checks of ``Tensor.backward`` take a sixteenth of a small network's
+    update.
 
     Args:
         loss: Scalar.
         parameters: All others keep their ``grad``. Without any, all that the loss depends on get it.
 
     Raises:
-        RuntimeError: If the loss is no scalar, or depends on nothing that has a gradient.
+        RuntimeError: If the loss is not a scalar, or depends on nothing that has a gradient.
     """
     if loss.dim() or loss.device.type != 'cpu' or not parameters:
         loss.backward(inputs=parameters or None)

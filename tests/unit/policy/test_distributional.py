@@ -147,6 +147,17 @@ def test_update_lowers_the_loss_and_gives_priorities(name: str, dueling: bool, n
     assert outputs[0]['priority'].shape == (6,) and bool((outputs[0]['priority'] >= 0).all())
 
 
+def test_priority_of_qrdqn_is_the_distance_of_the_means() -> None:
+    policy = make('qrdqn', priority=True)
+    data = batch_of()
+    with torch.no_grad():
+        rows = policy._columns(data)
+        said = policy._chosen(policy._model(rows['obs']), rows['action']).mean(1)
+        expected = (policy._target(rows).mean(1) - said).abs()
+    assert bool((expected > 0).all())
+    torch.testing.assert_close(policy.learn_mode.forward(data)['priority'], expected)
+
+
 def test_priority_of_c51_is_the_divergence_of_what_it_says_from_its_target() -> None:
     policy = make('c51', {'v_min': -2.0, 'v_max': 2.0, 'n_atom': 9}, priority=True)
     data = batch_of()

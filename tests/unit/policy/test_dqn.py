@@ -258,6 +258,25 @@ def test_a_size_that_is_not_the_env_s_is_refused_with_both(key: str, value: Any,
         DQNPolicy({})
 
 
+class Halved(DQNPolicy):
+    """Weights half of the transitions by 0."""
+
+    def _losses(self, rows: Any) -> Any:
+        loss, error, metrics = super()._losses(rows)
+        return loss * torch.tensor([1.0, 0.0]).repeat(len(error) // 2), error, metrics
+
+
+def test_a_subclass_gets_the_loss_of_each_transition() -> None:
+    cfg, data = {'type': 'dqn', 'cuda': False, 'nstep': 1}, batch_of(6)
+    torch.manual_seed(0)
+    halved = Halved(DQNPolicy.resolve_config(cfg), spec_of(), seed=0)
+    with torch.no_grad():
+        rows = halved._columns(data)
+        error = halved._target(rows) - halved._chosen(halved._model(rows['obs']), rows['action'])
+    wanted = float(error[::2].square().sum() / 6)
+    assert float(halved.learn_mode.forward(data)['total_loss']) == pytest.approx(wanted, rel=1e-5)
+
+
 def test_devices_that_are_not_there_and_contradictions_are_refused() -> None:
     assert make(device='cpu', cuda=None)._device == torch.device('cpu')
     if not torch.cuda.is_available():

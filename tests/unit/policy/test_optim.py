@@ -51,8 +51,16 @@ def test_backward_does_what_torch_does() -> None:
     assert_same([p.grad for p in module.parameters()], list(wanted))
     assert unused.grad is None
     assert extra.grad is None  # not asked for
-    backward(loss(), trained)
+    assert not any(p.grad.requires_grad for p in module.parameters() if p.grad is not None)
+    once = loss()
+    backward(once, trained)
     assert_same([p.grad for p in module.parameters()], [2 * gradient for gradient in wanted])
+    with pytest.raises(RuntimeError, match='second time'):  # its graph is freed
+        backward(once, trained)
+    backward(loss(), [unused])
+    assert unused.grad is None
+    backward(loss(), [])
+    assert extra.grad is not None  # all that the loss depends on
     with pytest.raises(RuntimeError, match='scalar'):
         backward(module(torch.ones(2, 3)), trained)
     with pytest.raises(RuntimeError, match='does not require grad'):
