@@ -32,7 +32,7 @@ COMPILE = Field(
 UPDATE_OPTIONS = dict(compile=COMPILE, cuda_graph=CUDA_GRAPH, precision=PRECISION)
 """Options of every policy that change how fast it learns."""
 THREADS = 'TORCHINDUCTOR_COMPILE_THREADS'
-"""Variable with which a user sets in how many processes torch.compile works."""
+"""Environment variable for the number of torch.compile's workers: threads, or processes for Triton."""
 COMPILERS = 'g++', 'clang++', 'c++'
 """Programs of which torch.compile needs one."""
 
@@ -69,7 +69,7 @@ class Compiled:
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        _compile_in_this_process()
+        _limit_workers()
         self._function, self._code = function, torch.compile(function, dynamic=False)
         self._is_ready = False
 
@@ -77,6 +77,7 @@ class Compiled:
         return self._code(*args) if self._is_ready else self._first(*args)
 
     def _first(self, *args: Any) -> Any:
+        _limit_workers()
         logger.info('torch.compile turns %s into machine code', self._function.__qualname__)
         # what is imported or cached at its first use would divide the graph
         with torch.random.fork_rng(devices=range(torch.cuda.device_count())), torch.no_grad():
@@ -94,13 +95,12 @@ class Compiled:
         return result
 
 
-def _compile_in_this_process() -> None:
-    """Makes the compiler start no processes, which it would keep until the end, unless the user wants some."""
-    if THREADS in os.environ:
-        return
-    from torch._inductor import config  # it reads the variable only when it is imported
+def _limit_workers() -> None:
+    """Keeps the compiler from starting workers, which stay until the end, unless the user asked for some."""
+    if os.environ.setdefault(THREADS, '1') == '1':
+        from torch._inductor import config
 
-    config.compile_threads = 1
+        config.compile_threads = 1  # of this thread; the variable is read only when inductor is imported
 
 
 def prepare_updates(policy: Any, cfg: Any, device: torch.device) -> None:

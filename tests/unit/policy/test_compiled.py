@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -29,18 +30,26 @@ def make(kind: str, compiles: bool, seed: int = 0, **options: Any) -> Any:
     return create_policy(cfg, EnvSpec(spaces.Box(-1, 1, (4,)), action), seed=seed)
 
 
-@pytest.mark.parametrize(('variable', 'wanted'), [(None, 1), ('3', 2)])
-def test_the_compiler_starts_processes_only_if_the_user_wants_some(
-    variable: str | None, wanted: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(('variable', 'wanted'), [('', 1), ('3', 2)])
+def test_the_compiler_has_workers_only_if_the_user_wants_some(
+    variable: str, wanted: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from torch._inductor import config
 
-    monkeypatch.delenv(THREADS, raising=False)
-    if variable:
-        monkeypatch.setenv(THREADS, variable)
-    with config.patch(compile_threads=2):  # what was read when torch was imported
-        Compiled(torch.neg)
+    monkeypatch.setenv(THREADS, variable)
+    if not variable:
+        monkeypatch.delenv(THREADS)
+    monkeypatch.setattr(torch, 'compile', lambda function, **options: lambda *args: config.compile_threads)
+    with config.patch(compile_threads=2):
+        compiled = Compiled(torch.neg)
         assert config.compile_threads == wanted
+
+    def called() -> Any:
+        with config.patch(compile_threads=2):  # each thread has settings of its own
+            return compiled(torch.ones(1))
+
+    with ThreadPoolExecutor(1) as other:
+        assert other.submit(called).result() == wanted
 
 
 def samples(kind: str, seed: int, count: int = 12) -> Batch:
