@@ -17,7 +17,7 @@ from rlframe.entry.__main__ import main
 from rlframe.entry.verb_table import VERBS
 from rlframe.entry.verbs.new import KINDS
 from rlframe.registry import REGISTRIES
-from rlframe.tools import env_compare
+from rlframe.tools import env_compare, new
 from rlframe.tools.new import TEMPLATES, new_config, new_file
 
 TEMPLATE_KINDS = [kind for kind in KINDS if kind != 'config']
@@ -97,7 +97,10 @@ def test_a_new_file_runs_by_the_commands_that_are_printed(
         assert 'env steps: ' in (run / 'scores.txt').read_text(encoding='utf-8')
 
 
-def test_a_new_config_says_what_each_option_means_and_compiles_to_the_starting_config(cwd: Path) -> None:
+def test_a_new_config_says_what_each_option_means_and_compiles_to_the_starting_config(
+    cwd: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(new, 'measure', lambda *_: {'steps_per_second': 1e5})  # however fast this machine is
     file, commands = new_config('own_file', cwd, 'Pendulum-v1', 'sac')
     assert commands[0] == 'rlframe train -c own_file.py'
     text = file.read_text(encoding='utf-8')
