@@ -61,7 +61,7 @@ def test_few_blocks_are_not_run_and_each_says_why() -> None:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason='there is a GPU')
-def test_commands_for_a_gpu_lack_nothing_but_the_gpu(
+def test_commands_for_a_gpu_have_valid_configs_and_then_ask_for_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -72,7 +72,7 @@ def test_commands_for_a_gpu_lack_nothing_but_the_gpu(
     commands = [shlex.split(line)[1:] for line in lines if line.startswith('rlframe ')]
     assert len(commands) >= 3
     for words in commands:
-        assert main(words) != 0
+        assert main([*words, *QUICK]) != 0
         assert 'cuda.is_available()=False' in capsys.readouterr().err, words
 
 

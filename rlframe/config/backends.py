@@ -254,7 +254,7 @@ def _learns_where_it_is_kept(known: Mapping[str, Any]) -> ConfigError | None:
         where=key,
         got=own,
         expected="'cpu'" if of_policy == 'cpu' else f"{of_policy!r} or 'cpu'",
-        remedy=f'Set policy.device={own!r} as well, or leave the other one out.',
+        remedy=f'Set policy.device={own!r} without policy.cuda, or leave out {key}.',
     )
 
 

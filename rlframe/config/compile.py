@@ -55,7 +55,7 @@ the component that reads it."""
 
 
 DEVICE_OPTIONS = 'device', 'cuda'
-"""Options of a policy that both say where it learns."""
+"""The two options that set the device of a policy."""
 
 
 def compile_config(  # noqa: PLR0913  # DI-engine's users call it with create_cfg, auto and save_cfg
@@ -105,7 +105,7 @@ def compile_config(  # noqa: PLR0913  # DI-engine's users call it with create_cf
     before = user_tree(main_config, create_config)[0] if overrides and not errors else None
     if before is not None:
         drop_replaced_defaults(tree, before)
-        _drop_replaced_device(tree, overrides)
+        drop_replaced_device(tree, overrides)
     classes, options = find_schema(tree, errors)
     errors += refuse_elsewhere(tree, options, before)
     _forward_up(tree, options, errors)
@@ -132,15 +132,16 @@ def compile_config(  # noqa: PLR0913  # DI-engine's users call it with create_cf
     return cast('ExperimentConfig', ResolvedConfig(values, user_keys, may_change))
 
 
-def _drop_replaced_device(tree: Tree, overrides: Sequence[str] | Mapping[str, Any]) -> None:
-    """Removes the policy's device from a config where an override says it by the other of the two options."""
+def drop_replaced_device(tree: Tree, overrides: Sequence[str] | Mapping[str, Any]) -> None:
+    """Drops ``policy.cuda`` or ``policy.device`` from the config if an override sets the other one and they disagree."""
     given = overrides if isinstance(overrides, Mapping) else parse_overrides(overrides)
     keys = {leaf for key, value in given.items() for leaf in leaf_keys(key, value)}
     policy: Any = section_at(tree, ['policy'])
     said = {name for name in DEVICE_OPTIONS if f'policy.{name}' in keys and policy[name] is not None}
-    if len(said) == 1:
-        for name in set(DEVICE_OPTIONS) - said:
-            policy.pop(name, None)
+    if said == {'device'}:
+        policy.pop('cuda', None)
+    elif said == {'cuda'} and policy['cuda'] == (policy.get('device') == 'cpu'):
+        policy.pop('device', None)
 
 
 def _translated(

@@ -376,6 +376,8 @@ def test_an_override_may_replace_a_class_of_a_complete_config() -> None:
         ({'cuda': False}, 'policy.device=auto', 'auto', None),
         ({'device': 'cuda'}, 'policy.cuda=false', 'auto', False),
         ({'device': 'cpu'}, 'policy.cuda=none', 'cpu', None),
+        ({'device': 'cuda:1'}, 'policy.cuda=true', 'cuda:1', True),  # they agree
+        ({'device': 'cpu'}, 'policy.cuda=true', 'auto', True),
         ({'cuda': False}, 'policy.learn.batch_size=8', 'auto', False),
         ({'cuda': False}, {'policy': {'device': 'cuda:1'}}, 'cuda:1', None),
         (
