@@ -28,6 +28,7 @@ from rlframe.config.schema import (
 from rlframe.config.tree import (
     Tree,
     components_of,
+    full_key,
     is_parallel,
     leaf_keys,
     parse_overrides,
@@ -132,11 +133,15 @@ def compile_config(  # noqa: PLR0913  # DI-engine's users call it with create_cf
     return cast('ExperimentConfig', ResolvedConfig(values, user_keys, may_change))
 
 
+def overridden_keys(overrides: Sequence[str] | Mapping[str, Any]) -> frozenset[str]:
+    """Returns the dotted keys of the options that overrides set."""
+    given = overrides if isinstance(overrides, Mapping) else parse_overrides(overrides)
+    return frozenset(leaf for key, value in given.items() for leaf in leaf_keys(full_key(key), value))
+
+
 def drop_replaced_device(tree: Tree, overrides: Sequence[str] | Mapping[str, Any]) -> None:
     """Drops ``policy.cuda`` or ``policy.device`` from the config if an override sets the other one and they disagree."""
-    given = overrides if isinstance(overrides, Mapping) else parse_overrides(overrides)
-    keys = {leaf for key, value in given.items() for leaf in leaf_keys(key, value)}
-    policy: Any = section_at(tree, ['policy'])
+    keys, policy = overridden_keys(overrides), cast('Tree', section_at(tree, ['policy']))
     said = {name for name in DEVICE_OPTIONS if f'policy.{name}' in keys and policy[name] is not None}
     if said == {'device'}:
         policy.pop('cuda', None)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rlframe import config
-from rlframe.config.compile import drop_replaced_device
+from rlframe.config.compile import drop_replaced_device, overridden_keys
 from rlframe.config.schema import find_schema
 from rlframe.config.tree import user_tree
 from rlframe.errors import ConfigError
@@ -96,15 +96,12 @@ def _read(given: Any, overrides: Sequence[str]) -> Here:
         main, create, _ = config.from_ding(main, create, overrides)
     said, tree = user_tree(main, create)[0], user_tree(main, create, overrides)[0]
     drop_replaced_device(tree, overrides)
-    texts = config.parse_overrides(overrides).items()
     return Here(
         name=str(given) if isinstance(given, str) else 'the config',
         cfg=cfg,
         options=dict(flat_fields(find_schema(to_plain(cfg), [])[1])),
         said=frozenset(_all_keys(said)) & frozenset(_all_keys(tree)),
-        overridden=frozenset(
-            leaf for key, value in texts for leaf in config.leaf_keys(config.full_key(key), value)
-        ),
+        overridden=overridden_keys(overrides),
     )
 
 

@@ -380,12 +380,8 @@ def test_an_override_may_replace_a_class_of_a_complete_config() -> None:
         ({'device': 'cpu'}, 'policy.cuda=true', 'auto', True),
         ({'cuda': False}, 'policy.learn.batch_size=8', 'auto', False),
         ({'cuda': False}, {'policy': {'device': 'cuda:1'}}, 'cuda:1', None),
-        (
-            {'cuda': False},
-            {'policy.device': 'cpu', 'policy.cuda': True},
-            'cpu',
-            True,
-        ),  # refused by the policy
+        # a contradiction, which the policy refuses
+        ({'cuda': False}, {'policy.device': 'cpu', 'policy.cuda': True}, 'cpu', True),
     ],
 )
 @pytest.mark.parametrize('is_complete', [False, True])

@@ -96,11 +96,14 @@ class Compiled:
 
 
 def _limit_workers() -> None:
-    """Keeps the compiler from starting workers, which stay until the end, unless the user asked for some."""
+    """Keeps the compiler from starting workers, which stay until the end, unless the user asked for some.
+
+    The variable counts for all threads, if inductor is not imported yet; its setting only for the thread that makes it.
+    """
     if os.environ.setdefault(THREADS, '1') == '1':
         from torch._inductor import config
 
-        config.compile_threads = 1  # of this thread; the variable is read only when inductor is imported
+        config.compile_threads = 1
 
 
 def prepare_updates(policy: Any, cfg: Any, device: torch.device) -> None:
