@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rlframe.config.compile import DEVICE_OPTIONS
 from rlframe.safety.private_file import write_private
 from rlframe.safety.secrets import redacted
 from rlframe.safety.strict_json import to_tagged
@@ -67,7 +68,7 @@ def shared_fingerprint(cfg: Mapping[str, Any]) -> str:
         cfg: A compiled config.
     """
     shared = redacted({name: to_plain(cfg)[name] for name in ('env', 'policy', 'seed')})
-    for name in ('device', 'cuda'):
+    for name in DEVICE_OPTIONS:
         shared['policy'].pop(name, None)
     shared['policy']['other'].pop('commander', None)
     text = json.dumps(to_tagged(_as_json(shared)), sort_keys=True, allow_nan=False)
