@@ -99,8 +99,8 @@ MAY_IMPORT = {
     '__main__': ('entry',),
 }  # fmt: skip
 """Rooms, and those that each may import, inside functions too; none may import one that imports it."""
-MOST_FILES = 15
-"""In one room, its ``__init__.py`` not counted."""
+MOST_LINES = 600
+"""Of one file: one thought is one file, and none is cut to fit a number."""
 
 
 def module_of(path: Path) -> str:
@@ -171,11 +171,6 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
     assert not left, f'in a circle, or above one: {sorted(left)}'
 
 
-def test_rooms_stay_small() -> None:
-    for folder in {path.parent for path in FILES}:
-        assert len([path for path in folder.glob('*.py') if path.name != '__init__.py']) <= MOST_FILES, folder
-
-
 def test_modules_that_moved_are_found_by_their_old_names() -> None:
     for old, new in MOVED.items():
         assert old not in MODULES and new in MODULES, old
@@ -197,7 +192,7 @@ def test_only_the_rooms_of_ray_and_tune_import_ray_and_nobody_prints_or_grows_to
         text = path.read_text(encoding='utf-8')
         may_import_ray = {'ray', 'tune'} & set(path.relative_to(ROOT).parts)
         assert may_import_ray or not any(name.split('.')[0] == 'ray' for name in imported(path)), path
-        assert len(text.splitlines()) <= 400, path
+        assert len(text.splitlines()) <= MOST_LINES, path
         calls = [node.func for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
         assert not any(isinstance(func, ast.Name) and func.id == 'print' for func in calls), path
 
