@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from rlframe import moved
 from rlframe._version import __version__
 
 if TYPE_CHECKING:
@@ -24,8 +23,6 @@ __all__ = ['Run', '__version__', 'load', 'open_run', 'start', 'train']
 
 LAZY = {'Run': 'run', 'open_run': 'training', 'start': 'training', 'train': 'training'}
 """Names that are imported from ``rlframe.experiment`` when they are first used, as they need torch."""
-
-moved.accept_old_names()
 
 
 def __getattr__(name: str) -> Any:
@@ -44,7 +41,6 @@ def load(
     device: str | None = None,
     stack_frames: bool = True,
     trust: bool = False,
-    allow_import: bool = False,
 ) -> LoadedPolicy:
     """Loads an exported policy: ``rlframe.load(path).act(obs)``.
 
@@ -58,7 +54,6 @@ def load(
             already, as by a wrapper.
         trust: Whether to import the custom modules of a policy that somebody else exported; only for folders that you
             trust. Otherwise only rlframe and Gymnasium are imported.
-        allow_import: Old name of ``trust``.
 
     Raises:
         CheckpointNotFoundError: If there is no exported policy.
@@ -68,4 +63,4 @@ def load(
     """
     from rlframe.export.loaded import load_policy
 
-    return load_policy(path, device=device, stack_frames=stack_frames, trust=trust or allow_import)
+    return load_policy(path, device=device, stack_frames=stack_frames, trust=trust)

@@ -9,15 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from rlframe.moved import MOVED
-
 ROOT = Path(__file__).parents[1] / 'rlframe'
 FILES = sorted(ROOT.rglob('*.py'))
 BASE = ('errors', 'registry', 'scores', 'utils', 'safety', '_version')
 MAY_IMPORT = {
     'errors': (),
     '_version': (),
-    'moved': (),
     'scores': (),
     'plugins': (),
     'base_registry': ('errors', 'plugins'),
@@ -30,11 +27,10 @@ MAY_IMPORT = {
     'checkpoint': BASE,
     'model': (*BASE, 'data'),
     'envs.checks': (*BASE, 'data'),
-    'envs.state': (*BASE, 'data', 'checkpoint'),
-    'envs': (*BASE, 'data', 'run', 'envs.checks', 'envs.state'),
+    'envs': (*BASE, 'data', 'run', 'checkpoint', 'envs.checks'),
     'envs.atari': (*BASE, 'data', 'run', 'envs'),
-    'envs.tensor': (*BASE, 'data', 'checkpoint', 'envs', 'envs.state'),
-    'envs.workers': (*BASE, 'data', 'run', 'envs', 'envs.checks', 'envs.state'),
+    'envs.tensor': (*BASE, 'data', 'checkpoint', 'envs'),
+    'envs.workers': (*BASE, 'data', 'run', 'envs', 'envs.checks'),
     'policy.learning': (*BASE, 'data', 'checkpoint'),
     'policy.acting': (*BASE, 'data', 'policy.learning'),
     'policy': (*BASE, 'data', 'checkpoint', 'model', 'policy.acting', 'policy.learning'),
@@ -87,7 +83,7 @@ MAY_IMPORT = {
         *BASE, 'data', 'model', 'policy', 'worker', 'worker.replay_buffer', 'backend', 'logger',
     ),
     'tools': (
-        *BASE, 'data', 'run', 'checkpoint', 'config', 'config.parallel', 'envs', 'envs.checks', 'envs.state', 'policy.acting',
+        *BASE, 'data', 'run', 'checkpoint', 'config', 'config.parallel', 'envs', 'envs.checks', 'policy.acting',
         'worker.collector', 'pipeline', 'experiment', 'display',
     ),
     'entry': (
@@ -95,7 +91,7 @@ MAY_IMPORT = {
         'backend.ray.actors', 'experiment', 'tools', 'display',
     ),
     'entry.verbs': (*BASE, 'analysis', 'run', 'checkpoint', 'config', 'pipeline', 'tune', 'experiment', 'tools', 'entry', 'display'),
-    '': ('_version', 'moved', 'experiment', 'export'),
+    '': ('_version', 'experiment', 'export'),
     '__main__': ('entry',),
 }  # fmt: skip
 """Rooms, and those that each may import, inside functions too; none may import one that imports it."""
@@ -169,22 +165,6 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
         for module in ends:
             del left[module]
     assert not left, f'in a circle, or above one: {sorted(left)}'
-
-
-def test_modules_that_moved_are_found_by_their_old_names() -> None:
-    for old, new in MOVED.items():
-        assert old not in MODULES and new in MODULES, old
-    old, new = (f'rlframe.{name}' for name in next(iter(MOVED.items())))
-    code = (
-        'import importlib, warnings; warnings.simplefilter("always")\n'
-        'with warnings.catch_warnings(record=True) as told:\n'
-        f'    one, again = (importlib.import_module({old!r}) for _ in range(2))\n'
-        f'assert one is again is importlib.import_module({new!r})\n'
-        'print([str(one.message) for one in told], {one.category.__name__ for one in told})'
-    )
-    done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, cwd=ROOT.parent)
-    told = f'{old} moved to {new}: import it from there'
-    assert done.stdout == f"[{told!r}] {{'FutureWarning'}}\n", done.stdout + done.stderr
 
 
 def test_only_the_rooms_of_ray_and_tune_import_ray_and_nobody_prints_or_grows_too_long() -> None:

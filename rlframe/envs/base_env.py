@@ -12,9 +12,9 @@ from easydict import EasyDict
 from rlframe.data.observation import obs_dtype
 from rlframe.data.timestep import Array, BoolArray, EnvSpec, IntArray
 from rlframe.envs.faults import not_made
-from rlframe.envs.state.attributes import attributes_of
 from rlframe.errors import EnvError, RLFrameError
 from rlframe.run.machine import demand_memory
+from rlframe.utils.attributes import attributes_of
 from rlframe.utils.field import Configurable, Field
 from rlframe.utils.resolved_config import ResolvedConfig
 

@@ -16,10 +16,9 @@ from rlframe.envs.checks import contract
 from rlframe.envs.checks.loose_ends import Habits
 from rlframe.envs.faults import FATAL, Fault, crashed, not_made
 from rlframe.envs.picture import picture_of
-from rlframe.envs.state.classes import MismatchError
-from rlframe.envs.state.env_state import EnvState, Refusal
-from rlframe.envs.state.saved_states import saved_part
+from rlframe.envs.state import EnvState, MismatchError, Refusal
 from rlframe.errors import RLFrameError
+from rlframe.utils.schema import part as saved_part
 
 if TYPE_CHECKING:
     import gymnasium

@@ -15,11 +15,12 @@ from rlframe.envs.checks import contract
 from rlframe.envs.env_group import Answers, Counts, EnvGroup, Group
 from rlframe.envs.faults import FAULT_FIELDS, SHOWN_CAUSES, Fault, FaultBudget, checkpoint_seed, restart_seed
 from rlframe.envs.interface import IEnvManager as IEnvManager
-from rlframe.envs.state.env_state import Refusal
-from rlframe.envs.state.saved_states import check_manager_state, saved_part
+from rlframe.envs.state import Refusal
 from rlframe.errors import ActionError, EnvCrashedError, EnvStartError, EnvTimeoutError
 from rlframe.registry import ENV_MANAGER_REGISTRY
 from rlframe.utils.resolved_config import ResolvedConfig
+from rlframe.utils.schema import COUNT, TEXT, array, check_state, dict_of, list_of, maybe
+from rlframe.utils.schema import part as saved_part
 
 if TYPE_CHECKING:
     import gymnasium
@@ -289,7 +290,7 @@ class BaseEnvManager(IEnvManager):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> IntArray:
         self.launch()
-        check_manager_state(state, self.obs, self._counts._asdict())
+        _check_state(state, self.obs, self._counts._asdict())
         for name, values in self._counts._asdict().items():
             values[:] = state[name]
         self.obs, self._restarts = state['obs'].copy(), state['restarts'].copy()
@@ -315,3 +316,33 @@ class BaseEnvManager(IEnvManager):
         if group is not None:
             self.obs, self._counts = self.obs.copy(), Counts(*(values.copy() for values in self._counts))
             group.close()
+
+
+def _check_state(state: Any, obs: Array, counts: Mapping[str, Any]) -> None:
+    """Checks that a state belongs to a manager of this many envs.
+
+    Args:
+        state: Result of a manager's ``state_dict``.
+        obs: Observations of its envs, [N, ...].
+        counts: The counters of each env, by name, [N].
+
+    Raises:
+        CheckpointStateError: With the part's name.
+    """
+    env_num = len(obs)
+    ints = array('iu', (env_num,))
+    own = obs.dtype
+    check_state(
+        state,
+        {
+            **dict.fromkeys(counts, ints),
+            'obs': array('' if own.names else own.kind, tuple(np.shape(obs))),
+            'seed': list_of(maybe(COUNT), env_num),
+            'begun': list_of(maybe(COUNT), env_num),
+            'restarts': ints,
+            'lost': dict_of(TEXT),
+            'dropped': list_of(COUNT),
+            'faults': {'causes': list_of(TEXT)},
+            'envs': {},
+        },
+    )

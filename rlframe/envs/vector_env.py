@@ -19,15 +19,13 @@ from rlframe.envs.checks import contract
 from rlframe.envs.env_manager import IEnvManager
 from rlframe.envs.faults import checkpoint_seed, not_made
 from rlframe.envs.picture import picture_of
-from rlframe.envs.state import old
-from rlframe.envs.state.classes import MismatchError
-from rlframe.envs.state.env_state import EnvState, Refusal, StateKeeper
-from rlframe.envs.state.saved_states import saved_part
+from rlframe.envs.state import EnvState, MismatchError, Refusal, StateKeeper
 from rlframe.errors import EnvError, RLFrameError
 from rlframe.registry import ENV_MANAGER_REGISTRY
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule
 from rlframe.utils.resolved_config import ResolvedConfig
+from rlframe.utils.schema import part as saved_part
 
 if TYPE_CHECKING:
     import gymnasium as gym
@@ -264,11 +262,8 @@ class VectorEnvManager(IEnvManager):
 
     def _restored(self, states: Mapping[str, Any]) -> bool:
         """Restores the vector env, if its state was saved and fits."""
-        if 'all' not in states:  # saved before all was one state
-            members = self._members()
-            for i, saved in states.items():
-                old.restore(old.layers_of(members[int(i)]), members[int(i)].action_space, saved)
-            return len(states) == len(members)
+        if 'all' not in states:
+            return False
         try:
             with saved_part('envs.all'):
                 self._state.restore(states['all'])

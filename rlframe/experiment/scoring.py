@@ -143,7 +143,7 @@ class OnStep:
         """Takes note of a step."""
 
 
-def score(  # noqa: PLR0913  # what the command line has, and what it cannot have
+def score(  # what the command line has, and what it cannot have
     path: Path,
     episodes: int,
     seed: int = 0,
@@ -151,7 +151,6 @@ def score(  # noqa: PLR0913  # what the command line has, and what it cannot hav
     video: str | None = None,
     trust: bool = False,
     *,
-    allow_import: bool = False,
     model: Any = None,
     env: Any = None,
 ) -> tuple[list[float], list[int]]:
@@ -164,7 +163,6 @@ def score(  # noqa: PLR0913  # what the command line has, and what it cannot hav
         overrides: Options that replace those of the run.
         video: Folder for films of the worst, the median and the best episode.
         trust: Whether the config of a foreign run may reach beyond the run.
-        allow_import: Old name of ``trust``.
         model: A network to load the weights into, in place of the one named in the config.
         env: Id, class or factory of the env, in place of the one named in the config.
 
@@ -172,7 +170,7 @@ def score(  # noqa: PLR0913  # what the command line has, and what it cannot hav
         Returns and lengths of the episodes.
     """
     parts = OwnParts(model, env)
-    request = Request(episodes, seed, video, overrides or (), trust or allow_import)
+    request = Request(episodes, seed, video, overrides or (), trust)
     found = play(open_checkpoint(path), request, parts)
     return found.returns, found.lengths
 

@@ -21,7 +21,6 @@ def export_policy(
     out: str | Path | None = None,
     *,
     trust: bool = False,
-    allow_import: bool = False,
     overrides: Sequence[str] | Mapping[str, Any] = (),
     model: Any = None,
     env: Any = None,
@@ -33,7 +32,6 @@ def export_policy(
         formats: Names of ``FORMATS``.
         out: The folder to write to; ``export`` in the run folder by default.
         trust: Whether the config of a foreign run may reach beyond the run.
-        allow_import: Old name of ``trust``.
         overrides: Options that replace those of the run, such as secrets, which checkpoints never contain.
         model: A network to load the weights into, in place of the one named in the config.
         env: Id, class or factory of the env, in place of the one named in the config.
@@ -48,7 +46,7 @@ def export_policy(
     """
     for name in formats:
         check_format(name)
-    source = open_source(path, trust or allow_import, overrides, model, env)
+    source = open_source(path, trust, overrides, model, env)
     home = source.checkpoint.parent
     run = home.parent if home.name == 'ckpt' else home
     folder = local_path(out) if out is not None else run / FOLDER

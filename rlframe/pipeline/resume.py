@@ -72,7 +72,6 @@ def resume(
     *,
     overrides: Sequence[str] | Mapping[str, Any] = (),
     trust: bool = False,
-    allow_import: bool = False,
     **given: Any,
 ) -> Resumption:
     """Prepares to resume a run.
@@ -82,7 +81,6 @@ def resume(
         pair: Main and create config to continue with; None: the run's own.
         overrides: Options such as ``max_env_step=2e5``, or dotted keys and values.
         trust: Whether the config of a foreign run may reach beyond the run; your own runs do not need it.
-        allow_import: Old name of ``trust``.
         given: ``seed``, ``max_env_step`` and ``max_train_iter``, if they override the config.
 
     Raises:
@@ -101,7 +99,7 @@ def resume(
     if goes_on or not manifest.is_own:
         check_links(folder, manifest.is_own)
     if pair is None and not manifest.is_own:
-        config.check_trust(saved, str(found), trust or allow_import, overrides)
+        config.check_trust(saved, str(found), trust, overrides)
     if pair is None:
         pair = saved['main_config'], saved['create_config']
     elif given.get('seed') is None:

@@ -10,8 +10,7 @@ from rlframe.data.observation import pack_rows, zero_obs
 from rlframe.data.timestep import EnvSpec
 from rlframe.envs.env_manager import BaseEnvManager
 from rlframe.envs.gym_env import GymEnvFactory
-from rlframe.envs.state.classes import MismatchError
-from rlframe.envs.state.env_state import EnvState, Refusal
+from rlframe.envs.state import EnvState, MismatchError, Refusal
 from rlframe.envs.vector_env import GymVectorEnvManager
 from rlframe.errors import RLFrameError
 from rlframe.tools.env_findings import Finding, method_at

@@ -54,10 +54,10 @@ def test_env_and_network_of_a_script_are_told_of_scored_exported_and_resumed(cwd
     folder = next(cwd.iterdir())
     assert ' at 0x' not in (folder / 'config.json').read_text()
     with pytest.raises(RLFrameError):
-        score(folder, 3, allow_import=True)
-    returns, lengths = score(folder, 3, allow_import=True, model=network(), env=make_env)
+        score(folder, 3, trust=True)
+    returns, lengths = score(folder, 3, trust=True, model=network(), env=make_env)
     assert lengths == [5] * 3 and len(returns) == 3
-    assert export_policy(folder, ['state_dict'], model=network(), env=make_env, allow_import=True)
+    assert export_policy(folder, ['state_dict'], model=network(), env=make_env, trust=True)
     with pytest.warns(ConfigWarning):
         serial_pipeline(pair, model=network(), resume_from=folder, max_train_iter=7)
     assert resume(folder, pair).folder == folder, 'the same config, whatever the addresses of its functions'

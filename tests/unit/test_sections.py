@@ -32,7 +32,6 @@ TRANSLATES = (
     'ding_draft.py',
     'ding.py',
     'synonyms.py',
-    'moved.py',
 )
 """Files with keys of other frameworks, and with names of modules."""
 

@@ -232,7 +232,7 @@ def test_a_user_may_trust_and_every_value_is_named_before_it_acts(run: Path, cap
         assert err.index('trusting env.kwargs') < err.index('acts')
     sys.modules.pop('trusted_part', None)
     resume(path, trust=True)
-    resume(path, allow_import=True)
+    resume(path, trust=True)
 
 
 def test_what_the_command_line_repeats_is_the_users_own_word(run: Path, capsys: Any) -> None:

@@ -11,8 +11,7 @@ from gymnasium.vector import AutoresetMode
 
 from rlframe.checkpoint.tree import BAD_TREE
 from rlframe.data.timestep import Array, BoolArray, FloatArray
-from rlframe.envs.state.classes import MismatchError
-from rlframe.envs.state.env_state import Refusal
+from rlframe.envs.state import MismatchError, Refusal
 from rlframe.envs.tensor.checks import TensorContract, TensorStep
 from rlframe.envs.tensor.interface import TensorVectorEnv
 from rlframe.errors import CheckpointStateError

@@ -10,7 +10,7 @@ from easydict import EasyDict
 from rlframe.data.timestep import Array, IntArray, TimeStep
 from rlframe.envs.base_env import EnvFactory
 from rlframe.envs.faults import not_made
-from rlframe.envs.state.env_state import StateKeeper
+from rlframe.envs.state import StateKeeper
 from rlframe.envs.tensor.checks import TensorStep
 from rlframe.envs.vector_env import VectorEnvManager
 from rlframe.errors import EnvError, RLFrameError

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from rlframe.data.timestep import NO_INFO, Array, BoolArray, IntArray, TimeStep
+from rlframe.envs import state as env_state
 from rlframe.envs.checks import contract
 from rlframe.envs.env_group import Group
 from rlframe.envs.faults import restart_seed
-from rlframe.envs.state import env_state
 from rlframe.envs.workers.async_group import AsyncWorkerGroup
 from rlframe.envs.workers.subprocess_manager import SubprocessConfig, SubprocessEnvManager
 from rlframe.errors import ActionError

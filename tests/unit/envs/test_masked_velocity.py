@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rlframe.envs.gym_env import GymEnvFactory
-from rlframe.envs.state.env_state import EnvState
+from rlframe.envs.state import EnvState
 
 CARTPOLE = 'rlframe/CartPoleNoVelocity-v1'
 PENDULUM = 'rlframe/PendulumNoVelocity-v1'

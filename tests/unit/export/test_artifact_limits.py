@@ -32,7 +32,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp('made'))
         run = trained('dqn', dict(env_id=WideEnv, kwargs=dict(action='Discrete')))
-    export_policy(run, allow_import=True)
+    export_policy(run, trust=True)
     return run.parents[1]
 
 

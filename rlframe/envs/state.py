@@ -1,32 +1,36 @@
 """Saves and restores the state of an env in this process, exactly or not at all.
 
-All objects that an env and its wrappers reference, directly or indirectly, are saved as a graph, with their types and
-shared references. If an env or a wrapper has ``get_state()`` and ``set_state(state)``, these are used instead. If any
-object is not supported (a simulator's handle, say), nothing is saved, and a ``Refusal`` says where and why.
+The objects that an env and its wrappers reference, directly or indirectly, are written as a numbered graph, so shared
+references stay shared: numbers, text, containers, arrays, random generators, spaces, and objects of the env's own code.
+An env or wrapper with ``get_state()`` and ``set_state(state)`` is asked for its state instead. What cannot change, such as
+a class or a function without variables of its own, is found again at its place in an env that was created in the same
+way. Anything else is refused with its place and type, and nothing is saved.
+
+A state may come from a file of somebody else: it imports no module, calls nothing that it names, and creates objects of the
+env's own code only.
 """
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping
+from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
 from rlframe.checkpoint.tree import BAD_TREE
-from rlframe.envs.state import kinds, old
-from rlframe.envs.state.attributes import attributes_of
-from rlframe.envs.state.classes import Classes, MismatchError, type_name
-from rlframe.envs.state.old import layers_of
-from rlframe.envs.state.read import Reader
-from rlframe.envs.state.write import RefusedError, Survey, Writer
+from rlframe.envs.state_objects import Classes, is_space, type_name
+from rlframe.envs.state_objects import MismatchError as MismatchError
+from rlframe.envs.state_read import Reader
+from rlframe.envs.state_write import Born, RefusedError, Writer
 from rlframe.errors import CheckpointStateError
+from rlframe.utils.attributes import attributes_of
 
 if TYPE_CHECKING:
     import gymnasium
 
-_SHARED = (np.random.Generator, np.random.RandomState, random.Random)
-"""Types of class attributes that, like spaces, are part of the state of each env."""
+SHARED = (np.random.Generator, np.random.RandomState, Random)
+"""Types of class attributes that are, like spaces, looked at: all envs of the class share them."""
 
 
 class Refusal(NamedTuple):
@@ -49,7 +53,7 @@ class StateKeeper(Protocol):
 class EnvState:
     """Captures and restores the state of an env.
 
-    Create it right after the env: objects that the constructor created are found in another env by their path.
+    Create it right after the env: objects that cannot be saved, but do not change either, are found by their path.
 
     Args:
         env: An env or a vector env, with its wrappers.
@@ -59,18 +63,20 @@ class EnvState:
         self._env: Any = env
         self._layers = layers_of(env)
         self._classes = Classes([*self._layers, *_members(self._layers[-1])])
-        classes = dict.fromkeys(kind for layer in self._layers for kind in type(layer).__mro__)
-        self._shared = [(kind, name) for kind in classes for name in _shared_by_all(kind)]
-        self._born = Survey(self._classes).born(self._roots(), draws=True)
+        kinds = dict.fromkeys(kind for layer in self._layers for kind in type(layer).__mro__)
+        self._shared = [(kind, name) for kind in kinds for name in _shared_by_all(kind)]
+        self._born = Born()
+        Writer(self._classes, self._born, is_survey=True).write(self._roots())
 
     def capture(self) -> dict[str, Any] | Refusal:
         """Returns the state as plain data, or the reason why it cannot be saved."""
-        draws = getattr(self._layers[-1], 'render_mode', None) is not None
         try:
-            return Writer(self._classes, self._born, draws).write(self._roots())
+            return Writer(self._classes, self._born).write(self._roots())
         except RefusedError as error:
             kind = type_name(error.kind).replace(':', '.').removeprefix('builtins.').lstrip('.')
             return Refusal(f'{self._shown(error.path)} ({kind}) {error.why}')
+        except RecursionError:
+            return Refusal(f'{type(self._layers[-1]).__name__} has tuples that are nested too deeply')
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restores a state that ``capture`` returned for an env that was created in the same way.
@@ -80,9 +86,6 @@ class EnvState:
             CheckpointStateError: If it is not a state.
         """
         try:
-            if 'layers' in state:
-                old.restore(self._layers, self._env.action_space, dict(state))
-                return
             reader = Reader(state, self._classes, self._born)
             roots = self._roots()
             if reader.roots.keys() != roots.keys():
@@ -91,16 +94,12 @@ class EnvState:
                 if reader.roots[name] is not value:
                     raise MismatchError(f'{name} is of another class than before')
             reader.fill()
-        except MismatchError:
-            raise
-        except RefusedError as error:
-            raise MismatchError(str(error)) from error
         except (*BAD_TREE, MemoryError) as error:
             raise CheckpointStateError(f'this is not the state of an env: {error!r}') from error
 
     def _roots(self) -> dict[str, Any]:
-        """Returns the roots of the state: the env, and the shared attributes of its classes."""
-        roots = {'env': self._env}
+        """Returns the roots of the state: the env with its layers, and the shared attributes of its classes."""
+        roots = {'env' + '.env' * depth: layer for depth, layer in enumerate(self._layers)}
         for kind, name in self._shared:
             roots[f'{kind.__qualname__}.{name}'] = vars(kind)[name]
         for name in ('action_space', 'observation_space'):
@@ -127,13 +126,18 @@ def capture_info(info: Mapping[str, Any]) -> Any:
 
 def restore_info(state: Any) -> dict[str, Any]:
     """Restores an info that ``capture_info`` converted."""
-    if 'graph' not in state:
-        before: dict[str, Any] = old.decode(state)
-        return before
     reader = Reader(state)
     reader.fill()
     info: dict[str, Any] = reader.roots['info']
     return info
+
+
+def layers_of(env: Any) -> list[Any]:
+    """Returns an env's wrappers, the outermost first, and the env."""
+    layers: list[Any] = [env]
+    while 'env' in (attributes_of(layers[-1]) or {}):
+        layers.append(layers[-1].env)
+    return layers
 
 
 def _members(env: Any) -> list[Any]:
@@ -144,4 +148,4 @@ def _members(env: Any) -> list[Any]:
 
 def _shared_by_all(kind: type) -> list[str]:
     """Returns the names of a class's attributes that are spaces or generators, which all its objects share."""
-    return [name for name, value in vars(kind).items() if kinds.is_space(value) or isinstance(value, _SHARED)]
+    return [name for name, value in vars(kind).items() if is_space(value) or isinstance(value, SHARED)]

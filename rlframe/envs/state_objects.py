@@ -1,0 +1,236 @@
+"""Which objects the state of an env may contain: classes that it may name, and constants, which are not part of it."""
+
+from __future__ import annotations
+
+import enum
+import functools
+import logging
+import os
+import re
+import sys
+import sysconfig
+import types
+from abc import ABCMeta
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar, cast
+
+import numpy as np
+
+Function = TypeVar('Function', bound=Callable[..., Any])
+
+HEAP = 1 << 9
+"""Flag of classes that were not compiled."""
+PARTLY = frozenset(('gymnasium', 'rlframe', 'numpy'))
+"""Packages of which only the modules of the env's classes count as its own code."""
+LIBRARIES = ('gymnasium.spaces.', 'rlframe.data.batch', 'rlframe.data.timestep')
+"""Prefixes of modules whose objects are data: a state may contain any of them."""
+CONSTANTS = (
+    type, types.ModuleType, types.CodeType, types.GenericAlias, property, staticmethod, classmethod, re.Pattern,
+    np.ufunc, logging.Logger, type(functools.lru_cache(lambda: None)),
+)  # fmt: skip
+"""Types without a state that steps depend on."""
+FACTORIES = ('EnvFactory', 'MakeEnv')
+"""Classes of ``rlframe.envs.base_env`` that create envs: the config chooses them, not a state."""
+CONFIGURED = ('render_mode', 'spec', '_cached_spec')
+"""Attributes of envs that come from the config."""
+SHOWN = {'Clock', 'Font', 'Window', 'Renderer', 'Texture', 'Event', 'Sound', 'Channel'}
+"""Types of pygame that are only used for display and sound."""
+DRAWN = 'Surface'
+"""The type of pygame's images: for display if the env renders, else possibly part of its observation."""
+LEAVES = (type(None), bool, int, float, str, bytes, complex, range)
+
+
+class MismatchError(Exception):
+    """Raised if a state does not fit the env that it is restored into."""
+
+
+def cached(function: Function) -> Function:
+    """Caches the results of a function of types."""
+    return cast(Function, functools.lru_cache(4096)(function))
+
+
+def type_name(kind: type) -> str:
+    """Returns the name of a class in a state: ``module:Class``."""
+    return f'{module_of(kind)}:{kind.__qualname__}'
+
+
+def module_of(kind: type) -> str:
+    """Returns the module of a class; some compiled ones have none."""
+    module = getattr(kind, '__module__', None)
+    return module if isinstance(module, str) else ''
+
+
+@cached
+def _is_of(kind: type, module: str, name: str) -> bool:
+    return any(base.__name__ == name and module_of(base) == module for base in kind.__mro__)
+
+
+def is_space(value: Any) -> bool:
+    """Whether this is a space of Gymnasium."""
+    return _is_of(type(value), 'gymnasium.spaces.space', 'Space')
+
+
+def is_env(value: Any) -> bool:
+    """Whether this is an env, a wrapper or a vector env."""
+    return is_env_class(type(value))
+
+
+def is_env_class(kind: type) -> bool:
+    """Whether objects of a class are envs, wrappers or vector envs."""
+    return _is_of(kind, 'gymnasium.core', 'Env') or _is_of(kind, 'gymnasium.vector.vector_env', 'VectorEnv')
+
+
+@cached
+def is_plain(kind: type) -> bool:
+    """Whether the attributes are all that objects of a class consist of: it is written in Python, without slots."""
+    if type(kind) not in (type, ABCMeta):
+        return False
+    for base in kind.__mro__[:-1]:
+        is_compiled = not base.__flags__ & HEAP or getattr(base.__new__, '__self__', None) is base
+        if is_compiled or any(isinstance(own, types.MemberDescriptorType) for own in vars(base).values()):
+            return False
+    return kind.__basicsize__ <= object.__basicsize__ + 2 * tuple.__itemsize__  # attributes, weak references
+
+
+def is_named_tuple(kind: type) -> bool:
+    """Whether this is a ``namedtuple`` or ``NamedTuple`` without more attributes."""
+    return kind.__mro__[1:] == (tuple, object) and isinstance(getattr(kind, '_fields', None), tuple)
+
+
+class Classes:
+    """The classes that a state of an env may name: those of its own code, and those that its constructor used.
+
+    Its own code is each package, or folder of single files, that a class of the env or of a wrapper comes from.
+
+    Args:
+        layers: The env and its wrappers.
+    """
+
+    def __init__(self, layers: Iterable[Any] = ()) -> None:
+        modules = {
+            module_of(kind) for layer in layers for kind in type(layer).__mro__
+        } - sys.stdlib_module_names
+        self._packages = {name.partition('.')[0] for name in modules} - PARTLY
+        self._modules = {name for name in modules if name.partition('.')[0] not in PARTLY}
+        self._folders = {folder for name in self._modules if (folder := _folder(name))}
+        self._known: dict[str, type] = {}
+
+    def remember(self, kind: type) -> None:
+        """Allows a class of which the constructor created an object, wherever it is defined."""
+        if kind.__flags__ & HEAP:
+            self._known.setdefault(type_name(kind), kind)
+
+    def has(self, kind: type) -> bool:
+        """Whether a state may name a class."""
+        try:
+            return self.find(type_name(kind)) is kind
+        except MismatchError:
+            return False
+
+    def find(self, name: str) -> type:
+        """Returns a class by its name, from the modules that are loaded.
+
+        Raises:
+            MismatchError: If there is no such class, or objects of it may not be made from a state.
+        """
+        module, _, path = name.partition(':')
+        kind: Any = self._known.get(name)
+        if kind is None and self._is_own(module):
+            kind = sys.modules[module]
+            for part in path.split('.'):
+                kind = vars(kind).get(part) if isinstance(kind, type | types.ModuleType) else None
+        is_found = isinstance(kind, type) and type_name(kind) == name
+        is_data = is_found and (isinstance(kind, enum.EnumMeta) or is_named_tuple(kind) or is_plain(kind))
+        if not is_data or hasattr(kind, '__del__') or (module.partition('.')[0] in PARTLY and acts(kind)):
+            raise MismatchError(f'the class {name} does not exist or may not be part of a state')
+        found: type = kind
+        return found
+
+    def shared_objects(self) -> set[int]:
+        """Returns the ids of the objects that the env's own modules and their classes hold, which all envs share."""
+        found: set[int] = set()
+        for name in self._modules & sys.modules.keys():
+            for value in list(vars(sys.modules[name]).values()):
+                found.add(id(value))
+                if isinstance(value, type) and self._is_own(module_of(value)):
+                    found |= {id(own) for own in vars(value).values() if not is_space(own)}
+        return found
+
+    def _is_own(self, module: str) -> bool:
+        if module not in sys.modules or (module in sys.stdlib_module_names and module != '__main__'):
+            return False
+        package = module.partition('.')[0]
+        if module.startswith(LIBRARIES) or module in self._modules or package in self._packages:
+            return True
+        return package not in PARTLY and '.' not in module and _folder(module) in self._folders
+
+
+def acts(kind: type) -> bool:
+    """Whether objects of a class run code during a step: envs, wrappers, and callables.
+
+    Those of a library can be configured to do anything, such as a wrapper that calls a factory of envs.
+    """
+    does_step = any(hasattr(kind, name) for name in ('step', 'reset', 'step_async'))
+    return does_step or any('__call__' in vars(base) for base in kind.__mro__)
+
+
+def _folder(module: str) -> str | None:
+    """Returns the folder of a module that is a single file and not installed."""
+    file = getattr(sys.modules.get(module), '__file__', None)
+    if '.' in module or not isinstance(file, str):
+        return None
+    folder = os.path.dirname(os.path.abspath(file))
+    installed = [sysconfig.get_paths()[name] for name in ('stdlib', 'platstdlib', 'purelib', 'platlib')]
+    is_installed = folder in installed or os.path.basename(folder) in ('site-packages', 'dist-packages')
+    return None if is_installed else folder
+
+
+def is_constant(value: Any, layers: Iterable[Any] = ()) -> bool:
+    """Whether an object never changes, so that the one of another env at the same place can be used.
+
+    Args:
+        value: The object.
+        layers: Envs and wrappers, which are restored in place, so that functions may refer to them.
+    """
+    kind = type(value)
+    if (
+        kind is object
+        or isinstance(value, CONSTANTS)
+        or _is_of(kind, 'gymnasium.envs.registration', 'EnvSpec')
+    ):
+        return True
+    if any(_is_of(kind, 'rlframe.envs.base_env', name) for name in FACTORIES):
+        return True
+    if isinstance(value, types.BuiltinFunctionType):
+        return isinstance(value.__self__, types.ModuleType | type | None)
+    return _is_fixed(value, layers)
+
+
+def _is_fixed(value: Any, layers: Iterable[Any]) -> bool:
+    """Whether a function or bound method refers to nothing that can change, except to envs that are restored in place."""
+    if isinstance(value, types.MethodType):
+        return any(value.__self__ is layer for layer in layers) and _is_fixed(value.__func__, layers)
+    if not isinstance(value, types.FunctionType):
+        return False
+    parts = [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
+    return not value.__closure__ and not vars(value) and all(map(is_leaf, parts))
+
+
+def is_shown(value: Any, draws: bool) -> bool:
+    """Whether an object of pygame is used for rendering only.
+
+    Args:
+        value: The object.
+        draws: Whether the env renders.
+    """
+    kind = type(value)
+    if module_of(kind).partition('.')[0] != 'pygame':
+        return False
+    return kind.__name__ in SHOWN or (draws and kind.__name__ == DRAWN)
+
+
+def is_leaf(value: Any) -> bool:
+    """Whether a value is a number, text, or a tuple of such."""
+    if type(value) is tuple:
+        return all(map(is_leaf, value))
+    return isinstance(value, enum.Enum | np.generic) or type(value) in LEAVES
