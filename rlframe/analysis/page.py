@@ -55,32 +55,25 @@ def write_report(folder: str | Path, out: str | None = None) -> Path:
     return path
 
 
-def document(body: str, title: str, policy: str = POLICY, head: str = '') -> str:
-    """Returns an HTML document.
+def document(body: str, title: str) -> str:
+    """Returns an HTML document that may load nothing.
 
     Args:
         body: Its content, as HTML.
         title: Its title, as text.
-        policy: Its Content-Security-Policy.
-        head: Further elements of its head.
     """
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<link rel="icon" href="data:,"><title>{escape(title)}</title><style>{STYLE}</style>{head}</head>'
-        f'<body><main id="page">{body}</main></body></html>\n'
+        f'<link rel="icon" href="data:,"><title>{escape(title)}</title><style>{STYLE}</style></head>'
+        f'<body><main>{body}</main></body></html>\n'
     )
 
 
-def report_body(run: RunFiles, with_films: bool = True) -> str:
-    """Returns the content of a report, as HTML.
-
-    Args:
-        run: The run.
-        with_films: Whether to include films.
-    """
-    parts = [_head(run), _curves(run), _evaluations(run), _times(run), _films(run) if with_films else '']
+def report_body(run: RunFiles) -> str:
+    """Returns the content of a report, as HTML."""
+    parts = [_head(run), _curves(run), _evaluations(run), _times(run), _films(run)]
     parts += [_options(run), _warnings(run), _others(run), _machine(run), _commands(run)]
     return ''.join(parts)
 

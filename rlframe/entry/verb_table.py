@@ -18,7 +18,6 @@ GROUPS: dict[str, dict[str, str]] = {
         'plot': 'draw the curves of one or many runs',
         'compare': 'compare runs: options, scores with intervals, steps to the goal',
         'report': 'write one HTML page about a run, which needs no network',
-        'watch': 'show the report on a run in a browser, live',
     },
     'write and check your own': {
         'new': 'begin your own config, policy, model, hook, env or other part',

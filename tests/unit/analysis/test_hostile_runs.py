@@ -12,8 +12,8 @@ from written_runs import write_run
 
 from rlframe.analysis import findings
 from rlframe.analysis.findings import machine_facts, warnings_of
-from rlframe.analysis.live import Watched
 from rlframe.analysis.metric_file import MetricFile
+from rlframe.analysis.page import report_body
 from rlframe.analysis.run_files import RunFiles
 from rlframe.entry.__main__ import main
 from rlframe.errors import ExperimentDirError
@@ -57,9 +57,9 @@ TEXT = '_$\\frac{\x1b]0;title\x07\ud800\n' + 'x' * 10_000
 HUGE = {'eval/std_reward': 1.7e308, f'train/{TEXT}': 2.0, 'train/sum': -1.7e308, 'time/elapsed': 1.7e308}
 
 
-@pytest.mark.parametrize('verb', ['report', 'plot', 'compare', 'watch'])
+@pytest.mark.parametrize('verb', ['report', 'plot', 'compare'])
 def test_every_text_and_number_of_a_run_can_be_shown(tmp_path: Path, verb: str, capfd: Any) -> None:
-    text = TEXT if verb in ('report', 'watch') else TEXT[:500]  # tables of others are as wide as their cells
+    text = TEXT if verb == 'report' else TEXT[:500]  # tables of others are as wide as their cells
     runs = [
         write_run(
             tmp_path / name,
@@ -72,10 +72,6 @@ def test_every_text_and_number_of_a_run_can_be_shown(tmp_path: Path, verb: str, 
         )
         for name in ('_a', '_b')
     ]
-    if verb == 'watch':
-        body = Watched(runs[0]).state()['body'].encode().decode()
-        assert '\x1b' not in body and '\\x1b]0;title\\x07\\ud800\\n' in body
-        return
     out = tmp_path / ('page.html' if verb == 'report' else 'picture.svg')
     assert main([verb, *map(str, runs[: 1 if verb == 'report' else 2]), '--out', str(out)]) == 0
     shown = out.read_text(encoding='utf-8') + capfd.readouterr().out
@@ -93,7 +89,7 @@ def test_an_error_is_one_line_without_codes_for_the_terminal(tmp_path: Path, cap
 def test_a_pipe_as_log_is_not_waited_for(tmp_path: Path) -> None:
     folder = write_run(tmp_path / 'run')
     os.mkfifo(folder / 'log.txt')
-    assert 'Warnings' in Watched(folder).state()['body'] and warnings_of(folder) == []
+    assert 'Warnings' in report_body(RunFiles(folder)) and warnings_of(folder) == []
 
 
 @pytest.mark.parametrize('step', ['1e300', '-1e300', '9007199254740993', 'NaN'])

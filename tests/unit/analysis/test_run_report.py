@@ -1,14 +1,9 @@
-"""The report on a run: self-contained, escaped, and right in its numbers; and the live page."""
+"""The report on a run: self-contained, escaped, and right in its numbers."""
 
 from __future__ import annotations
 
-import http.client
 import json
-import os
 import re
-import socket
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +17,6 @@ from written_runs import write_run
 from rlframe.analysis import findings
 from rlframe.analysis.chart import POINTS, axis, thinned
 from rlframe.analysis.findings import changed_options, films_of, warnings_of
-from rlframe.analysis.live import HOST, make_server
 from rlframe.analysis.page import write_report
 from rlframe.analysis.run_files import RunFiles
 from rlframe.entry.__main__ import main
@@ -140,78 +134,8 @@ def test_long_curves_keep_their_ends() -> None:
     )
 
 
-@pytest.fixture
-def address(tmp_path: Path) -> Iterator[str]:
-    """Address of the live page of the run ``live``, which has not begun."""
-    server = make_server(tmp_path / 'live')
-    thread = threading.Thread(target=server.serve_forever, kwargs={'poll_interval': 0.01})
-    thread.start()
-    yield f'{HOST}:{server.server_address[1]}'
-    server.shutdown()
-    server.server_close()
-    thread.join()
-
-
-def ask(address: str, path: str, method: str = 'GET', host: str | None = None) -> tuple[int, str]:
-    connection = http.client.HTTPConnection(address, timeout=20)
-    connection.request(method, path, headers={'Host': host or address})
-    answer = connection.getresponse()
-    text = answer.read().decode()
-    assert 'unsafe-eval' not in (answer.getheader('Content-Security-Policy') or '')
-    connection.close()
-    return answer.status, text
-
-
-def test_the_live_page_waits_for_its_run_follows_it_and_says_when_it_has_ended(
-    address: str, tmp_path: Path
-) -> None:
-    state = json.loads(ask(address, '/state')[1])
-    assert state['note'] == 'waiting for the run to begin'
-    folder = write_run(tmp_path / 'live', [1.0])
-    (folder / '.lock').write_text(
-        json.dumps({'pid': os.getpid(), 'host': socket.gethostname()}), encoding='utf-8'
-    )
-    begun = json.loads(ask(address, f'/state?{state["version"].replace(" ", "%20")}')[1])
-    assert begun['note'] == 'live' and 'running' in begun['body']
-    again = json.loads(ask(address, f'/state?{begun["version"].replace(" ", "%20")}')[1])
-    assert again['version'] == begun['version'] and again['body'] == ''
-    with open(folder / 'metrics.jsonl', 'a', encoding='utf-8') as file:
-        file.write('{"envstep": 777, "eval/mean_reward": 2}\n{"envstep": 8')
-    (folder / '.lock').unlink()
-    ended = json.loads(ask(address, '/state')[1])
-    assert '777' in ended['body'] and ended['note'].startswith('the run has ended')
-
-
-def test_the_live_server_answers_only_this_machine_only_get_and_only_its_paths(address: str) -> None:
-    port = address.partition(':')[2]
-    assert ask(address, '/')[0] == ask(address, '/', host=f'localhost:{port}')[0] == 200
-    for host in ('evil.example', f'evil.example:{port}', HOST, f'{HOST}:1'):
-        assert ask(address, '/state', host=host)[0] == 403, host
-    for path in ('/../../etc/passwd', '/config.json', '/live.js/..'):
-        assert ask(address, path)[0] == 404, path
-    for method in ('POST', 'PUT', 'DELETE', 'OPTIONS'):
-        assert ask(address, '/state', method)[0] == 501, method
-
-
-def test_watch_refuses_a_port_that_is_none_and_a_file(tmp_path: Path, capsys: Any) -> None:
-    (tmp_path / 'file').touch()
-    assert main(['watch', str(tmp_path / 'run'), '--port', '70000']) == 2
-    assert main(['watch', str(tmp_path / 'file')]) == 2
-    with socket.create_server((HOST, 0)) as taken:
-        assert main(['watch', str(tmp_path / 'run'), '--port', str(taken.getsockname()[1])]) == 2
-    assert capsys.readouterr().err.count('\n') == 3
-
-
 @pytest.mark.slow
 def test_a_browser_shows_a_report_without_a_request_or_an_error(run: Path) -> None:
     opened = open_page(write_report(run).as_uri(), run.parent)
     assert 'goal reached after 200 env steps' in opened.dom
     assert opened.console == [] and opened.requests == []
-
-
-@pytest.mark.slow
-def test_a_browser_shows_the_live_page_and_asks_only_its_server(address: str, run: Path) -> None:
-    run.rename(run.parent / 'live')
-    opened = open_page(f'http://{address}/', run.parent)
-    assert 'goal reached after 200 env steps' in opened.dom and 'this page is final' in opened.dom
-    assert opened.console == [] and all(url.startswith(f'http://{address}/') for url in opened.requests)
