@@ -40,7 +40,7 @@ def aligned(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def aligned_zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """Returns zeros in memory that is aligned, so ``aligned`` does not copy it."""
+    """Returns zeros in memory that begins with a cache line, so ``aligned`` does not copy it."""
     size = math.prod(shape) * dtype.itemsize
     memory = np.zeros(size + ALIGNMENT, np.uint8)
     start = -memory.__array_interface__['data'][0] % ALIGNMENT

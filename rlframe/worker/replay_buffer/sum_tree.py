@@ -15,8 +15,9 @@ import math
 import numpy as np
 
 from rlframe.data import FloatArray, IntArray
-from rlframe.worker.replay_buffer.stores.cache_lines import aligned_zeros, ask_for
+from rlframe.utils.arithmetic import aligned_zeros
 from rlframe.worker.replay_buffer.stores.kernels import kernel
+from rlframe.worker.replay_buffer.stores.prefetch import ask_for
 
 FANOUT = 8
 MAX_PRIORITY = 1e30
@@ -37,13 +38,13 @@ class SumTree:
 
     def __init__(self, capacity: int) -> None:
         blocks = level_blocks(capacity)
-        self.leaf = aligned_zeros((blocks[0], 2, FANOUT), np.float32)
+        self.leaf = aligned_zeros((blocks[0], 2, FANOUT), np.dtype(np.float32))
         """Weights and priorities of the leaves, a block in one cache line. float32 [blocks, 2, FANOUT]."""
         self.start = np.cumsum([0, *blocks[1:-1]])
         """First block of each level above the leaves in ``total`` and ``low``; the root comes last. int64 [levels]."""
-        self.total = aligned_zeros((sum(blocks[1:]), FANOUT), np.float64)
+        self.total = aligned_zeros((sum(blocks[1:]), FANOUT), np.dtype(np.float64))
         """Sum of the weights below each node. float64 [blocks, FANOUT]."""
-        self.low = aligned_zeros((sum(blocks[1:]), FANOUT), np.float32)
+        self.low = aligned_zeros((sum(blocks[1:]), FANOUT), np.dtype(np.float32))
         """Smallest weight present below each node. float32 [blocks, FANOUT]."""
         self.low.fill(math.inf)
 

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlframe.data import FloatArray
-from rlframe.worker.replay_buffer.stores.cache_lines import LINE, ask_for
+from rlframe.utils.arithmetic import ALIGNMENT
 from rlframe.worker.replay_buffer.stores.kernels import kernel
+from rlframe.worker.replay_buffer.stores.prefetch import ask_for
 from rlframe.worker.replay_buffer.sum_tree import FANOUT, SumTree, level_blocks, tree_nbytes
 
 weights = st.one_of(st.just(0.0), st.floats(2**-20, 2**20, width=32))
@@ -77,8 +78,8 @@ def test_a_block_of_leaves_or_sums_is_one_cache_line() -> None:
     for capacity in (1, 9, 4096, 100001):
         tree = SumTree(capacity)
         for array in (tree.leaf, tree.total):
-            assert array[0].nbytes == LINE
-            assert array.ctypes.data % LINE == 0
+            assert array[0].nbytes == ALIGNMENT
+            assert array.ctypes.data % ALIGNMENT == 0
 
 
 def test_asking_for_a_line_changes_nothing_even_beyond_an_array() -> None:

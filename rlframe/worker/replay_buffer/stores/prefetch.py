@@ -1,30 +1,14 @@
-"""Arrays and hints for kernels that wait for memory more than they compute. They change speed, never a result."""
+"""A hint for kernels that wait for memory more than they compute: it changes their speed, never a result."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, cast
 
-import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core.cgutils import get_or_insert_function
 from numba.extending import intrinsic
-
-from rlframe.data import FloatArray
-
-LINE = 64
-"""Bytes of a cache line, on the processors of today."""
-
-
-def aligned_zeros(shape: tuple[int, ...], dtype: type[np.generic]) -> FloatArray:
-    """Returns an array of zeros that begins with a cache line."""
-    nbytes = math.prod(shape) * np.dtype(dtype).itemsize
-    memory = np.zeros(nbytes + LINE, np.uint8)
-    first = -memory.ctypes.data % LINE
-    aligned: FloatArray = memory[first : first + nbytes].view(dtype).reshape(shape)
-    return aligned
 
 
 def _prefetch(typing_context: Any, array: Any, row: Any) -> Any:
