@@ -97,6 +97,10 @@ MAY_IMPORT = {
 """Rooms, and those that each may import, inside functions too; none may import one that imports it."""
 MOST_LINES = 600
 """Of one file: one thought is one file, and none is cut to fit a number."""
+RATCHET = Path(__file__).with_name('lines_by_room.txt')
+"""Lines of each room, and of the tests: a number may fall; one that rises names the capability that it buys."""
+SLACK = 60
+"""Lines by which a room may be smaller than its number."""
 
 
 def module_of(path: Path) -> str:
@@ -165,6 +169,31 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
         for module in ends:
             del left[module]
     assert not left, f'in a circle, or above one: {sorted(left)}'
+
+
+def lines_by_room() -> dict[str, int]:
+    found = {'tests': 0}
+    for path in sorted(Path(__file__).parent.rglob('*.py')):
+        found['tests'] += len(path.read_text(encoding='utf-8').splitlines())
+    for module, path in MODULES.items():
+        room = room_of(module) if path.parent != ROOT else 'rlframe'
+        found[room] = found.get(room, 0) + len(path.read_text(encoding='utf-8').splitlines())
+    return found
+
+
+def test_no_room_grows_unless_it_says_what_that_buys() -> None:
+    table = [line.split(maxsplit=2) for line in RATCHET.read_text(encoding='utf-8').splitlines() if line]
+    allowed = {room: int(number) for room, number, *_ in table if room != '#'}
+    found = lines_by_room()
+    assert found.keys() == allowed.keys(), 'a room came or went: change its line in lines_by_room.txt'
+    grown = {room: f'{allowed[room]} -> {lines}' for room, lines in found.items() if lines > allowed[room]}
+    assert not grown, (
+        'remove as many lines as you added, or raise the number and name the capability behind it'
+    )
+    fallen = {
+        room: f'{allowed[room]} -> {lines}' for room, lines in found.items() if lines < allowed[room] - SLACK
+    }
+    assert not fallen, 'well done: lower these numbers in lines_by_room.txt'
 
 
 def test_only_the_rooms_of_ray_and_tune_import_ray_and_nobody_prints_or_grows_too_long() -> None:
