@@ -77,7 +77,8 @@ class SACPolicy(StochasticPolicy, QACPolicy):
                 None,
                 type=float,
                 unit='nats',
-                doc='entropy of the actor to aim at; None: -A for A continuous, log(A) / 2 for A discrete actions',
+                doc='entropy of the actor to aim at; None: -A for A continuous, log(A) / 2 for A discrete actions; where a mask allows'
+                ' n of A actions, log(n) / log(A) of it',
             ),
             learning_rate_alpha=learning_rate(3e-4, 'Adam for the weight of the entropy'),
         ),
@@ -129,7 +130,7 @@ class SACPolicy(StochasticPolicy, QACPolicy):
     def _after_actor(self, metrics: Metrics) -> None:
         metrics['alpha'] = self._alpha.clone()
         if self._learns_alpha:
-            surplus = metrics['entropy'] - self._target_entropy
+            surplus = metrics['entropy'] - metrics.pop('target_entropy', self._target_entropy)
             self._optimizers['alpha'].step(self._log_alpha * surplus)
             self._alpha.copy_(self._log_alpha.detach().exp())
 
@@ -290,7 +291,16 @@ class SACDiscretePolicy(MemoryPolicy, SACPolicy):
         with torch.no_grad():
             value = self._all_values(self._model.critic, obs).amin(0)
         loss = (prob * (self._alpha * log_prob - value)).sum(1).mean()
-        return loss, {'entropy': -(prob * log_prob).detach().sum(1).mean()}
+        metrics = {'entropy': -(prob * log_prob).detach().sum(1).mean()}
+        if self._learns_alpha and self._has_mask:
+            metrics['target_entropy'] = self._masked_target_entropy(obs)
+        return loss, metrics
+
+    def _masked_target_entropy(self, obs: Any) -> torch.Tensor:
+        """Returns the mean of the target entropies of states, each scaled to the largest entropy of its allowed actions."""
+        mask = mask_of(obs.obs)[obs.row] if isinstance(obs, Remembered) else mask_of(obs)
+        largest = math.log(self._action_space.n) or 1.0
+        return self._target_entropy / largest * mask.sum(1).clamp(min=1).float().log().mean()
 
     # acting
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from rlframe.data.observation import has_mask
 from rlframe.utils.field import Field
 from rlframe.utils.schema import NUMBER, check_state
 from rlframe.worker.hooks.exam import Exam
@@ -71,8 +72,8 @@ class EntropyCollapse(Check):
     def look(self, exam: Exam) -> str:
         entropy = exam.metric('train/entropy')
         space: Any = exam.run.spec.action_space
-        if math.isnan(entropy) or not exam.has_stalled(STALLED):
-            return ''
+        if math.isnan(entropy) or has_mask(exam.run.spec.observation_space) or not exam.has_stalled(STALLED):
+            return ''  # with a mask, the largest entropy differs from state to state
         largest = _largest_entropy(space)
         if largest is None:
             share = math.exp(min(entropy / math.prod(space.shape), 50) - 0.5 * math.log(2 * math.pi * math.e))

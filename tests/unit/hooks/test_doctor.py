@@ -26,18 +26,21 @@ from rlframe.worker.hooks.doctor import CHECKS
 ROOT = Path(__file__).parents[3]
 KEY = re.compile(r'\b(?:policy|env|parallel|hooks)(?:\.[a-zA-Z_]+)+')
 DISCRETE, BOX = gymnasium.spaces.Discrete(4), gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+NUMBERS = gymnasium.spaces.Box(-1, 1, (3,), np.float32)
 NAMES = {check.name for check in CHECKS}
 
 
 class Patient:
     """A run that consists of what its evaluations show, with the config of a shipped example."""
 
-    def __init__(self, policy: str = 'cartpole_dqn', space: Any = DISCRETE, **options: Any) -> None:
+    def __init__(
+        self, policy: str = 'cartpole_dqn', space: Any = DISCRETE, obs: Any = NUMBERS, **options: Any
+    ) -> None:
         self.cfg = config.compile_config(
             *config.read_config(ROOT / 'configs' / f'{policy}.py'), overrides=options.pop('set', ())
         )
         self.doctor = DoctorHook(options)
-        spec = EnvSpec(gymnasium.spaces.Box(-1, 1, (3,), np.float32), space, name='x', max_episode_steps=200)
+        spec = EnvSpec(obs, space, name='x', max_episode_steps=200)
         evaluator = SimpleNamespace(stop_value=475.0, scores_returns=True)
         collector = SimpleNamespace(mean_return=lambda: self.trained)
         self.board, self.trained = SimpleNamespace(latest={}, write=self.write), float('nan')
@@ -102,6 +105,8 @@ def test_entropy_collapse() -> None:
     assert entropy(0.0, flat, space=BOX) == set()
     assert entropy(0.01, flat, space=gymnasium.spaces.MultiBinary(3)) == {'entropy'}
     assert entropy(0.01, flat, space=gymnasium.spaces.MultiDiscrete([3, 2])) == {'entropy'}
+    forced = gymnasium.spaces.Dict(observation=NUMBERS, action_mask=gymnasium.spaces.MultiBinary(4))
+    assert entropy(0.01, flat, obs=forced) == set(), 'its masks may leave hardly a choice'
 
 
 @pytest.mark.parametrize(

@@ -136,6 +136,41 @@ def test_target_looks_at_allowed_actions_only_and_stays_finite_where_none_is(nam
         np.testing.assert_allclose(target[:5], data['reward'][:5])
 
 
+def soft(**learn: Any) -> Any:
+    torch.manual_seed(0)
+    learn = dict(learning_rate_alpha=0.1, batch_size=8) | learn
+    return create_policy({'type': 'sac_discrete', 'device': 'cpu', 'learn': learn}, SPEC, seed=0)
+
+
+def learned_alpha(mask: np.ndarray, updates: int = 30, **learn: Any) -> float:
+    """Returns the weight of the entropy, at first 1, after updates from rows with such masks."""
+    policy, obs, count = soft(**learn), observations(mask), len(mask)
+    action = mask.argmax(1).astype(np.int8)
+    zeros = np.zeros(count, np.float32)
+    data = Batch(obs=obs, next_obs=obs, action=action, reward=zeros, terminated=zeros > 0)
+    for _ in range(updates):
+        alpha = policy.learn_mode.forward(data)['alpha']
+    return float(alpha)
+
+
+def test_states_that_allow_one_action_do_not_move_the_weight_of_the_entropy() -> None:
+    assert learned_alpha(np.eye(ACTIONS, dtype=bool)) == pytest.approx(1.0, abs=1e-3)
+    assert learned_alpha(np.eye(ACTIONS, dtype=bool), target_entropy=1.0) == pytest.approx(1.0, abs=1e-3)
+
+
+@pytest.mark.parametrize('count', range(2, ACTIONS + 1))
+def test_target_entropy_is_that_of_the_allowed_actions(count: int) -> None:
+    mask = np.zeros((8, ACTIONS), bool)
+    mask[:, :count] = True
+    mask[::2] = np.roll(mask[::2], 1, axis=1)
+    rows = soft()._tensor(observations(mask))
+    assert float(soft()._masked_target_entropy(rows)) == pytest.approx(0.5 * np.log(count))
+    assert float(soft(target_entropy=0.7)._masked_target_entropy(rows)) == pytest.approx(
+        0.7 * np.log(count) / np.log(ACTIONS)
+    )
+    assert learned_alpha(mask) < 1, 'a uniform choice of the allowed ones has more entropy than that'
+
+
 def test_random_collection_takes_allowed_actions_equally_often() -> None:
     mode = make('dqn').collect_mode
     mask = np.array([[0, 1, 0, 1, 1]], bool)
