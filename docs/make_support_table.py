@@ -36,7 +36,8 @@ policies that fit.
 - **Action masks**: an env returns `info['action_mask']`, 1 for each allowed action, from `reset` and every `step`, or has a
   field `action_mask` in its `Dict` observation. For `MultiDiscrete`, concatenate the masks of all dimensions. To find out
   whether `info` contains a mask, one env is created, reset and closed; set `env.action_mask=True` or `False` to avoid this. A
-  mask that allows no action during an episode raises an `ActionMaskError`.
+  mask is an array of 0 and 1, or of bool, of any type; it is never normalised, and networks do not read it. One of other values,
+  such as an additive mask of 0 and -inf, or one that allows no action during an episode raises an `ActionMaskError`.
 - **Memory**: `a2c`, `ppo`, `r2d2` and `sac_discrete` may have a [recurrent core](how_to/memory.md) (`policy.model.core`), for all
   spaces of their rows.
 """

@@ -241,7 +241,7 @@ class ActionError(RLFrameError, ValueError):
 
 
 class ActionMaskError(EnvContractError):
-    """An action mask that allows no action although the episode continues."""
+    """An action mask that allows no action although the episode continues, or has other values than 0 and 1."""
 
 
 class BufferUnderflowError(RLFrameError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from typing import Any
 
@@ -127,3 +128,41 @@ class WithText(GoodEnv):
 
     def obs(self) -> Any:
         return {'at': super().obs(), 'name': 'walk'}
+
+
+class Masked(GoodEnv):
+    """Gives masks where and as it is told to.
+
+    Args:
+        first: Mask in the infos of resets; None: none.
+        later: Mask in the infos of steps; None: none.
+    """
+
+    def __init__(self, first: Any = None, later: Any = None) -> None:
+        super().__init__()
+        self._first, self._later = (
+            {} if mask is None else {'action_mask': np.array(mask)} for mask in (first, later)
+        )
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        return super().reset(seed=seed)[0], copy.deepcopy(self._first)
+
+    def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        return *super().step(int(np.sum(action) > 0))[:4], copy.deepcopy(self._later)
+
+
+class MaskedPush(Masked):
+    """Gives masks beside actions that cannot be masked."""
+
+    action_space = gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32)  # type: ignore[assignment]
+
+
+class MaskedPart(MaskedPush):
+    """Gives such a mask as a part of its observations."""
+
+    observation_space = gymnasium.spaces.Dict(
+        {'at': GoodEnv.observation_space, 'action_mask': gymnasium.spaces.MultiBinary(2)}
+    )  # type: ignore[assignment]
+
+    def obs(self) -> Any:
+        return {'at': super().obs(), 'action_mask': np.ones(2, np.int8)}

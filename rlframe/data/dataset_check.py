@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rlframe.data.batch import Batch
-from rlframe.data.observation import obs_dtype
+from rlframe.data.observation import MASK_PATH, check_mask_values, obs_dtype
 from rlframe.data.timestep import Array, BoolArray, EnvSpec
 from rlframe.errors import ConfigError
 from rlframe.utils.struct_array import leaves
@@ -25,6 +25,7 @@ def check_batch(batch: Batch, spec: EnvSpec, where: str, rows: Array | None = No
     Raises:
         ConfigError: If there are no observations or no actions, they have another shape, an observation is not finite,
             or an action is not in the action space; the first such row is named.
+        ActionMaskError: If an action mask has other values than 0 and 1.
     """
     declared = {'obs': obs_dtype(spec.observation_space)[1], 'action': tuple(spec.action_space.shape or ())}
     for name, shape in declared.items():
@@ -49,6 +50,8 @@ def check_batch(batch: Batch, spec: EnvSpec, where: str, rows: Array | None = No
 
 def _check_finite(obs: Array, rows: Array, where: str) -> None:
     for name, values in leaves(obs, 'obs'):
+        if name == MASK_PATH:
+            check_mask_values(values, f'{where}: the data')
         if values.dtype.kind != 'f':
             continue
         bad = np.asarray(~np.isfinite(values).reshape(len(values), -1).all(axis=1))

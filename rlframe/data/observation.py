@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from rlframe.data.timestep import Array
-from rlframe.errors import IncompatibleError
+from rlframe.data.timestep import Array, EnvSpec
+from rlframe.errors import ActionMaskError, IncompatibleError
 from rlframe.utils.arithmetic import aligned_zeros
 from rlframe.utils.lazy import LazyModule
 from rlframe.utils.struct_array import field_path, struct_dtype
@@ -25,6 +25,8 @@ else:
 
 ACTION_MASK = 'action_mask'
 """Name of the field of an observation that marks the allowed actions."""
+MASK_PATH = field_path('obs', ACTION_MASK)
+"""The same field as the leaves of an observation are named."""
 SUPPORTED = 'Box, Discrete, MultiDiscrete, MultiBinary, and Dict (with strings as keys) and Tuple of these'
 """Spaces that observations may have."""
 BAD_OBS = (TypeError, ValueError, LookupError)
@@ -162,3 +164,45 @@ def mask_parts(space: Any) -> tuple[int, ...]:
 def has_mask(space: gymnasium.Space[Any]) -> bool:
     """Whether observations of a space contain an action mask."""
     return ACTION_MASK in fields_of(space)
+
+
+def check_mask_values(mask: Any, place: str) -> None:
+    """Checks that the values of action masks are 0 and 1, or bool.
+
+    Args:
+        mask: One mask or several, [..., A].
+        place: Where they come from, for the error.
+
+    Raises:
+        ActionMaskError: If one has other values; the first such mask is shown.
+    """
+    values = np.asarray(mask)
+    if values.dtype == np.bool_:
+        return
+    known = values == (values == 1)
+    if known.all():
+        return
+    bad = values[~known.all(-1)][0] if values.ndim > 1 else values
+    raise ActionMaskError(
+        f'{place}: the action mask is {bad.tolist()}, expected 1 (or True) for each allowed action and 0 (or False)'
+        ' for each other one',
+        remedy='Of an additive mask (0 and -inf), give mask == 0; of probabilities, give probabilities > 0.',
+    )
+
+
+def check_maskable(spec: EnvSpec) -> None:
+    """Checks that an observation with an action mask belongs to actions that can be masked.
+
+    Raises:
+        IncompatibleError: If it does not.
+    """
+    parts = fields_of(spec.observation_space)
+    if ACTION_MASK not in parts or mask_parts(spec.action_space):
+        return
+    others = [name for name in parts if name != ACTION_MASK]
+    raise IncompatibleError(
+        f"{spec.name}: obs['{ACTION_MASK}'] cannot mask the actions of {spec.action_space!r}",
+        where='env.env_id',
+        remedy='Only actions of a Discrete or a MultiDiscrete can be masked. To leave the part out:'
+        f" env.wrappers=[dict(type='FilterObservation', filter_keys={others})]. To let networks read it, give it another name.",
+    )

@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlframe.data.observation import obs_dtype
+from rlframe.data.observation import MASK_PATH, check_mask_values, obs_dtype
 from rlframe.data.timestep import Array, BoolArray, EnvSpec, FloatArray
 from rlframe.errors import EnvContractError, NonFiniteError
 from rlframe.utils.arithmetic import is_finite
+from rlframe.utils.struct_array import field_path
 
 FIELDS = (('reward', np.float32), ('active', np.bool_), ('terminated', np.bool_), ('truncated', np.bool_))
 
@@ -76,6 +77,7 @@ class PlayerLayout:
         Raises:
             EnvContractError: If it does not have the declared shape.
             NonFiniteError: If it contains a NaN or an infinity.
+            ActionMaskError: If its action mask has other values than 0 and 1.
         """
         self._put(record['obs'][0], player, obs, 'obs')
 
@@ -88,7 +90,7 @@ class PlayerLayout:
                     raise EnvContractError(
                         f'{self._name}: the {place} of player {player} has no part {name!r}'
                     ) from error
-                self._put(target[name], player, part, f'{place}[{name!r}]')
+                self._put(target[name], player, part, field_path(place, name))
             return
         values = np.asarray(value)
         if values.shape != target.shape[1:] or values.dtype.kind not in 'biuf':
@@ -96,6 +98,8 @@ class PlayerLayout:
                 f'{self._name}: the {place} of player {player} is of shape {values.shape} and dtype {values.dtype},'
                 f' declared is {target.shape[1:]} and {target.dtype}'
             )
+        if place == MASK_PATH:
+            check_mask_values(values, f'{self._name}: the {place} of player {player}')
         if not is_finite(values):
             raise NonFiniteError(f'{self._name}: the {place} of player {player} is {values}')
         target[player] = values

@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
 
-from rlframe.data.observation import ACTION_MASK, has_mask, mask_parts
+from rlframe.data.observation import ACTION_MASK, check_mask_values, has_mask, mask_parts
 from rlframe.data.timestep import Array, BoolArray
 from rlframe.envs.checks.loose_ends import differs_after_same_seed
 from rlframe.errors import EnvContractError, IncompatibleError
@@ -107,8 +107,9 @@ class MaskedEnv(Wrapper):
             mask = np.concatenate([np.ravel(part) for part in mask])
         if mask is None or np.shape(mask) != self._size:
             raise _no_mask(self._name, what, mask, self._size)
+        check_mask_values(mask, f'{self._name}: {what}')
         others = {name: value for name, value in info.items() if name != ACTION_MASK}
-        return {'observation': obs, ACTION_MASK: np.not_equal(mask, 0).astype(np.int8)}, others
+        return {'observation': obs, ACTION_MASK: np.array(mask, np.int8)}, others
 
 
 class MaskedVectorEnv(VectorWrapper):
@@ -155,7 +156,8 @@ class MaskedVectorEnv(VectorWrapper):
             raise _no_mask(self._name, what, mask, self._mask.shape)
         self._mask = self._mask.copy()
         if mask is not None:
-            self._mask[given] = np.not_equal(mask[given], 0)
+            check_mask_values(mask[given], f'{self._name}: {what}')
+            self._mask[given] = mask[given]
 
     def _joined(self, obs: Any) -> dict[str, Any]:
         return {'observation': obs, ACTION_MASK: self._mask}
@@ -166,7 +168,8 @@ class MaskedVectorEnv(VectorWrapper):
         others = info.get('final_info', {})
         for i in np.flatnonzero(info['_final_obs']):
             known = ACTION_MASK in others and others.get(f'_{ACTION_MASK}', info['_final_obs'])[i]
-            mask = np.not_equal(others[ACTION_MASK][i], 0) if known else np.ones(self._mask.shape[1:])
+            mask = np.asarray(others[ACTION_MASK][i] if known else np.ones(self._mask.shape[1:]))
+            check_mask_values(mask, f'{self._name}: step()')
             final[i] = {'observation': info['final_obs'][i], ACTION_MASK: mask.astype(np.int8)}
         return final
 

@@ -14,7 +14,7 @@ import numpy as np
 from easydict import EasyDict
 
 from rlframe.config.tree import parse_overrides, set_path
-from rlframe.data.observation import ACTION_MASK, fields_of
+from rlframe.data.observation import ACTION_MASK, check_maskable, fields_of
 from rlframe.data.timestep import EnvSpec
 from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.errors import ConfigError, IncompatibleError
@@ -134,6 +134,7 @@ def default_policy(spec: EnvSpec) -> str:
     Raises:
         IncompatibleError: If no policy can act in it.
     """
+    check_maskable(spec)
     fit = fitting(spec)
     if 'ppo' in fit:
         return 'ppo'
@@ -214,7 +215,9 @@ def _is_readable(space: Space[Any]) -> bool:
 
 
 def _facts(spec: EnvSpec) -> Facts:
-    boxes = [part for part in _leaves(_own_space(spec)) if type(part).__name__ == 'Box']
+    parts = fields_of(spec.observation_space).items()
+    own = [part for name, part in parts if name != ACTION_MASK] or [spec.observation_space]
+    boxes = [leaf for part in own for leaf in _leaves(part) if type(leaf).__name__ == 'Box']
     images = [box for box in boxes if len(box.shape or ()) in (3, 4)]
     grids = [box for box in images if np.issubdtype(box.dtype, np.integer) and _side(box) < GRID_SIDE]
     return Facts(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlframe.data.observation import ACTION_MASK, fields_of, obs_dtype
+from rlframe.data.observation import ACTION_MASK, check_mask_values, fields_of, obs_dtype
 from rlframe.data.timestep import Array
 from rlframe.errors import ObservationError
 from rlframe.export.artifact import Artifact, read_artifact
@@ -82,6 +82,7 @@ class LoadedPolicy:
             ObservationError: If the observation or the mask is not of the policy's space, or the number of envs changed
                 without a reset.
             NonFiniteError: If it contains a NaN or an infinity.
+            ActionMaskError: If the mask has other values than 0 and 1.
         """
         rows, is_one = self._rows(obs, action_mask)
         action: Array = self._mode.forward(rows, np.arange(len(rows)))['action']
@@ -120,7 +121,13 @@ class LoadedPolicy:
 
     def _rows(self, obs: Any, action_mask: Any) -> tuple[Array, bool]:
         """Returns observations as the policy takes them, [n, ...], and whether it is a single one."""
-        given, is_one = to_rows(self._with_mask(obs, action_mask), self._given)
+        obs = self._with_mask(obs, action_mask)
+        if ACTION_MASK in self._parts and isinstance(obs, Mapping) and ACTION_MASK in obs:
+            check_mask_values(obs[ACTION_MASK], 'act()')
+            obs = {**obs, ACTION_MASK: np.asarray(obs[ACTION_MASK], self._kind[0][ACTION_MASK].base)}
+        given, is_one = to_rows(obs, self._given)
+        if ACTION_MASK in self._parts:
+            check_mask_values(given[ACTION_MASK], 'act()')  # those of a list
         self._check_count(len(given))
         if self._stacks is None:
             return given, is_one
@@ -147,14 +154,13 @@ class LoadedPolicy:
             )
         if isinstance(action_mask, tuple):
             action_mask = np.concatenate([np.asarray(part) for part in action_mask], -1)
-        mask = np.not_equal(action_mask, 0).astype(np.int8)
         if self._is_beside:
             if ACTION_MASK in _names(obs):
                 raise ObservationError(
                     'two masks were given: one in the observation and one as an argument', where=ACTION_MASK
                 )
-            return {'observation': obs, ACTION_MASK: mask}
-        return {**dict(obs), ACTION_MASK: mask}
+            return {'observation': obs, ACTION_MASK: action_mask}
+        return {**dict(obs), ACTION_MASK: action_mask}
 
     def _check_count(self, count: int) -> None:
         if self.is_stateful and self._env_num not in (None, count):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import Any
 
+from rlframe.data.observation import ACTION_MASK, mask_parts
 from rlframe.envs.base_env import spec_of
 from rlframe.envs.checks import contract
 from rlframe.envs.gym_env import GymEnvFactory
@@ -177,6 +178,20 @@ class Checks:
             'mean_return': sum(returns) / len(returns) if returns else None,
             'mean_length': sum(lengths) / len(lengths) if lengths else None,
         }
+        if played.gives_mask and self.factory.cfg.action_mask is None:
+            can_be = bool(mask_parts(self.spec.action_space))
+            reason = 'the first reset() gave none' if can_be else f'no mask fits {self.facts["action_space"]}'
+            fix = (
+                'Give one from reset(), too.'
+                if can_be
+                else 'Masks are for Discrete and MultiDiscrete actions.'
+            )
+            seen = f"info['{ACTION_MASK}'] is ignored: {reason}"
+            self.found(
+                Finding(
+                    'warning', 'mask', seen, f'{fix} env.action_mask=False ignores it without this warning.'
+                )
+            )
         limit = self.spec.max_episode_steps
         if not returns and limit is None:
             seen = f'no episode ended within {self.steps} random steps, and it has no time limit'

@@ -49,6 +49,8 @@ class Played:
         """Returns of the episodes that ended."""
         self.lengths: list[int] = []
         """Env steps of the episodes that ended."""
+        self.gives_mask = False
+        """Whether an info has an action mask, which is then no part of the observations."""
         self.last: Any = None
         """The observation for the next action, packed."""
 
@@ -85,14 +87,16 @@ def play(
 
     def begin(**seeded: int) -> None:
         calling('reset()')
-        played.last = packed(checked.reset(**seeded)[0], spec)
+        obs, info = checked.reset(**seeded)
+        played.last, played.gives_mask = packed(obs, spec), played.gives_mask or ACTION_MASK in info
         played.rows.append(Row(content(played.last)))
 
     begin(seed=seed)
     for _ in range(steps):
         action = actions.draw(played.last)
         calling('step()')
-        obs, reward, terminated, truncated, _ = checked.step(action)
+        obs, reward, terminated, truncated, info = checked.step(action)
+        played.gives_mask = played.gives_mask or ACTION_MASK in info
         played.last = obs = packed(obs, spec)
         total, length = total + float(reward), length + 1
         if remarks is not None:

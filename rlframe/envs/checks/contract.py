@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlframe.data.action_bounds import check_action_bounds
-from rlframe.data.observation import fields_of, has_mask, obs_dtype, pack, pack_into, zero_obs
+from rlframe.data.observation import (
+    MASK_PATH,
+    check_mask_values,
+    fields_of,
+    has_mask,
+    obs_dtype,
+    pack,
+    pack_into,
+    zero_obs,
+)
 from rlframe.data.timestep import Array, EnvSpec, IntArray, TimeStep
 from rlframe.envs.checks.loose_ends import bad_obs_bounds
 from rlframe.envs.checks.mask_contract import check_mask_space, check_masks
@@ -129,7 +138,7 @@ def first_obs(answer: Any, spec: EnvSpec, env: int, episode: int, remarks: Remar
         return parts[0][1]
     obs: Array = np.asarray(pack(spec.observation_space, answer[0], 'unsafe'))
     if has_mask(spec.observation_space):
-        check_masks(obs[None], np.array([env]), spec, lambda env: (episode, 0))
+        check_masks(obs[None], np.array([False]), np.array([env]), spec, lambda env: (episode, 0))
     return obs
 
 
@@ -228,23 +237,22 @@ def check_values(step: TimeStep, spec: EnvSpec, place: Place) -> None:
 
     Raises:
         NonFiniteError: With the env, its episode and step, and the value.
-        ActionMaskError: If a mask allows no action although the episode continues.
+        ActionMaskError: If a mask has other values than 0 and 1, or allows no action although the episode continues.
     """
     for name, values in (('reward', step.reward), ('obs', step.obs)):
         if not is_finite(values):
             _check_each(name, values, step.env_id, place)
     if step.obs.dtype.names:
-        _check_fields(step.obs, step.env_id, place)
         if has_mask(spec.observation_space):
-            goes_on = ~step.done
-            check_masks(step.obs[goes_on], step.env_id[goes_on], spec, place)
+            check_masks(step.obs, step.done, step.env_id, spec, place)
+        _check_fields(step.obs, step.env_id, place)
 
 
 def check_first_obs(obs: Array, env_id: IntArray, spec: EnvSpec, place: Place) -> None:
     """Checks the first observations of episodes, [n, ...], as ``check_values`` does."""
-    _check_fields(obs, env_id, place)
     if has_mask(spec.observation_space):
-        check_masks(obs, env_id, spec, place)
+        check_masks(obs, np.zeros(len(obs), np.bool_), env_id, spec, place)
+    _check_fields(obs, env_id, place)
 
 
 def _check_fields(obs: Array, env_id: IntArray, place: Place) -> None:
@@ -298,6 +306,7 @@ def _declared_parts(
 
     Raises:
         EnvContractError: If parts are missing or unknown, or one is no array of numbers of the declared shape.
+        ActionMaskError: If an action mask has other values than 0 and 1, which a conversion might hide.
     """
     found: list[tuple[str, Array, gymnasium.Space[Any]]] = []
 
@@ -321,6 +330,9 @@ def _declared_parts(
             visit(given[key], part, field_path(name, key))
 
     visit(obs, spec.observation_space, 'obs')
+    for name, values, _ in found:
+        if name == MASK_PATH:
+            check_mask_values(values, f'{spec.name}: {place}')
     return found
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from easydict import EasyDict
 
-from rlframe.data.observation import ACTION_MASK, fields_of, has_mask, mask_parts
+from rlframe.data.observation import ACTION_MASK, check_maskable, fields_of, has_mask, mask_parts
 from rlframe.data.timestep import EnvSpec
 from rlframe.errors import ConfigError, IncompatibleError
 from rlframe.registry import POLICY_REGISTRY
@@ -38,6 +38,7 @@ def check_fit(policy: type[Policy], spec: EnvSpec) -> None:
     Raises:
         IncompatibleError: If it cannot; with the spaces of policy and env, and the policies that fit.
     """
+    check_maskable(spec)
     if not (what := misfit(policy, spec)):
         return
     serves = f'{policy.supported_actions}. Observations: {policy.supported_observations}'

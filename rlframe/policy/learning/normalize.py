@@ -15,6 +15,7 @@ import numpy as np
 from rlframe.checkpoint import compare_states
 from rlframe.data.batch import Batch
 from rlframe.data.faces import Forward, GetTrainSample, Learn, ProcessTransition, Reset
+from rlframe.data.observation import ACTION_MASK
 from rlframe.data.timestep import Array, BoolArray, EnvSpec, FloatArray, IntArray, TimeStep
 from rlframe.errors import CheckpointMismatchError, IncompatibleError
 from rlframe.policy.learning.moments import RunningMoments
@@ -38,7 +39,8 @@ OBS_CLIP = 10.0
 class ObsNormalizer:
     """Subtracts the mean of observations, divides by their standard deviation, and clips at 10.
 
-    Each float Box is normalised, also those inside a Dict or a Tuple; images, classes and switches are not changed.
+    Each float Box is normalised, also those inside a Dict or a Tuple; images, classes, switches and the action mask are not
+    changed.
     Values from ``gather`` take effect only after ``refresh``.
 
     Args:
@@ -127,7 +129,9 @@ def _section(state: Mapping[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _float_boxes(space: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], tuple[int, ...]]]:
-    """Yields the place of each Box of real numbers inside a space, and its shape."""
+    """Yields the place of each Box of real numbers inside a space that is no action mask, and its shape."""
+    if path == (ACTION_MASK,):
+        return
     kind = type(space).__name__
     if kind in ('Dict', 'Tuple'):
         inner = space.spaces.items() if kind == 'Dict' else enumerate(space.spaces)

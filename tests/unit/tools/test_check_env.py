@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rlframe.entry.__main__ import main
@@ -92,6 +93,29 @@ def test_a_wrong_type_that_is_converted_is_a_warning() -> None:
     assert report['good'] and any(
         'bounds of its observation' in finding['seen'] for finding in report['findings']
     )
+
+
+@pytest.mark.parametrize(
+    ('env', 'kwargs', 'seen', 'fix'),
+    [
+        ('Masked', {'first': [0.0, -np.inf], 'later': [0.0, 0.0]}, 'action mask is [0.0, -inf]', 'mask == 0'),
+        ('Masked', {'first': [1, 1], 'later': [0.3, 0.7]}, 'action mask is [0.3, 0.7]', 'probabilities > 0'),
+        ('Masked', {'first': [1, 1], 'later': [0, 0]}, 'allows no action', '1 means allowed'),
+        ('Masked', {'first': [1, 1]}, "step() gave no info['action_mask']", 'must give it always'),
+        ('Masked', {'later': [1, 1]}, 'is ignored: the first reset() gave none', 'from reset(), too'),
+        ('MaskedPush', {'first': [1, 1]}, 'is ignored: no mask fits Box', 'Discrete and MultiDiscrete'),
+        ('MaskedPart', {}, "obs['action_mask'] cannot mask the actions of Box", "filter_keys=['at']"),
+    ],
+)
+def test_what_is_wrong_with_masks_is_found(env: str, kwargs: dict[str, Any], seen: str, fix: str) -> None:
+    (found,) = checked(getattr(checked_envs, env), kwargs=kwargs)['findings']
+    assert seen in found['seen'] and fix in found['fix']
+    assert found['severity'] == ('warning' if 'ignored' in seen else 'error')
+
+
+def test_a_mask_of_real_numbers_is_no_mistake_and_one_may_be_ignored() -> None:
+    assert checked(checked_envs.Masked, kwargs={'first': [1.0, 0.0], 'later': [0.0, 1.0]})['findings'] == []
+    assert checked(checked_envs.MaskedPush, kwargs={'first': [1, 1]}, action_mask=False)['findings'] == []
 
 
 def test_an_env_that_raises_is_named_with_the_line() -> None:
