@@ -107,9 +107,11 @@ class MaskedEnv(Wrapper):
             mask = np.concatenate([np.ravel(part) for part in mask])
         if mask is None or np.shape(mask) != self._size:
             raise _no_mask(self._name, what, mask, self._size)
-        check_mask_values(mask, f'{self._name}: {what}')
+        mask = np.asarray(mask)
+        if mask.dtype != np.int8:  # or else the contract of observations sees it
+            check_mask_values(mask, f'{self._name}: {what}')
         others = {name: value for name, value in info.items() if name != ACTION_MASK}
-        return {'observation': obs, ACTION_MASK: np.array(mask, np.int8)}, others
+        return {'observation': obs, ACTION_MASK: mask.astype(np.int8)}, others
 
 
 class MaskedVectorEnv(VectorWrapper):

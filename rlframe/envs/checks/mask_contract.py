@@ -21,12 +21,13 @@ def check_mask_space(spec: EnvSpec) -> None:
     check_maskable(spec)
     space: Any = spec.observation_space
     parts = mask_parts(spec.action_space)
-    if has_mask(space) and space[ACTION_MASK].shape != (sum(parts),):
+    if has_mask(space) and (shape := space[ACTION_MASK].shape or ()) != (sum(parts),):
+        stacked = " env.frame_stack does not stack info['action_mask']." if shape[1:] == (sum(parts),) else ''
         raise IncompatibleError(
             f"{spec.name}: obs['{ACTION_MASK}'] has the space {space[ACTION_MASK]!r}, the action space is"
             f' {spec.action_space!r}',
             where='env.env_id',
-            remedy=f'It must have the shape [{sum(parts)}], one number an action.',
+            remedy=f'It must have the shape [{sum(parts)}], one number an action.{stacked}',
         )
 
 

@@ -323,6 +323,11 @@ def test_frames_are_stacked_and_the_mask_is_not(made: Any) -> None:
         np.testing.assert_array_equal(before[:, 1:], after[:, :-1])
 
 
+def test_a_mask_that_would_be_stacked_with_the_frames_is_refused_with_a_remedy(made: Any) -> None:
+    with pytest.raises(IncompatibleError, match=r"env\.frame_stack does not stack info\['action_mask'\]"):
+        make(made, ('base', {}), SpaceEnv, kwargs={'mask': 'obs'}, frame_stack=3)
+
+
 def test_the_state_of_stacked_frames_continues(made: Any) -> None:
     def acted(envs: Any, steps: int) -> np.ndarray:
         return np.stack([envs.step(np.zeros(3, np.int64), envs.ready).obs for _ in range(steps)])
