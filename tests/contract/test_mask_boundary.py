@@ -185,6 +185,11 @@ def test_no_forbidden_action_is_taken_in_training_evaluation_and_by_what_is_expo
     one = np.array([[0, 1, 1, 0], [1, 0, 0, 1], [0, 1, 0, 1], [1, 0, 1, 0]], bool)
     mask = np.tile(one, (16, 1))
     obs = np.random.default_rng(0).random((len(mask), 4)).astype(np.float32)
+    for other in (np.where(mask, 0, -np.inf), mask / 2):
+        with pytest.raises(ActionMaskError, match=r'act\(\): the action mask is'):
+            loaded.act(obs, other)
+        with pytest.raises(ActionMaskError, match=r'act\(\): the action mask is'):
+            loaded.act({'observation': obs, 'action_mask': other})
     for shown in (mask, mask.astype(np.int8), mask.astype(np.float64)):
         loaded.reset()
         assert is_allowed(loaded.act(obs, shown), mask, loaded.action_space)
