@@ -205,10 +205,12 @@ def _declared(values: Mapping[str, Any], options: Options) -> dict[str, Any]:
 
 
 def _normalization(is_on: bool) -> dict[str, Any] | None:
-    from rlframe.policy.learning.moments import EPSILON
     from rlframe.policy.learning.normalize import OBS_CLIP
 
     if not is_on:
         return None
-    rule = 'clip((obs - mean) / sqrt(var if var > epsilon else 1), -clip, clip) as float32, for each part with statistics'
-    return {'rule': rule, 'epsilon': EPSILON, 'clip': OBS_CLIP}
+    rule = (
+        'clip((obs - mean) / (max(sqrt(var), resolution * abs(mean)) if var else 1), -clip, clip) in float64, then as'
+        " float32, for each part with statistics; resolution is the machine epsilon of the part's dtype, or of float64 for integers"
+    )
+    return {'rule': rule, 'clip': OBS_CLIP}

@@ -71,7 +71,7 @@ class PolicyFunction(nn.Module):
 
     def _normalized(self, obs: torch.Tensor) -> torch.Tensor:
         if self._is_normalized:
-            obs = ((obs.float() - self.offset) * self.scale).clamp(-OBS_CLIP, OBS_CLIP)
+            obs = ((obs.double() - self.offset) * self.scale).clamp(-OBS_CLIP, OBS_CLIP).float()
         return obs
 
 

@@ -188,7 +188,7 @@ class Policy(Configurable, ActingState):
             'obs': obs,
             'next_obs': timestep.obs,
             'action': output['action'],
-            'reward': timestep.reward,
+            'reward': timestep.reward.astype(np.float32, copy=False),
             'terminated': timestep.terminated,
             'truncated': timestep.truncated,
         }

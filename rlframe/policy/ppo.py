@@ -171,7 +171,7 @@ class PPOPolicy(TensorActing, MemoryPolicy, StochasticPolicy, ActorPolicy):
     @cached_property
     def _returns(self) -> RunningMoments | None:
         """Statistics of returns, which define the critic's units; None if the critic uses the env's own."""
-        return RunningMoments() if self._cfg.learn.value_norm else None
+        return RunningMoments(dtype=np.float32) if self._cfg.learn.value_norm else None
 
     def _init_learn(self) -> None:
         super()._init_learn()

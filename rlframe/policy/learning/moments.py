@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from rlframe.data.timestep import FloatArray
-
-EPSILON = 1e-8
-"""A variance up to this counts as none."""
 
 
 class RunningMoments:
@@ -18,13 +16,16 @@ class RunningMoments:
 
     Args:
         shape: Shape of a row.
+        dtype: Type of the rows. A smaller deviation than its resolution at the mean is rounding.
 
     Source:
         Chan, Golub & LeVeque, Updating Formulae and a Pairwise Algorithm for Computing Sample Variances (1979), eq.
         2.1.
     """
 
-    def __init__(self, shape: tuple[int, ...] = ()) -> None:
+    def __init__(self, shape: tuple[int, ...] = (), dtype: npt.DTypeLike = np.float64) -> None:
+        kind = np.dtype(dtype)
+        self._resolution = float(np.finfo(kind if kind.kind == 'f' else np.float64).eps)
         self.count = 0
         """Rows so far."""
         self.mean = np.zeros(shape)
@@ -37,9 +38,10 @@ class RunningMoments:
         count = len(rows)
         if count == 0:
             return
-        rows = rows.astype(np.float64)
-        mean = rows.mean(0)
-        self._add(count, mean, np.square(rows - mean).sum(0))
+        first = rows[0].astype(np.float64)
+        deviation = rows - first  # exactly 0 if nothing varies, and precise beside a large offset
+        mean = deviation.mean(0)
+        self._add(count, first + mean, np.square(deviation - mean).sum(0))
 
     def absorb(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
         """Takes the rows that came between two states, of these moments or of others."""
@@ -47,7 +49,7 @@ class RunningMoments:
         count = last - first
         if count <= 0:
             return
-        mean = (last * after['mean'] - first * before['mean']) / count
+        mean = after['mean'] + (after['mean'] - before['mean']) * (first / count)
         squares = last * after['var'] - first * before['var']
         squares = squares - np.square(mean - before['mean']) * (first * count / last)
         self._add(count, mean, np.maximum(squares, 0.0))
@@ -63,8 +65,9 @@ class RunningMoments:
 
     @property
     def std(self) -> FloatArray:
-        """Standard deviation to divide by: 1 if no value has varied yet."""
-        return np.sqrt(np.where(self.var > EPSILON, self.var, 1.0))
+        """Standard deviation to divide by, however small: 1 if no value has varied yet."""
+        least = self._resolution * np.abs(self.mean)
+        return np.where(self.var > 0.0, np.maximum(np.sqrt(self.var), least), 1.0)
 
     def state_dict(self) -> dict[str, Any]:
         """Returns count, mean and variance."""

@@ -39,19 +39,21 @@ OBS_CLIP = 10.0
 class ObsNormalizer:
     """Subtracts the mean of observations, divides by their standard deviation, and clips at 10.
 
-    Each float Box is normalised, also those inside a Dict or a Tuple; images, classes, switches and the action mask are not
-    changed.
+    Each Box of numbers is normalised, also those inside a Dict or a Tuple; images, classes, switches, integers of
+    one byte and the action mask are not changed. The arithmetic is that of float64, as the resolution of float32 at 1e8 is 8.
     Values from ``gather`` take effect only after ``refresh``.
 
     Args:
         spec: Spaces of the env.
 
     Raises:
-        IncompatibleError: If the observation has no float Box.
+        IncompatibleError: If the observation has no such Box.
     """
 
     def __init__(self, spec: EnvSpec) -> None:
-        self._moments = {path: RunningMoments(shape) for path, shape in _float_boxes(spec.observation_space)}
+        self._moments = {
+            path: RunningMoments(box.shape, box.dtype) for path, box in _number_boxes(spec.observation_space)
+        }
         if not self._moments:
             raise IncompatibleError(
                 f'the observations of {spec.name} hold no real numbers to normalise: {spec.observation_space!r}',
@@ -76,13 +78,10 @@ class ObsNormalizer:
 
     def refresh(self) -> None:
         """Applies the gathered statistics."""
-        self._in_use = {
-            path: (m.mean.astype(np.float32), (1 / m.std).astype(np.float32))
-            for path, m in self._moments.items()
-        }
+        self._in_use = {path: (m.mean, 1 / m.std) for path, m in self._moments.items()}
 
     def in_use(self, path: tuple[str, ...] = ()) -> tuple[FloatArray, FloatArray]:
-        """Returns the offset subtracted from a part of the observations and the factor applied then, float32 [...]."""
+        """Returns the offset subtracted from a part of the observations and the factor applied then, float64 [...]."""
         return self._in_use[path]
 
     def __call__(self, obs: Array) -> Array:
@@ -100,7 +99,7 @@ class ObsNormalizer:
         if path not in self._in_use:
             return obs
         mean, scale = self._in_use[path]
-        return np.clip((obs.astype(np.float32, copy=False) - mean) * scale, -OBS_CLIP, OBS_CLIP)
+        return np.clip((obs - mean) * scale, -OBS_CLIP, OBS_CLIP).astype(np.float32)
 
     def absorb(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
         """Adds the observations that came between two states, of this one or of another."""
@@ -128,17 +127,19 @@ def _section(state: Mapping[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
     return {name: state['.'.join((*path, name))] for name in ('count', 'mean', 'var')}
 
 
-def _float_boxes(space: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], tuple[int, ...]]]:
-    """Yields the place of each Box of real numbers inside a space that is no action mask, and its shape."""
+def _number_boxes(space: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yields the place of each Box of numbers inside a space that is no action mask, and the Box."""
     if path == (ACTION_MASK,):
         return
     kind = type(space).__name__
     if kind in ('Dict', 'Tuple'):
         inner = space.spaces.items() if kind == 'Dict' else enumerate(space.spaces)
         for name, part in inner:
-            yield from _float_boxes(part, (*path, str(name)))
-    elif kind == 'Box' and np.issubdtype(space.dtype, np.floating):
-        yield path, space.shape
+            yield from _number_boxes(part, (*path, str(name)))
+    elif kind == 'Box' and (
+        space.dtype.kind == 'f' or (space.dtype.kind in 'iu' and space.dtype.itemsize > 1)
+    ):
+        yield path, space
 
 
 class RewardNormalizer:
@@ -157,6 +158,7 @@ class RewardNormalizer:
         self._discount_factor = discount_factor
         self._moments = RunningMoments()
         self._return = np.zeros(0)  # of each env's running episode, discounted backwards, [N]
+        self._begun = np.zeros(0, np.int64)  # envs whose next episode was begun since the last row, [n]
 
     def gather(self, reward: FloatArray, done: BoolArray, env_id: IntArray) -> None:
         """Takes one step of some envs into the statistics.
@@ -166,6 +168,9 @@ class RewardNormalizer:
             done: True where the episode ended, [n].
             env_id: Env of each row, [n].
         """
+        if len(self._begun):
+            self.forget(np.setdiff1d(self._begun, env_id[done]))
+            self._begun = self._begun[:0]
         if len(env_id) == 0:
             return
         missing = int(env_id.max()) + 1 - len(self._return)
@@ -174,6 +179,10 @@ class RewardNormalizer:
         self._return[env_id] = self._return[env_id] * self._discount_factor + reward
         self._moments.update(self._return[env_id])
         self._return[env_id[done]] = 0.0
+
+    def begin(self, env_id: IntArray) -> None:
+        """Lets the returns of these envs begin anew, after the last row of their episode if that is gathered next."""
+        self._begun = np.union1d(self._begun, env_id)
 
     def forget(self, env_id: IntArray | None) -> None:
         """Lets the returns of these envs, or of all, begin anew."""
@@ -202,7 +211,9 @@ class RewardNormalizer:
     @property
     def running(self) -> FloatArray:
         """Returns of the running episodes, [N]."""
-        return self._return.copy()
+        running = self._return.copy()
+        running[self._begun[self._begun < len(running)]] = 0.0
+        return running
 
     @running.setter
     def running(self, value: FloatArray) -> None:
@@ -291,8 +302,10 @@ class Normalizer:
 
     def _reset(self, reset: Reset, env_id: IntArray | None) -> None:
         """Resets the per-env state of envs; rows of an on-policy policy from them may still arrive."""
-        if self._reward is not None and (env_id is None or not self._on_policy):
-            self._reward.forget(env_id)
+        if self._reward is not None and env_id is None:
+            self._reward.forget(None)
+        elif self._reward is not None and not self._on_policy:
+            self._reward.begin(np.asarray(env_id))
         reset(env_id)
 
     def _columns(self, data: Batch) -> Batch:

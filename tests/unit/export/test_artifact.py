@@ -75,7 +75,8 @@ def test_the_description_is_all_that_a_reader_needs_to_act_as_the_policy_does(ar
     before, after = said['preprocessing'], said['postprocessing']
     mean, var = (np.array(before['statistics'][f'obs.{name}']) for name in ('mean', 'var'))
     rule = before['normalize']
-    scale = np.sqrt(np.where(var > rule['epsilon'], var, 1))
+    resolution = np.finfo(WideEnv.OBS['Box'].dtype).eps
+    scale = np.where(var, np.maximum(np.sqrt(var), resolution * np.abs(mean)), 1)
     value = np.clip((obs - mean) / scale, -rule['clip'], rule['clip'])
     for layer in range(3):
         weight, bias = (weights[f'state.model.actor.layers.{layer}.{name}'] for name in ('weight', 'bias'))

@@ -58,6 +58,48 @@ def test_obs_are_normalised_by_what_was_taken_into_use_and_clipped() -> None:
     assert normalizer(np.full((1, 3), 1e9, np.float32)).tolist() == [[10, 10, 10]]
 
 
+@pytest.mark.parametrize(
+    ('dtype', 'offset', 'scale'),
+    [
+        (np.float64, 1.7e9, 20.0),
+        (np.int64, 1.7e9, 20.0),
+        (np.int64, 1.7e18, 1e9),
+        (np.float32, 1e8, 500.0),
+        (np.float64, 0.3, 1e-6),
+        (np.float32, 0.0, 1e-6),
+        (np.float32, 0.0, 1e-30),
+    ],
+)
+def test_obs_far_from_zero_or_close_to_it_have_unit_variance(dtype: Any, offset: float, scale: float) -> None:
+    rows = (offset + scale * np.random.default_rng(0).normal(size=(500, 2))).astype(dtype)
+    lowest, highest = (
+        (np.iinfo(dtype).min, np.iinfo(dtype).max) if np.dtype(dtype).kind == 'i' else (-np.inf, np.inf)
+    )
+    box = gymnasium.spaces.Box(lowest, highest, (2,), dtype)
+    normalizer = ObsNormalizer(EnvSpec(box, SPEC.action_space))
+    for part in np.split(rows, 10):
+        normalizer.gather(part)
+    normalizer.refresh()
+    exact = rows.astype(np.float64)
+    np.testing.assert_allclose(normalizer(rows), (exact - exact.mean(0)) / exact.std(0), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize('value', [0.0, 0.1, 1 / 3, -1.7e9, 1e-30])
+@pytest.mark.parametrize('dtype', [np.float32, np.float64])
+def test_constant_obs_become_zeros_and_rounding_is_not_blown_up(value: float, dtype: Any) -> None:
+    spec = EnvSpec(gymnasium.spaces.Box(-np.inf, np.inf, (1,), dtype), SPEC.action_space)
+    normalizer, other, rows = ObsNormalizer(spec), ObsNormalizer(spec), np.full((9, 1), value, dtype)
+    for count in (1, 2, 6):
+        before = normalizer.state_dict()
+        normalizer.gather(rows[:count])
+        other.absorb(before, normalizer.state_dict())
+        normalizer.refresh()
+        assert (normalizer(rows) == 0).all() and (other(rows) == 0).all()
+    normalizer.gather(np.nextafter(rows[:1], dtype(np.inf)))
+    normalizer.refresh()
+    assert np.abs(normalizer(rows)).max() <= 1
+
+
 def test_structured_obs_of_any_types_can_be_acted_on() -> None:
     parts = dict(bit=gymnasium.spaces.MultiBinary(1), kind=gymnasium.spaces.Discrete(3), size=BOX)
     spec = EnvSpec(gymnasium.spaces.Dict(parts), gymnasium.spaces.Discrete(2), name='Toy')
@@ -223,6 +265,36 @@ def test_an_env_that_begins_anew_before_its_episode_ended_forgets_its_running_re
     policy.eval_mode.reset(np.array([1]))
     face.reset(np.array([0]))
     assert policy.learn_mode.state_dict()['normalizer']['running'].tolist() == [0, 1.5]
+
+
+def test_the_last_reward_of_an_episode_counts_with_the_return_before_it() -> None:
+    """As a rollout does it: an env whose episode ended is reset before its last row is processed."""
+    policy = make('dqn', discount_factor=0.9, normalize_obs=False)
+    face, obs, rng = policy.collect_mode, np.zeros((2, 3), np.float32), np.random.default_rng(0)
+    returns, seen, off = np.zeros(2), [], np.zeros(2, bool)
+    for _ in range(300):
+        output, reward = face.forward(obs, np.arange(2)), rng.normal(1, 5, 2)
+        done = rng.random(2) < 0.2
+        if done.any():
+            face.reset(np.flatnonzero(done))
+        face.process_transition(obs, output, TimeStep(obs, reward, done, off, ({}, {}), np.arange(2)))
+        returns = 0.9 * returns + reward
+        seen += returns.tolist()
+        returns[done] = 0
+    state = policy.learn_mode.state_dict()['normalizer']
+    np.testing.assert_allclose(np.sqrt(state['reward.var']), np.std(seen))
+    np.testing.assert_allclose(state['running'], returns)
+
+
+def test_an_env_whose_step_was_void_begins_its_next_return_at_zero() -> None:
+    normalizer = RewardNormalizer(0.5)
+    both, none = np.arange(2), np.zeros(2, bool)
+    normalizer.gather(np.ones(2), none, both)
+    normalizer.begin(np.array([1]))
+    normalizer.gather(np.ones(1), none[:1], both[:1])
+    normalizer.gather(np.ones(2), np.array([False, True]), both)
+    np.testing.assert_allclose(normalizer.running, [1.75, 0])
+    np.testing.assert_allclose(normalizer.state_dict()['mean'], np.mean([1, 1, 1.5, 1.75, 1]))
 
 
 def test_without_options_faces_call_the_policy_s_own_functions() -> None:
