@@ -50,9 +50,9 @@ class OpenMoves:
         self._reward[env_id] += reward
 
     def close(self, env_id: IntArray) -> tuple[Columns, FloatArray, IntArray]:
-        """Returns the pending moves of these envs, their rewards float32 [n], and the number of each in its episode."""
+        """Returns the pending moves of these envs, their rewards [n], and the number of each in its episode."""
         columns = {name: column[env_id] for name, column in self._columns.items()}
-        reward, number = self._reward[env_id].astype(np.float32), self._number[env_id]
+        reward, number = self._reward[env_id], self._number[env_id]
         self._number[env_id] += 1
         self._reward[env_id] = 0.0
         self.is_open[env_id] = False

@@ -16,7 +16,7 @@ from rlframe.errors import EnvContractError, NonFiniteError
 from rlframe.utils.arithmetic import is_finite
 from rlframe.utils.struct_array import field_path
 
-FIELDS = (('reward', np.float32), ('active', np.bool_), ('terminated', np.bool_), ('truncated', np.bool_))
+FIELDS = (('reward', np.float64), ('active', np.bool_), ('terminated', np.bool_), ('truncated', np.bool_))
 
 
 class PlayerView(NamedTuple):
@@ -25,7 +25,7 @@ class PlayerView(NamedTuple):
     obs: Array
     """Observation of each player at its last turn, or at its end, [n, P, ...]."""
     reward: FloatArray
-    """float32 [n, P]."""
+    """As the game gave it, float64 [n, P]."""
     active: BoolArray
     """True for the players who act in the next step: exactly one in a turn-based game, [n, P]."""
     terminated: BoolArray

@@ -27,7 +27,7 @@ class TimeStep(NamedTuple):
     obs: Array
     """Observation after the step, [n, ...]; for an env that finished, its true last one."""
     reward: FloatArray
-    """float32 [n]."""
+    """As the env gave it, float64 [n]; rows for training hold float32."""
     terminated: BoolArray
     """True where the episode ended in a terminal state, [n]."""
     truncated: BoolArray

@@ -84,8 +84,8 @@ class MaskedEnv(Wrapper):
         self.observation_space = masked_space(env.observation_space, env.action_space, self._name)
         self._size = self.observation_space[ACTION_MASK].shape
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        answer: Any = self.env.reset(seed=seed, options=options)
+    def reset(self, **given: Any) -> Any:
+        answer: Any = self.env.reset(**given)
         if not isinstance(answer, tuple) or len(answer) != 2 or not isinstance(answer[1], dict):
             return answer
         obs, info = answer
@@ -133,11 +133,9 @@ class MaskedVectorEnv(VectorWrapper):
         # last mask of each env
         self._mask = np.ones((env.num_envs, sum(mask_parts(env.single_action_space))), np.int8)
 
-    def reset(
-        self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
-    ) -> Any:
-        obs, info = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]  # several seeds are allowed
-        due = (options or {}).get('reset_mask', np.ones(self.num_envs, np.bool_))
+    def reset(self, **given: Any) -> Any:
+        obs, info = self.env.reset(**given)
+        due = (given.get('options') or {}).get('reset_mask', np.ones(self.num_envs, np.bool_))
         self._take(info, 'reset()', due)
         return self._joined(obs), _without_mask(info)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -11,6 +13,8 @@ from rlframe.data.observation import BAD_OBS, pack_into, zero_obs
 from rlframe.envs.base_env import spec_of
 from rlframe.envs.checks import contract
 from rlframe.envs.checks.loose_ends import Habits
+from rlframe.envs.faults import crashed
+from rlframe.errors import EnvStartError, RLFrameError
 
 if TYPE_CHECKING:
     Env = gymnasium.Env[Any, Any]
@@ -53,8 +57,9 @@ class CheckedEnv(Wrapper):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         if self._unchecked:
             self._habits.before()
-        answer: Any = self.env.reset(seed=seed, options=options)
         self._episode, self._number = self._episode + 1, 0
+        given = {'options': options} if options else {}  # an env need not take any
+        answer = self._called('reset()', lambda: self.env.reset(seed=seed, **given))
         contract.first_obs(answer, self._declared, self._index, self._episode, self._remarks)
         if self._unchecked:
             self._habits.after(answer[0])
@@ -64,10 +69,10 @@ class CheckedEnv(Wrapper):
         if self._unchecked:
             contract.check_action(action, self._declared, self._index)
             self._habits.before()
-        answer: Any = self.env.step(action)
         self._number += 1
+        answer = self._called('step()', lambda: self.env.step(action))
         try:
-            obs, reward, terminated, truncated, _ = answer
+            obs, reward, terminated, truncated, info = answer
             if self._dtype.names:
                 pack_into(obs, self._last)
                 usual = isinstance(reward, NUMBERS)
@@ -77,13 +82,32 @@ class CheckedEnv(Wrapper):
             usual = False
         else:
             usual = usual and isinstance(terminated, FLAGS) and isinstance(truncated, FLAGS)
+            usual = usual and isinstance(info, dict)
         if self._unchecked or not usual:
             place = self._index, self._episode, self._number
             contract.check_step(answer, self._declared, *place, self._remarks)
             if self._unchecked:
                 self._unchecked -= 1
                 self._habits.after(answer[0])
+        if answer[2] or answer[3]:  # the reset that follows may write to the same array
+            answer = (copy.deepcopy(answer[0]), *answer[1:])
         return answer
+
+    def _called(self, what: str, call: Callable[[], Any]) -> Any:
+        """Returns what the env returns.
+
+        Raises:
+            EnvStartError: If its first reset raises; as all, with the env, its episode and step.
+            EnvCrashedError: If another call raises.
+        """
+        try:
+            return call()
+        except RLFrameError:
+            raise
+        except Exception as error:
+            told = crashed(self._index, what, self._episode, self._number, error)
+            is_start = what == 'reset()' and self._episode == 1
+            raise (EnvStartError(told.message) if is_start else told) from error
 
     def get_state(self) -> dict[str, int]:
         """Returns the counters; the env has its own state."""

@@ -339,10 +339,11 @@ def _columns(answers: Sequence[Any], rows: Array, faults: Sequence[Fault]) -> An
         np.copyto(rows, values)
         is_declared = values.shape == rows.shape
     flags = np.array((terminated, truncated))
+    told = infos if any(infos) else ()
+    is_declared = is_declared and all([isinstance(info, dict) for info in told])
     if not is_declared or flags.shape != (2, len(rows)) or flags.dtype != np.bool_:
         raise ValueError('something is not of the declared shape or type')
-    told = infos if any(infos) else ()
-    return Answers(rows, np.frombuffer(array('f', reward), np.float32), flags[0], flags[1], told, faults)  # fmt: skip
+    return Answers(rows, np.frombuffer(array('d', reward), np.float64), flags[0], flags[1], told, faults)  # fmt: skip
 
 
 def _watched(watch: Callable[[int], None], env: int, step: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -174,7 +174,7 @@ class BaseEnvManager(IEnvManager):
         able = np.array([env not in self._lost for env in env_id.tolist()])
         count = len(env_id)
         flags = np.zeros((2, count), np.bool_)
-        whole = Answers(self.obs[env_id], np.zeros(count, np.float32), flags[0], flags[1], (), ())
+        whole = Answers(self.obs[env_id], np.zeros(count), flags[0], flags[1], (), ())
         if not able.any():
             return whole
         some = self._group.step(action[able], env_id[able])

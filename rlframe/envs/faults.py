@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from rlframe.data.timestep import IntArray
 from rlframe.errors import (
     ActionError,
     EnvContractError,
@@ -50,6 +51,9 @@ FAULT_FIELDS: Options = dict(
 SHOWN_CAUSES = 5
 """Maximum number of causes that the error at the end of a budget names."""
 
+SHOWN_ENVS = 8
+"""Maximum number of envs whose place the error about a vector env names."""
+
 FATAL = (ActionError, EnvContractError, IncompatibleError, NonFiniteError, StallError)
 """Errors that end the run under every setting: a new env would fail the same way, or the failing env is unknown."""
 
@@ -80,6 +84,24 @@ def crashed(
     """
     place = f'env {env}, episode {episode}, step {step}' if step else f'env {env}, episode {episode}'
     return _told(EnvCrashedError, f'{place}: {what}', error, in_worker)
+
+
+def vector_crashed(what: str, episodes: IntArray, steps: IntArray, error: BaseException) -> EnvCrashedError:
+    """Returns the error about an exception of a vector env, which does not tell which of its envs failed.
+
+    Args:
+        what: The call that raised, ``reset()`` or ``step()``.
+        episodes: Running episode of each env, counted from 1, [N].
+        steps: Env steps of these episodes that are over, [N].
+        error: The exception.
+    """
+    begun = 1 if what == 'step()' else 0
+    places = [
+        f'env {env}, episode {episode}, step {step + begun}'
+        for env, (episode, step) in enumerate(zip(episodes, steps, strict=True))
+    ]
+    shown = '; '.join(places[:SHOWN_ENVS]) + ('; ...' if len(places) > SHOWN_ENVS else '')
+    return _told(EnvCrashedError, f'one of the envs of a vector env ({shown}): {what}', error, False)
 
 
 def not_made(env: int, error: BaseException, in_worker: bool = False) -> EnvStartError:

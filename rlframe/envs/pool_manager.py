@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from easydict import EasyDict
@@ -21,10 +21,18 @@ from rlframe.envs.vector_env import any_action, rows_of_info
 from rlframe.errors import ActionError, ConfigError, EnvError, EnvStartError, MissingDependencyError
 from rlframe.registry import ENV_MANAGER_REGISTRY, nearest
 from rlframe.utils.field import Field
+from rlframe.utils.lazy import LazyModule
 from rlframe.utils.resolved_config import ResolvedConfig
+
+if TYPE_CHECKING:
+    import gymnasium
+else:
+    gymnasium = LazyModule('gymnasium')
 
 SEEDS = 2**31
 """EnvPool's seeds are below this number."""
+NO_LIMIT = 2**31 - 1
+"""EnvPool's time limit of a task that has none."""
 OWN_KEYS = ('env_id', 'players', 'elapsed_step')
 """Keys that EnvPool adds to every info."""
 
@@ -265,7 +273,7 @@ class EnvPoolManager(IEnvManager):
             given = (env_id, obs, reward, terminated, truncated, info)
             obs, reward, terminated, truncated, infos = self._rows.step(*given, self._begins[env_id])
         else:
-            infos = _rows_of_info(info, len(env_id))
+            infos = _rows_of_info(info, len(env_id), self.spec)
         obs = self._as_declared(obs, len(env_id))
         contract.check_columns(reward, terminated, truncated, self.spec, len(env_id))
         self._waits[env_id] = True
@@ -279,6 +287,7 @@ class EnvPoolManager(IEnvManager):
             infos = [info for info, is_kept in zip(infos, stepped, strict=True) if is_kept]
             obs, reward, env_id = obs[stepped], reward[stepped], env_id[stepped]
             terminated, truncated = terminated[stepped], truncated[stepped]
+        reward = reward.astype(np.float64, copy=False)
         step = TimeStep(obs, reward, terminated, truncated, infos, env_id)
         contract.check_values(step, self.spec, self._place)
         self.obs = self.obs.copy()
@@ -353,12 +362,14 @@ def _spec_of(task_id: str, kwargs: Mapping[str, Any]) -> EnvSpec:
             raise EnvError(
                 f'EnvPool does not accept these options for {task_id!r}: {error}', where='env.kwargs'
             ) from error
+        # a threshold of EnvPool may be the default of a family of tasks, such as 0 or 10
+        registered, limit = gymnasium.registry.get(task_id), spec.config.max_episode_steps
         return EnvSpec(
             observation_space=spec.gymnasium_observation_space,
             action_space=spec.gymnasium_action_space,
             name=task_id,
-            reward_threshold=spec.reward_threshold,
-            max_episode_steps=spec.config.max_episode_steps,
+            reward_threshold=kwargs.get('reward_threshold', getattr(registered, 'reward_threshold', None)),
+            max_episode_steps=None if limit == NO_LIMIT else limit,
         )
 
 
@@ -373,6 +384,6 @@ def _make(task_id: str, **options: Any) -> Any:
     return pool
 
 
-def _rows_of_info(info: Mapping[str, Any], count: int) -> Sequence[Mapping[str, Any]]:
+def _rows_of_info(info: Mapping[str, Any], count: int, spec: EnvSpec) -> Sequence[Mapping[str, Any]]:
     told = {name: values for name, values in info.items() if name not in OWN_KEYS}
-    return rows_of_info(told, count) if told else (NO_INFO,) * count
+    return rows_of_info(told, count, spec) if told else (NO_INFO,) * count

@@ -12,12 +12,12 @@ import numpy as np
 from easydict import EasyDict
 
 from rlframe.data.action_bounds import check_action_bounds
-from rlframe.data.observation import BAD_OBS, obs_dtype, pack, pack_into
+from rlframe.data.observation import BAD_OBS, pack, pack_into, zero_obs
 from rlframe.data.timestep import NO_INFO, Array, EnvSpec, IntArray, TimeStep
 from rlframe.envs.base_env import EnvFactory, seed_spaces, spec_of
 from rlframe.envs.checks import contract
 from rlframe.envs.env_manager import IEnvManager
-from rlframe.envs.faults import checkpoint_seed, not_made
+from rlframe.envs.faults import checkpoint_seed, not_made, vector_crashed
 from rlframe.envs.picture import picture_of
 from rlframe.envs.state import EnvState, MismatchError, Refusal, StateKeeper
 from rlframe.errors import EnvError, RLFrameError
@@ -86,8 +86,7 @@ class VectorEnvManager(IEnvManager):
         # steps and resets still checked for loose ends
         self._unchecked = contract.CHECKED_STEPS if is_native else 0
         self._remarks = contract.Remarks()
-        self._obs_dtype, shape = obs_dtype(self.spec.observation_space)
-        self._obs_shape = (self.env_num, *shape)
+        self._sets = [zero_obs(self.spec.observation_space, self.env_num) for _ in range(2)]  # used in turn
         self._action = np.zeros(
             (self.env_num, *(self.spec.action_space.shape or ())), self.spec.action_space.dtype
         )
@@ -119,40 +118,63 @@ class VectorEnvManager(IEnvManager):
                     seed_spaces(member, own)
                 self._seed = [None if own is None else int(own) for own in seed]
                 self._begun = list(self._seed)
-            obs, _ = self._env.reset(seed=first if self._has_one_generator() or seed is None else list(seed))
-            self.obs, self._ready = self._as_declared(obs, 'reset()').copy(), self._all
-            contract.check_first_obs(self.obs, self._all, self.spec, self._place)
+            own_seed = first if self._has_one_generator() or seed is None else list(seed)
+            self._take_first_obs('reset()', seed=own_seed)
+            self._ready = self._all
         elif self._autoreset == 'Disabled':
-            mask = np.isin(self._all, ids)
-            obs = self._env.reset(options={'reset_mask': mask})[0]
-            self.obs = self._as_declared(obs, 'reset()').copy()
-            contract.check_first_obs(self.obs, self._all, self.spec, self._place)
+            self._take_first_obs('reset()', options={'reset_mask': np.isin(self._all, ids)})
         elif self._autoreset == 'NextStep':
             waiting = np.zeros(self.env_num, bool)
             waiting[self._ready] = True
             waiting[ids] = False
             self._ready = np.flatnonzero(waiting)
             if len(self._ready) == 0:
-                self.obs = self._as_declared(self._env.step(self._action)[0], 'step()').copy()
+                self._take_first_obs('step()', self._action)
                 self._ready = self._all
-                contract.check_first_obs(self.obs, self._all, self.spec, self._place)
 
-    def _as_declared(self, obs: Any, what: str) -> Array:
-        """Checks observations of all envs, [N, ...], and returns them in the declared type."""
-        is_usual = (
-            isinstance(obs, np.ndarray) and obs.shape == self._obs_shape and obs.dtype == self._obs_dtype
-        )
+    def _take_first_obs(self, what: str, *given: Any, **options: Any) -> None:
+        """Calls ``reset`` or ``step`` of the vector env, and takes the first observations of episodes from its answer."""
+        obs, *_ = self._answer(what, *given, **options)
+        self.obs = zero_obs(self.spec.observation_space, self.env_num)
+        self._copy(obs, what, self.obs)
+        contract.check_first_obs(self.obs, self._all, self.spec, self._place)
+
+    def _answer(self, what: str, *given: Any, **options: Any) -> tuple[Any, ...]:
+        """Returns what ``reset`` or ``step`` of the vector env returns.
+
+        Raises:
+            EnvCrashedError: If it raises; with the running episode and its step.
+            EnvContractError: If its answer is not of the form that Gymnasium demands.
+        """
+        call = self._env.step if what == 'step()' else self._env.reset
+        try:
+            answer = call(*given, **options)
+        except RLFrameError:
+            raise
+        except Exception as error:
+            raise vector_crashed(what, self._episodes, self._steps, error) from error
+        return contract.form_of(answer, self.spec, f'{what} of the vector env')
+
+    def _copy(self, obs: Any, what: str, rows: Array) -> None:
+        """Checks observations of all envs and copies them, as the vector env may write to its own arrays.
+
+        Args:
+            obs: The observations.
+            what: Their source, for the error.
+            rows: Receives them in the declared type, [N, ...].
+        """
+        is_usual = isinstance(obs, np.ndarray) and obs.shape == rows.shape and obs.dtype == rows.dtype
         if is_usual and not self._unchecked:
-            usual: Array = obs
-            return usual
-        if self._obs_dtype.names and not self._unchecked:
-            rows = np.zeros(self._obs_shape, self._obs_dtype)
+            np.copyto(rows, obs)
+            return
+        if rows.dtype.names and not self._unchecked:
             with suppress(*BAD_OBS):  # check_rows raises an error that names the row
                 pack_into(obs, rows)
-                return rows
+                return
         remarks = self._remarks if self._unchecked else None
         self._unchecked = max(self._unchecked - 1, 0)
-        return contract.check_rows(obs, self.spec, self.env_num, f'{what} of the vector env', remarks)
+        checked = contract.check_rows(obs, self.spec, self.env_num, f'{what} of the vector env', remarks)
+        np.copyto(rows, checked)
 
     def _place(self, env: int) -> tuple[int, int]:
         return int(self._episodes[env]), int(self._steps[env])
@@ -171,18 +193,19 @@ class VectorEnvManager(IEnvManager):
         else:
             given = self._action.copy()
             given[env_id] = action
-        obs, reward, terminated, truncated, info = self._env.step(given)
-        self.obs = obs = self._as_declared(obs, 'step()')
+        obs, *columns, info = self._answer('step()', given)
+        self._sets.reverse()
+        self._copy(obs, 'step()', self._sets[0])
+        self.obs = obs = self._sets[0]
+        reward, terminated, truncated = (np.array(column) for column in columns)
         contract.check_columns(reward, terminated, truncated, self.spec, self.env_num)
         self._ready = self._all
-        infos: Sequence[Any] = rows_of_info(info, self.env_num) if info else ()
+        infos: Sequence[Any] = rows_of_info(info, self.env_num, self.spec) if info else ()
         if self._autoreset == 'SameStep' and 'final_obs' in info:
             begun = np.flatnonzero(info['_final_obs'])
             contract.check_first_obs(obs[begun], begun, self.spec, lambda i: (int(self._episodes[i]) + 1, 0))
             obs, infos = self._put_final(obs, info, infos)
-        if reward.dtype != np.float32:
-            with np.errstate(over='ignore'):  # check_values reports it
-                reward = reward.astype(np.float32)
+        reward = reward.astype(np.float64, copy=False)
         if not whole:
             obs, reward = obs[env_id], reward[env_id]
             terminated, truncated = terminated[env_id], truncated[env_id]
@@ -203,7 +226,7 @@ class VectorEnvManager(IEnvManager):
         finished = np.flatnonzero(info['_final_obs'])
         obs = obs.copy()
         final: Sequence[Any] = (
-            rows_of_info(info['final_info'], self.env_num) if 'final_info' in info else infos
+            rows_of_info(info['final_info'], self.env_num, self.spec) if 'final_info' in info else infos
         )
         rows = list(infos)
         for i in finished.tolist():
@@ -363,14 +386,22 @@ def any_action(spec: EnvSpec) -> Any:
     return getattr(space, 'start', 0)
 
 
-def rows_of_info(info: Mapping[str, Any], env_num: int) -> list[dict[str, Any]]:
-    """Turns a vector env's info, arrays with masks, into one dict per env."""
+def rows_of_info(info: Mapping[str, Any], env_num: int, spec: EnvSpec) -> list[dict[str, Any]]:
+    """Turns a vector env's info, arrays with masks, into one dict per env.
+
+    Raises:
+        EnvContractError: If an entry does not have a value for each env.
+    """
     rows: list[dict[str, Any]] = [{} for _ in range(env_num)]
     for name, values in info.items():
         if name.startswith('_') or name in ('final_obs', 'final_info'):
             continue
         present = info.get(f'_{name}', np.ones(env_num, bool))
-        nested = rows_of_info(values, env_num) if isinstance(values, Mapping) else None
+        if isinstance(values, Mapping):
+            values = rows_of_info(values, env_num, spec)
+        elif isinstance(values, np.ndarray) and values.ndim > 1:
+            values = values.copy()  # rows would be views of an array that the env may write to
+        contract.check_info_column(name, values, spec, env_num)
         for i in np.flatnonzero(present):
-            rows[i][name] = nested[i] if nested is not None else values[i]
+            rows[i][name] = values[i]
     return rows

@@ -124,9 +124,7 @@ def _check_values(
     obs: Any, reward: float, terminated: Any, truncated: Any, spec: EnvSpec, place: tuple[int, int]
 ) -> None:
     ended, cut = (np.array([bool(flag)]) for flag in (terminated, truncated))
-    with np.errstate(over='ignore'):
-        rewards = np.array([reward], np.float32)
-    step = TimeStep(obs[None], rewards, ended, cut, ({},), np.array([0]))
+    step = TimeStep(obs[None], np.array([reward], np.float64), ended, cut, ({},), np.array([0]))
     contract.check_values(step, spec, lambda env: place)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import numbers
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -44,6 +45,9 @@ logger = logging.getLogger(__name__)
 
 CHECKED_STEPS = 8
 """Number of first env steps, and first episodes, of each env that are checked in full."""
+
+LARGEST_REWARD = float(np.finfo(np.float32).max)
+"""Rewards are stored as float32."""
 
 Place = Callable[[int], tuple[int, int]]
 """Returns the running episode of an env and its last env step."""
@@ -122,12 +126,8 @@ def first_obs(answer: Any, spec: EnvSpec, env: int, episode: int, remarks: Remar
     if episode > CHECKED_STEPS and _is_usual_first(answer, spec):
         usual: Array = answer[0]
         return usual
-    if not isinstance(answer, tuple) or len(answer) != 2 or not isinstance(answer[1], dict):
-        raise EnvContractError(
-            f'{spec.name}: reset() of env {env}, episode {episode}, returned {_describe(answer)}, expected (obs, info)',
-            remedy='This is the interface of Gym before 0.26; port the env, or wrap it with the package shimmy.',
-        )
     what = f'reset() of env {env}, episode {episode},'
+    form_of(answer, spec, what)
     parts = _declared_parts(answer[0], spec, what)
     for name, values, space in parts:
         if not is_finite(values):
@@ -163,13 +163,7 @@ def check_step(answer: Any, spec: EnvSpec, env: int, episode: int, step: int, re
         NonFiniteError: If the observation is converted to integers and one of its numbers is not finite.
     """
     place = f'step() of env {env}, episode {episode}, step {step},'
-    if not isinstance(answer, tuple) or len(answer) != 5:
-        got = f'{len(answer)} values' if isinstance(answer, tuple) else _describe(answer)
-        raise EnvContractError(
-            f'{spec.name}: {place} returned {got}, expected 5: (obs, reward, terminated, truncated, info)',
-            remedy='Four values are the interface of Gym before 0.26; port the env, or wrap it with the package shimmy.',
-        )
-    obs, reward, terminated, truncated, info = answer
+    obs, reward, terminated, truncated, _ = form_of(answer, spec, place)
     parts = _declared_parts(obs, spec, place)
     number = reward[()] if isinstance(reward, np.ndarray) and reward.shape == () else reward
     if not isinstance(number, numbers.Real) or isinstance(number, bool):
@@ -179,13 +173,37 @@ def check_step(answer: Any, spec: EnvSpec, env: int, episode: int, step: int, re
     for name, flag in (('terminated', terminated), ('truncated', truncated)):
         if not isinstance(flag, bool | np.bool_):
             raise EnvContractError(f'{spec.name}: {place} gave {name}={_describe(flag)}, expected a bool')
-    if not isinstance(info, dict):
-        raise EnvContractError(f'{spec.name}: {place} gave the info {_describe(info)}, expected a dict')
     for name, values, space in parts:
         if is_finite(values):
             _remark_obs(name, values, space, spec, place, remarks)
         elif np.dtype(space.dtype).kind != 'f':  # or else check_values sees it
             raise _non_finite(name, values, env, (episode, step))
+
+
+def form_of(answer: Any, spec: EnvSpec, place: str) -> tuple[Any, ...]:
+    """Returns the return value of ``reset`` or ``step`` of an env or a vector env, if it has the form of Gymnasium.
+
+    Args:
+        answer: The return value.
+        spec: The declared spaces.
+        place: Its source, which begins with ``reset()`` or ``step()``.
+
+    Raises:
+        EnvContractError: If it is not ``(obs, info)`` or ``(obs, reward, terminated, truncated, info)``, with a dict as
+            info.
+    """
+    is_step = place.startswith('step()')
+    if not isinstance(answer, tuple) or len(answer) != (5 if is_step else 2):
+        got = f'{len(answer)} values' if isinstance(answer, tuple) else _describe(answer)
+        expected = '5: (obs, reward, terminated, truncated, info)' if is_step else '(obs, info)'
+        old = 'Four values are' if is_step else 'This is'
+        raise EnvContractError(
+            f'{spec.name}: {place} returned {got}, expected {expected}',
+            remedy=f'{old} the interface of Gym before 0.26; port the env, or wrap it with the package shimmy.',
+        )
+    if not isinstance(answer[-1], dict):
+        raise EnvContractError(f'{spec.name}: {place} gave the info {_describe(answer[-1])}, expected a dict')
+    return answer
 
 
 def check_rows(obs: Array, spec: EnvSpec, env_num: int, what: str, remarks: Remarks | None = None) -> Array:
@@ -219,17 +237,28 @@ def check_columns(reward: Array, terminated: Array, truncated: Array, spec: EnvS
         EnvContractError: If it has a different shape, or the flags are not of type bool.
     """
     shape = (env_num,)
-    if reward.shape == terminated.shape == truncated.shape == shape and (
-        terminated.dtype == truncated.dtype == np.bool_
-    ):
-        return
     for name, column in (('reward', reward), ('terminated', terminated), ('truncated', truncated)):
-        expected = f'shape {shape}' + ('' if name == 'reward' else ' and dtype bool')
-        if column.shape != shape or (name != 'reward' and column.dtype != np.bool_):
+        kinds, numbers_kind = ('iuf', 'numbers') if name == 'reward' else ('b', 'dtype bool')
+        if column.shape != shape or column.dtype.kind not in kinds:
+            expected = f'shape {shape} and {numbers_kind}'
             raise EnvContractError(
                 f'{spec.name}: step() of the vector env gave {name} of shape {column.shape} and dtype {column.dtype},'
                 f' expected {expected}'
             )
+
+
+def check_info_column(name: str, values: Any, spec: EnvSpec, env_num: int) -> None:
+    """Checks that an entry of a vector env's info has a value for each env.
+
+    Raises:
+        EnvContractError: If it has not.
+    """
+    shape = (len(values),) if isinstance(values, list | tuple) else getattr(values, 'shape', ())
+    if tuple(shape[:1]) != (env_num,):
+        raise EnvContractError(
+            f'{spec.name}: the vector env gave info[{name!r}]={_describe(values)}, expected a value for each of its'
+            f' {env_num} envs'
+        )
 
 
 def check_values(step: TimeStep, spec: EnvSpec, place: Place) -> None:
@@ -239,9 +268,10 @@ def check_values(step: TimeStep, spec: EnvSpec, place: Place) -> None:
         NonFiniteError: With the env, its episode and step, and the value.
         ActionMaskError: If a mask has other values than 0 and 1, or allows no action although the episode continues.
     """
-    for name, values in (('reward', step.reward), ('obs', step.obs)):
-        if not is_finite(values):
-            _check_each(name, values, step.env_id, place)
+    if not np.vdot(step.reward, step.reward) < LARGEST_REWARD**2:
+        _check_each('reward', step.reward, step.env_id, place, LARGEST_REWARD)
+    if not is_finite(step.obs):
+        _check_each('obs', step.obs, step.env_id, place)
     if step.obs.dtype.names:
         if has_mask(spec.observation_space):
             check_masks(step.obs, step.done, step.env_id, spec, place)
@@ -261,17 +291,17 @@ def _check_fields(obs: Array, env_id: IntArray, place: Place) -> None:
             _check_each(name, values, env_id, place)
 
 
-def _check_each(name: str, values: Array, env_id: IntArray, place: Place) -> None:
-    """Raises the error about the first row that is not finite; large finite numbers may have none."""
+def _check_each(name: str, values: Array, env_id: IntArray, place: Place, largest: float = math.inf) -> None:
+    """Raises the error about the first row that is not finite or above a limit; there may be none."""
     for env, row in zip(env_id.tolist(), values, strict=True):
-        if not is_finite(np.asarray(row)):
+        if not is_finite(np.asarray(row)) or (np.abs(row) > largest).any():
             raise _non_finite(name, row, env, place(env))
 
 
 def _non_finite(name: str, value: Any, env: int, place: tuple[int, int]) -> NonFiniteError:
     return NonFiniteError(
         f'env {env}, episode {place[0]}, step {place[1]}: {name} is {value}',
-        remedy='Nothing of this step was stored; the env must give finite numbers.',
+        remedy='Nothing of this step was stored; the env must give finite numbers, and rewards that fit into float32.',
     )
 
 

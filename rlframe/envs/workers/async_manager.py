@@ -88,7 +88,7 @@ class AsyncSubprocessEnvManager(SubprocessEnvManager):
         self._answered = np.zeros(count, np.bool_)
         self._answers: dict[str, Array] = {
             'obs': np.zeros_like(self.obs),
-            'reward': np.zeros(count, np.float32),
+            'reward': np.zeros(count),
             'terminated': np.zeros(count, np.bool_),
             'truncated': np.zeros(count, np.bool_),
         }

@@ -19,7 +19,6 @@ from rlframe.envs.env_group import Counts
 
 ALIGNMENT = 64
 """Alignment of arrays in bytes."""
-FLOAT32_MAX = float(np.finfo(np.float32).max)
 IDLE = -1
 """Marks a worker that uses no env, in place of an env id."""
 
@@ -95,10 +94,10 @@ class SharedRows(NamedTuple):
         for i, answer in enumerate(answers):
             if type(answer) is not tuple or len(answer) != 5:
                 return False
-            obs, reward, terminated, truncated, _ = answer
+            obs, reward, terminated, truncated, info = answer
             is_plain = type(obs) is np.ndarray and obs.dtype == dtype and obs.shape == shape
-            is_plain &= type(terminated) is bool and type(truncated) is bool
-            if not is_plain or not isinstance(reward, float) or not -FLOAT32_MAX <= reward <= FLOAT32_MAX:
+            is_plain &= type(terminated) is bool and type(truncated) is bool and type(info) is dict
+            if not is_plain or not isinstance(reward, float):
                 return False
             self.obs[i], self.reward[i] = obs, reward
             self.terminated[i], self.truncated[i] = terminated, truncated
@@ -125,7 +124,7 @@ class SharedArrays:
             (obs_shape, obs_type),
             (obs_shape, obs_type),
             (obs_shape, obs_type),
-            ((env_num,), np.float32),
+            ((env_num,), np.float64),
             ((env_num,), np.bool_),
             ((env_num,), np.bool_),
             ((env_num,), np.int64),

@@ -149,6 +149,8 @@ class SerialCollector(Metered, ISerialCollector):
         """Passes the rows of a step to the recorder."""
         rows = self._policy.process_transition(step.obs, step.output, step.timestep)
         env_id = step.timestep.env_id
+        if 'reward' in rows:
+            rows['reward'] = rows['reward'].astype(np.float32, copy=False)
         rows['collect_iter'] = stamp[: len(env_id)]
         if episode_step is not None:
             rows['env_id'], rows['episode_step'] = env_id.astype(np.int32), episode_step.astype(np.int32)

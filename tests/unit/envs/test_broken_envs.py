@@ -43,7 +43,7 @@ WORDS = {
     'obs inf': ('obs is [', '-inf'),
     'reward nan': ('reward is nan',),
     'reward inf': ('reward is inf',),
-    'reward too large': ('reward is inf',),
+    'reward too large': ('reward is 1e+300', 'float32'),
     'reward array': ('reward an array of shape (1,)', 'one number'),
     'reward none': ('reward None', 'one number'),
     'reward text': ("reward '1.5' (str)",),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -298,3 +299,28 @@ def test_training_on_observations_of_several_parts(
         if 'action_mask' in obs.dtype.names:
             assert obs['action_mask'][np.arange(len(obs)), rows['action'].ravel()].all()
             assert (obs['action_mask'] == 0).any()
+
+
+@pytest.mark.parametrize(
+    ('task_id', 'kwargs', 'threshold'),
+    [
+        ('FetchReach-v4', {}, None),
+        ('CartPole-v1', {}, 475.0),
+        ('FetchReach-v4', {'reward_threshold': 7.0}, 7.0),
+    ],
+)
+def test_a_threshold_is_gymnasium_s_or_the_user_s(
+    monkeypatch: pytest.MonkeyPatch, task_id: str, kwargs: Any, threshold: float | None
+) -> None:
+    """EnvPool gives whole families of tasks a threshold of 0 or 10, and a time limit where there is none."""
+    space = gymnasium.spaces.Discrete(2)
+    spec = SimpleNamespace(
+        gymnasium_observation_space=space,
+        gymnasium_action_space=space,
+        reward_threshold=0.0,
+        config=SimpleNamespace(max_episode_steps=2**31 - 1),
+    )
+    pool = SimpleNamespace(list_all_envs=lambda: [task_id], make_spec=lambda *_, **options: spec)
+    monkeypatch.setitem(sys.modules, 'envpool', pool)
+    made = EnvPoolManager(task_id, 1, kwargs=kwargs)
+    assert made.spec.reward_threshold == threshold and made.spec.max_episode_steps is None

@@ -14,7 +14,7 @@ from fault_envs import Handle
 from rlframe.envs import BaseEnvManager
 from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.envs.vector_env import GymVectorEnvManager
-from rlframe.errors import EnvContractError, EnvStartError, NonFiniteError
+from rlframe.errors import EnvContractError, EnvCrashedError, EnvStartError, NonFiniteError
 from rlframe.utils.seed import COLLECT, env_seed
 from rlframe.worker import SampleSerialCollector
 from rlframe.worker.collector.rollout import Rollout
@@ -244,3 +244,75 @@ def test_a_constructor_that_raises_is_named_as_by_the_other_managers() -> None:
     for mode in ('sync', 'async'):
         with pytest.raises(EnvStartError, match='env 0: its constructor raised ValueError: no such map'):
             GymVectorEnvManager.from_factory(GymEnvFactory({'env_id': broken}), 2, {'mode': mode})
+
+
+class Failing(CountingEnv):
+    """Takes no options at its reset, and raises at one place, or returns an info that is none.
+
+    Args:
+        place: Episode and step.
+        info: What the info is there; it raises if not given.
+    """
+
+    def __init__(self, place: tuple[int, int], info: Any = ()) -> None:
+        super().__init__(0, 3)
+        self.place, self.info, self.at = place, info, [0, 0]
+
+    def reset(self, *, seed: int | None = None) -> Any:
+        self.at = [self.at[0] + 1, 0]
+        return self._or_fail(super().reset(seed=seed))
+
+    def step(self, action: Any) -> Any:
+        self.at[1] += 1
+        return self._or_fail(super().step(action))
+
+    def _or_fail(self, answer: Any) -> Any:
+        if tuple(self.at) != self.place:
+            return answer
+        if self.info == ():
+            raise ValueError('broken')
+        return (*answer[:-1], self.info)
+
+
+@pytest.mark.parametrize('place', [(1, 0), (1, 2), (6, 0), (6, 2)])
+@pytest.mark.parametrize('info', [(), ['x']])
+@pytest.mark.parametrize('autoreset', ['next_step', 'same_step', 'disabled'])
+def test_errors_of_an_env_are_those_of_the_base_manager(place: Any, info: Any, autoreset: str) -> None:
+    factory = GymEnvFactory({'env_id': Failing, 'kwargs': {'place': place, 'info': info}})
+    told = []
+    for manager in (
+        BaseEnvManager.from_factory(factory, 2),
+        GymVectorEnvManager.from_factory(factory, 2, {'mode': 'sync', 'autoreset': autoreset}),
+    ):
+        with pytest.raises((EnvContractError, EnvCrashedError, EnvStartError)) as caught:
+            manager.reset(seed=[1, 2])
+            rollout = Rollout(manager, ScriptedPolicy().collect_mode)
+            for _ in range(40):
+                rollout.step()
+        told.append((type(caught.value), str(caught.value)))
+    assert told[0] == told[1] and f'env 0, episode {place[0]}' in told[0][1]
+
+
+@pytest.mark.parametrize(
+    ('info', 'word'),
+    [({'x': 0.5}, r"info\['x'\]=0\.5"), ({'x': [1]}, 'each of its 2 envs'), ([], 'the info')],
+)
+def test_infos_of_a_native_vector_env_have_a_value_for_each_env(info: Any, word: str) -> None:
+    env: Any = gymnasium.make_vec('CartPole-v1', 2, 'vector_entry_point')
+    manager, step = GymVectorEnvManager(env), env.unwrapped.step
+    manager.reset(seed=[1, 2])
+    env.step = lambda action: (*step(action)[:4], info)
+    with pytest.raises(EnvContractError, match=word):
+        manager.step(np.zeros(2, np.int64), manager.ready)
+
+
+def test_an_error_of_a_native_vector_env_names_the_running_episodes_and_steps() -> None:
+    env: Any = gymnasium.make_vec('CartPole-v1', 2, 'vector_entry_point')
+    manager = GymVectorEnvManager(env)
+    manager.reset(seed=[1, 2])
+    manager.step(np.zeros(2, np.int64), manager.ready)
+    env.step = lambda action: 1 / 0
+    with pytest.raises(
+        EnvCrashedError, match=r'env 0, episode 1, step 2; env 1, .*step\(\) raised ZeroDivisionError'
+    ):
+        manager.step(np.zeros(2, np.int64), manager.ready)

@@ -167,7 +167,7 @@ class PlainFace:
             'obs': obs,
             'next_obs': timestep.obs,
             'action': output['action'],
-            'reward': timestep.reward,
+            'reward': timestep.reward.astype(np.float32, copy=False),
             'terminated': timestep.terminated,
             'truncated': timestep.truncated,
         }
