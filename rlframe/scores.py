@@ -17,6 +17,20 @@ UNITS = ((10**9, 'G'), (10**6, 'M'), (10**3, 'k'))
 """Sizes of counts, and their letters."""
 
 
+ROUNDING = 1e-10
+"""Relative error of a return that is only rounding: sums of float64 over a million rewards stay below it."""
+
+
+def reaches(score: float, goal: float) -> bool:
+    """Whether a score is at least a goal, or less only by rounding: nine rewards of 0.1 reach 0.9."""
+    return score >= goal or math.isclose(score, goal, rel_tol=ROUNDING, abs_tol=1e-12)
+
+
+def exact_text(value: float) -> str:
+    """Returns a number with six significant digits, and all digits of a whole one."""
+    return f'{int(value):,}' if math.isfinite(value) and value == int(value) else f'{value:g}'
+
+
 def number_text(value: float) -> str:
     """Returns a number with three significant digits, four from 100 on, and whole ones from 1000 on.
 
@@ -33,7 +47,7 @@ def digits_text(value: float, digits: int = 4) -> str:
     """Returns a number with at most ``digits`` significant digits, and all those before the point; ``-`` if it is not finite."""
     if not math.isfinite(value):
         return '-'
-    if value == 0 or 1e-3 <= abs(value) < 1e6:
+    if value == 0 or 1e-3 <= abs(value) < 1e9:
         decimals = 0 if value == 0 else max(0, digits - 1 - math.floor(math.log10(abs(value))))
         text = f'{value:,.{min(decimals, 6)}f}'
         return text.rstrip('0').rstrip('.') if '.' in text else text

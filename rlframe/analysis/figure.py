@@ -15,7 +15,7 @@ import numpy as np
 from rlframe.analysis.groups import Group
 from rlframe.errors import ConfigError, ExperimentDirError, MissingDependencyError
 from rlframe.safety.whole_file import followed, whole_file
-from rlframe.scores import tick_text
+from rlframe.scores import exact_text, tick_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -150,7 +150,7 @@ def _decorate(axes: Axes, groups: Sequence[Group], tag: str, values: Sequence[np
     if tag in NAMES and math.isfinite(goal):
         axes.axhline(goal, color='gray', linestyle=(0, (5, 4)), linewidth=1, zorder=1)
         axes.annotate(
-            f'goal\n{goal:g}', (1, goal), xycoords=('axes fraction', 'data'), xytext=(3, 0), fontsize=8,
+            f'goal\n{exact_text(goal)}', (1, goal), xycoords=('axes fraction', 'data'), xytext=(3, 0), fontsize=8,
             textcoords='offset points', ha='left', va='center', color='gray',
         )  # fmt: skip
     axes.set_xlabel('env steps')

@@ -21,6 +21,7 @@ from rlframe.run.time_split import KINDS
 from rlframe.safety import strict_json
 from rlframe.safety.limits import remedy_of
 from rlframe.safety.plain_text import printable, printable_tree
+from rlframe.scores import reaches
 
 CONFIG = 'config.json'
 SCORE, RETURN = 'eval/mean_reward', 'rollout/ep_rew_mean'
@@ -104,7 +105,7 @@ class RunFiles:
     def steps_to_goal(self) -> float:
         """Returns the env steps at the first evaluation that reached the goal, NaN if none did."""
         steps, scores = self.metrics.curve(SCORE)
-        reached = steps[scores >= self.goal]
+        reached = steps[[reaches(score, self.goal) for score in scores.tolist()]]
         return float(reached[0]) if len(reached) else math.nan
 
     def state(self) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 from rlframe.data.timestep import Array
 from rlframe.errors import MissingDependencyError
 from rlframe.run.metrics import records
+from rlframe.scores import exact_text
 
 
 class MetricColumns(Mapping[str, Array]):
@@ -65,7 +66,7 @@ class MetricColumns(Mapping[str, Array]):
         rows = []
         for name, values in self._columns.items():
             numbers = values[np.isfinite(values)]
-            last = f'{numbers[-1]:.6g}' if len(numbers) else ''
+            last = exact_text(numbers[-1]) if len(numbers) else ''
             rows.append(f'<tr><td>{html.escape(name)}</td><td>{len(numbers)}</td><td>{last}</td></tr>')
         return f'<table><tr><th>metric</th><th>values</th><th>last</th></tr>{"".join(rows)}</table>'
 

@@ -10,6 +10,7 @@ from rlframe._version import __version__
 from rlframe.data.observation import ACTION_MASK, has_mask
 from rlframe.export.source import Source
 from rlframe.safety.secrets import redacted
+from rlframe.scores import exact_text
 from rlframe.utils.lazy import LazyModule
 
 torch = LazyModule('torch')
@@ -69,7 +70,7 @@ def _facts(source: Source) -> list[Row]:
     return [
         ('env', source.spec.name),
         ('policy', f'{source.cfg.policy.type} ({type(source.policy).__name__})'),
-        ('mean return when it was saved', 'not measured' if score is None else f'{score:g}'),
+        ('mean return when it was saved', 'not measured' if score is None else f'{exact_text(score)}'),
         ('trained for', f'{measured["env_steps"]} env steps, {measured["updates"]} updates'),
         ('seed', measured['seed']),
         ('checkpoint', measured['name']),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rlframe.scores import exact_text
 from rlframe.tools.layout import row
 
 Facts = Mapping[str, Any]
@@ -67,7 +68,7 @@ def _end(budget: Facts) -> str:
         if budget[key] is not None
     ]
     if budget['stop_value'] is not None:
-        limits.append(f'at a mean return of {budget["stop_value"]:g}')
+        limits.append(f'at a mean return of {exact_text(budget["stop_value"])}')
     return (
         ', or '.join(limits)
         if limits

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rlframe.scores import exact_text
 from rlframe.tools.layout import row, wrapped
 
 Facts = Mapping[str, Any]
@@ -52,7 +53,8 @@ def _facts(facts: Facts, width: int) -> list[str]:
         text = f'at most {limit:,} steps' if limit else 'no time limit'
         lines += row(
             'episodes',
-            f'{text}; ' + ('no reward threshold' if threshold is None else f'solved at {threshold:g}'),
+            f'{text}; '
+            + ('no reward threshold' if threshold is None else f'solved at {exact_text(threshold)}'),
             width,
         )
     random = facts.get('random')

@@ -18,6 +18,7 @@ from rlframe.errors import ConfigError, EnvStartError, MissingDependencyError
 from rlframe.experiment.scoring import Request, played_config, played_policy
 from rlframe.pipeline import build
 from rlframe.run.film import DEFAULT_FPS, check_encoder, is_installed, write_film, write_gif
+from rlframe.scores import exact_text
 from rlframe.utils.seed import SCORE, env_seed, set_seed
 from rlframe.worker.collector.episode_limit import EpisodeLimit
 
@@ -228,7 +229,7 @@ def _play(manager: BaseEnvManager, mode: Any, stage: Stage, number: int, limit: 
         ending = ending or ('cut' if limit is not None and length >= limit else '')
         parts = f'action {_shown(action[0])}, reward {step.reward[0]:g}, obs {_shown(step.obs[0])}'
         stage.show(f'step {length}: {parts}')
-    stage.tell(f'episode {number + 1}: return {return_:g} in {length} steps, {ending}')
+    stage.tell(f'episode {number + 1}: return {exact_text(return_)} in {length} steps, {ending}')
     return Episode(return_, length, ending)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from rlframe.scores import reaches
 from rlframe.worker.commanders.base_parallel_commander import BaseParallelCommander
 
 
@@ -39,7 +40,7 @@ class ScoreBoard:
 
     def reached(self, score: float) -> bool:
         """Whether a score reaches ``stop_value``."""
-        return self.stop_value is not None and score >= self.stop_value
+        return self.stop_value is not None and reaches(score, self.stop_value)
 
     def describe(self, score: float) -> str:
         """Returns a score as text; empty if there is none."""

@@ -11,7 +11,7 @@ from easydict import EasyDict
 
 from rlframe.errors import ConfigError, ConfigErrors, MessageError
 from rlframe.registry import PARALLEL_COMMANDER_REGISTRY
-from rlframe.scores import number_text
+from rlframe.scores import exact_text, number_text
 from rlframe.utils.field import Configurable, Field, ResolvedConfig
 from rlframe.utils.schema import COUNT, FLAG, Schema, check_state, part
 from rlframe.worker.commanders.jobs import RANDOM_PLAYER, Job, Situation, Snapshot
@@ -292,7 +292,7 @@ class BaseParallelCommander(Configurable, ABC):
     @property
     def goal(self) -> str:
         """What ends training, in words; empty if only a budget does."""
-        return '' if self.stop_value is None else f'{self.stop_value:g}'
+        return '' if self.stop_value is None else exact_text(self.stop_value)
 
     def describe(self, score: float) -> str:
         """Returns a score of an evaluation as text; empty if there is none."""

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from rlframe.errors import ConfigError, MessageError
 from rlframe.registry import PARALLEL_COMMANDER_REGISTRY
+from rlframe.scores import reaches
 from rlframe.utils.field import Field
 from rlframe.utils.schema import FINITE, FLAG, INT, NUMBER, Schema, check_state
 from rlframe.worker.commanders.base_parallel_commander import BaseParallelCommander, ParallelCommanderConfig
@@ -181,7 +182,7 @@ class SoloCommander(BaseParallelCommander):
         self.stopped = self.stopped or (self._reached(self.latest) and was_trained(running, facts))
 
     def _reached(self, score: float) -> bool:
-        return self.stop_value is not None and score >= self.stop_value
+        return self.stop_value is not None and reaches(score, self.stop_value)
 
     def is_complete(self, situation: Situation) -> bool:
         """Returns whether nothing remains to be done, the last evaluation included."""

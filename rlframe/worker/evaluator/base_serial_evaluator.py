@@ -12,7 +12,7 @@ from easydict import EasyDict
 
 from rlframe.data.timestep import Array, IntArray
 from rlframe.run.metrics import ScalarWriter
-from rlframe.scores import number_text
+from rlframe.scores import exact_text, number_text, reaches
 from rlframe.utils.field import Configurable, Field
 from rlframe.utils.resolved_config import ResolvedConfig
 from rlframe.utils.schema import INT, NUMBER, Kind, check_state
@@ -153,8 +153,8 @@ class ISerialEvaluator(Configurable, Resettable):
         return True
 
     def reached(self, score: Any) -> bool:
-        """Whether a score reaches ``stop_value``."""
-        return self.stop_value is not None and bool(score >= self.stop_value)
+        """Whether a score reaches ``stop_value``, up to rounding."""
+        return self.stop_value is not None and reaches(score, self.stop_value)
 
     @abstractmethod
     def eval(  # the name is DI-engine's; no code is evaluated
@@ -233,7 +233,7 @@ class ISerialEvaluator(Configurable, Resettable):
     def goal(self) -> str:
         """The score that ends training, in words; empty if there is none."""
         if isinstance(self.stop_value, int | float):
-            return f'{self.stop_value:g}'
+            return exact_text(self.stop_value)
         return '' if self.stop_value is None else self.describe(self.stop_value)
 
     def status(self) -> str:

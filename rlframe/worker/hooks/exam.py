@@ -11,6 +11,7 @@ import numpy as np
 
 from rlframe.data.batch import Batch
 from rlframe.data.timestep import Array
+from rlframe.scores import reaches
 from rlframe.worker.hooks.run_view import RunView
 
 ROWS = 512
@@ -101,7 +102,7 @@ class Exam:
         """Whether the last score reaches the goal of the config or of the env."""
         stated: list[Any] = [self.run.evaluator.stop_value, self.run.spec.reward_threshold]
         goals = [float(goal) for goal in stated if _is_number(goal)]
-        return bool(goals) and self.scores[-1] >= min(goals)
+        return bool(goals) and reaches(self.scores[-1], min(goals))
 
     @property
     def rescales_rewards(self) -> bool:
