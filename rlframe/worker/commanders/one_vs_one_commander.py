@@ -85,10 +85,12 @@ class OneVsOneCommander(SoloCommander):
         job = super()._evaluation_job(situation)
         return dataclasses.replace(job, policies=(MAIN, opponent), active=(False, False))
 
-    def _collector_ended(self, running: Running, facts: Mapping[str, Any] | None) -> None:
-        if running.job.kind == 'collect' and facts is not None:
-            self.league.played(running.job.policies, results_in(facts))
-        super()._collector_ended(running, facts)
+    def _part_collected(self, running: Running, facts: Mapping[str, Any], situation: Situation) -> bool:
+        opponents = [name for name in running.job.policies if name != MAIN]
+        if running.job.kind == 'collect' and opponents:
+            results = results_in({'game_result': facts.get('results', [])})
+            self.league.played((MAIN, opponents[0]), results)
+        return super()._part_collected(running, facts, situation)
 
     def _evaluated(self, running: Running, facts: Mapping[str, Any]) -> None:
         opponent, score, results = running.job.policies[1], score_in(facts), results_in(facts)

@@ -90,18 +90,19 @@ class Requests(Desk):
     def _collected(self, worker: Worker, message: m.Collected, payload: Any) -> m.Taken:
         c = self._coordinator
         if message.task != worker.task or c.system_shutdown_flag:
-            return self._taken(worker, 0, message.rows, 'the task is over', True)
+            c.count_rows(worker, 0, message.rows)
+            return self._taken(0, message.rows, 'the task is over', True)
         c.count(message)
         pushed = c.deal_with_collector_send_data(
             message.task, c.name, str(message.part), payload, message.rows
         )
+        c.count_rows(worker, pushed, message.rows - pushed)
         stop = c.deal_with_collector_judge_finish(message.task, message.facts)
         reason = '' if pushed == message.rows else 'the replay buffer refused them'
-        return self._taken(worker, pushed, message.rows - pushed, reason, stop or self._is_behind())
+        return self._taken(pushed, message.rows - pushed, reason, stop or self._is_behind())
 
-    def _taken(self, worker: Worker, pushed: int, dropped: int, reason: str, stop: bool) -> m.Taken:
+    def _taken(self, pushed: int, dropped: int, reason: str, stop: bool) -> m.Taken:
         c = self._coordinator
-        c.count_rows(worker, pushed, dropped)
         settings = {} if stop else c.commander.settings(c.situation())
         return m.Taken(pushed, dropped, reason, stop, c.weights.version(c.name), settings)
 

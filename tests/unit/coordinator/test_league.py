@@ -190,6 +190,27 @@ def test_the_learner_s_progress_takes_snapshots() -> None:
     assert snapshot == Snapshot('main', 'main_11')
 
 
+def test_games_count_when_their_data_arrive_even_if_the_task_fails_afterwards() -> None:
+    own = commander(strong_win_rate=None, branch_probs=dict(pfsp=1.0, sp=0.0), payoff=dict(decay=1.0))
+    own.league.take_snapshot(10)
+    evaluate(own, 0, ['wins'], 1.0)
+    seats = set()
+    for task in range(12):
+        job = own.get_collector_task('c', READY)
+        assert job is not None and set(job.policies) == {'main', 'main_10'}
+        seats.add(job.policies)
+        for _ in range(
+            2
+        ):  # of which the collector reports the results of the active policy, whatever its seat
+            own.judge_collector_finish(job.task, {'results': ['win', 'win', 'draw']}, READY)
+        if task % 2:
+            own.finish_collector_task(job.task, {'game_result': [['wins', 'wins', 'draws'] * 2]})
+        else:
+            own.worker_left('c')
+    assert len(seats) == 2 and own.league.payoff.games('main', 'main_10') == 72
+    assert own.league.payoff.win_rate('main', 'main_10') == pytest.approx(2.5 / 3)
+
+
 # evaluations
 
 
@@ -373,7 +394,9 @@ def test_strength_is_found_by_playing() -> None:
             skills[snapshot.name] = skill
         job = own.get_collector_task('c', now)
         assert job is not None
-        results = play(job.policies, 20)
+        players = sorted(job.policies, key=lambda name: name != 'main')
+        results = play(tuple(players), 20)
+        own.judge_collector_finish(job.task, {'results': results}, now)
         score = 2 * results.count('wins') / 20 - 1
         if own.finish_collector_task(
             job.task, {'score': score, 'game_result': results, 'train_iter': train_iter}
