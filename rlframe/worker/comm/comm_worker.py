@@ -21,8 +21,8 @@ from rlframe.utils.field import Configurable, Field, ResolvedConfig
 from rlframe.worker.comm.membership import Membership, introduction
 from rlframe.worker.parallel.held_weights import TaskAbandoned
 
-STOP_SECONDS = 5.0
-"""Seconds that a worker which was stopped waits for a coordinator that does not answer."""
+STOP_SECONDS = 4.0
+"""Seconds that a worker which was stopped waits for a coordinator that does not answer; it ends within 5 s."""
 ROOM_PAUSE = 0.2
 """Seconds between two attempts to send, or to receive, what there is no room for."""
 CLOSED, ENDED = 'it was closed', 'the coordinator ended the run'
@@ -202,7 +202,8 @@ class CommWorker(Configurable):
             if self._membership.lost is not None:
                 raise self._membership.lost
         except BaseException as error:
-            if self._stopped != CLOSED or not isinstance(error, CoordinatorLostError):
+            is_passing = isinstance(error, RequestRefusedError) and not error.is_fatal
+            if self._stopped != CLOSED or not (is_passing or isinstance(error, CoordinatorLostError)):
                 self._error = error
                 raise
         finally:

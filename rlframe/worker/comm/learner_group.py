@@ -266,15 +266,15 @@ class LearnerGroup(Desk):
 
     # answers
 
-    def _admit(self, message: m.Join) -> m.Joined:
+    def _admit(self, message: m.Join, session: str) -> m.Joined:
         if message.role != 'learner':
             raise RequestRefusedError(
                 f'{message.role} {message.name} joins the aggregator of learners',
                 remedy='Join the coordinator instead.',
             )
-        if (before := self._table.find('learner', message.name)) is not None:
-            self._lose(before, 'it was started again')
-        worker = self._table.join(message)
+        if (before := self._table.holder(message, session)) is not None:
+            self._lose(before, 'it joined again')
+        worker = self._table.join(message, session)
         self.members[worker.id] = Member(worker)
         self._changed.notify_all()
         limits = self._cfg

@@ -91,13 +91,13 @@ class Membership:
 
     def _endure(self, refusal: RequestRefusedError) -> None:
         """Waits before the next attempt to join; raises the refusal if there is to be none."""
-        if refusal.is_fatal:
+        if refusal.is_fatal or self._patience < inf:
             raise refusal
         if self._refused_at < 0:
             self._refused_at = monotonic()
+            logger.warning('%s joins again: %s', self._join.name, refusal)
         elif monotonic() - self._refused_at > self._timeout:
             raise refusal
-        logger.warning('%s joins again: %s', self._join.name, refusal)
         self.left.wait(REJOIN_PAUSE)
 
     def accepted(self) -> None:

@@ -197,11 +197,15 @@ class Coordinator(Configurable):
 
     # workers
 
-    def admit(self, message: Join) -> Worker:
-        """Adds a worker; one with the same role and name counts as lost, as it was started again."""
-        if (before := self.workers.find(message.role, message.name)) is not None:
-            self.leave(before, 'it was started again')
-        worker = self.workers.join(message)
+    def admit(self, message: Join, session: str = '') -> Worker:
+        """Adds a worker; one that is present and joins again over its connection loses its task.
+
+        Raises:
+            RLFrameError: If another worker has this name; see ``WorkerTable.holder``.
+        """
+        if (before := self.workers.holder(message, session)) is not None:
+            self.leave(before, 'it joined again')
+        worker = self.workers.join(message, session)
         if worker.role == 'collector' and self.workers.present('collector') > self.commander.collector_places:
             self._added_places += 1
             self.deal_with_increase_collector()

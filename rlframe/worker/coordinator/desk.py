@@ -40,8 +40,8 @@ class Desk(ABC):
     """What answers each kind of message but ``Join``."""
 
     @abstractmethod
-    def _admit(self, message: m.Join) -> m.Joined:
-        """Admits a worker that fits."""
+    def _admit(self, message: m.Join, session: str) -> m.Joined:
+        """Admits a worker that fits, over its connection."""
 
     def handle(self, envelope: Envelope, payload: Any = None) -> Reply:
         """Answers a request.
@@ -54,7 +54,7 @@ class Desk(ABC):
             message, start = envelope.message, monotonic()
             try:
                 answer = (
-                    self._join(message)
+                    self._join(message, envelope.session)
                     if isinstance(message, m.Join)
                     else self._answer(envelope.sender, message, payload)
                 )
@@ -76,7 +76,7 @@ class Desk(ABC):
             raise MessageError(f'{type(message).__name__} of {sender!r} is not expected here')
         return answer(worker, message, payload)
 
-    def _join(self, message: m.Join) -> m.Joined:
+    def _join(self, message: m.Join, session: str) -> m.Joined:
         for name, here, there in (
             ('version of rlframe', __version__, message.version),
             ('config', self._fingerprint, message.fingerprint),
@@ -86,4 +86,4 @@ class Desk(ABC):
                     f'{message.role} {message.name} has another {name}: {there or "none"} there, {here or "none"} here',
                     remedy='All roles need the same version of rlframe and the same config.',
                 )
-        return self._admit(message)
+        return self._admit(message, session)

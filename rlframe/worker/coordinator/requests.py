@@ -54,8 +54,8 @@ class Requests(Desk):
             m.Farewell: self._farewell,
         }
 
-    def _admit(self, message: m.Join) -> m.Joined:
-        worker = self._coordinator.admit(message)
+    def _admit(self, message: m.Join, session: str) -> m.Joined:
+        worker = self._coordinator.admit(message, session)
         logger.info('%s joined', worker)
         return self._welcome(worker)
 

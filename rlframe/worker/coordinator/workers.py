@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import Any
 
+from rlframe.errors import MessageError, RequestRefusedError
 from rlframe.transport.messages import Beat, Join
 
 
@@ -37,6 +38,10 @@ class Worker:
     """Training samples or episodes of it that were taken."""
     dropped: int = 0
     """Training samples or episodes of it that arrived and were dropped."""
+    session: str = ''
+    """Its connection."""
+    rivals: dict[str, bool] = dataclasses.field(default_factory=dict)
+    """Connections of others that asked for its name, and whether it has answered since."""
 
     def __str__(self) -> str:
         return f'{self.role} {self.name} ({self.place})'
@@ -63,7 +68,35 @@ class WorkerTable:
         self._lost_at: dict[tuple[str, str], float] = {}
         self._missing_since = dict.fromkeys(self.joined, clock())
 
-    def join(self, message: Join) -> Worker:
+    def holder(self, message: Join, session: str) -> Worker | None:
+        """Returns the worker whose place the sender takes, which is the sender itself; None if the name is free.
+
+        Args:
+            message: The request to join.
+            session: The sender's connection.
+
+        Raises:
+            MessageError: If another worker has the name, and has been silent since the sender first asked: it may have
+                died, so the sender is to ask again.
+            RequestRefusedError: If another worker has the name, and has answered since then.
+        """
+        worker = self.find(message.role, message.name)
+        if worker is None or worker.session == session:
+            return worker
+        answers = worker.rivals.setdefault(session, False)
+        kind = RequestRefusedError if answers else MessageError
+        if answers:
+            del worker.rivals[session]
+        raise kind(
+            f'{worker} has this name'
+            + ('' if answers else f', and has at most {self.deadline:g} s to answer'),
+            where='--name',
+            got=message.name,
+            expected='a name that no present worker has',
+            remedy='Give this worker another name, or end the other one.',
+        )
+
+    def join(self, message: Join, session: str = '') -> Worker:
         """Adds a worker under a new id."""
         self.joined[message.role] += 1
         name = f'{message.role}_{self.joined[message.role]}'
@@ -79,6 +112,7 @@ class WorkerTable:
             incarnation,
             self._clock(),
             self._clock(),
+            session=session,
         )
         self.by_id[name] = worker
         self._lost_at.pop((worker.role, worker.name), None)
@@ -103,6 +137,7 @@ class WorkerTable:
         found = self.by_id.get(worker)
         if found is not None:
             found.heard = self._clock()
+            found.rivals = dict.fromkeys(found.rivals, True)
         return found
 
     def take_beat(self, worker: Worker, beat: Beat) -> None:

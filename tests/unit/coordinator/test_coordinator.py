@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -249,19 +250,58 @@ def test_silent_worker_is_lost_and_its_task_given_again() -> None:
     assert 'collector one (pid 7 on here): no sign of life' in experiment.coordinator.workers.lost[-1]
 
 
-def test_restarted_worker_takes_the_place_of_its_namesake() -> None:
+def test_restarted_worker_takes_the_place_of_its_namesake_when_that_has_been_silent_for_the_deadline() -> (
+    None
+):
     experiment = Experiment()
     learning(experiment)
     before = experiment.join('collector', 'one')
     assert before(m.AskTask()).kind == 'evaluate'
+    for _ in range(2):
+        with pytest.raises(RequestRefusedError, match='has at most 10 s to answer') as caught:
+            experiment.join('collector', 'one')
+        assert not caught.value.is_fatal, 'it may ask again'
+        experiment.clock.now += 6.0
+    experiment.coordinator.check()
     after = experiment.join('collector', 'one')
-    assert after(m.AskTask()).kind == 'evaluate' and len(experiment.coordinator.workers.by_id) == 2
+    (worker,) = experiment.coordinator.workers.by_id.values()
+    assert (worker.rank, worker.incarnation) == (0, 1)
+    learning(experiment)
+    assert after(m.AskTask()).kind == 'evaluate'
+
+
+def test_name_of_a_worker_that_answers_is_refused_to_another_one() -> None:
+    experiment = Experiment()
+    first = experiment.join('collector', 'one')
+    second = experiment.server.connect()
+    request = m.Join('collector', 'one', __version__, 'same', 8, 'there', 2)
+    with pytest.raises(RequestRefusedError):
+        second.request(request)
+    experiment.coordinator.workers.excuse(3.0)  # is no answer
+    with pytest.raises(RequestRefusedError) as caught:
+        second.request(request)
+    assert not caught.value.is_fatal
+    first(m.AskTask())
+    with pytest.raises(RequestRefusedError, match=r"pid 7 on here.*'one'.*another name") as caught:
+        second.request(request)
+    assert caught.value.is_fatal and experiment.coordinator.workers.lost == []
+    second.request(dataclasses.replace(request, name='two'))
+    assert len(experiment.coordinator.workers.by_id) == 2
+
+
+def test_worker_that_joins_again_over_its_connection_keeps_its_name() -> None:
+    experiment = Experiment()
+    link = experiment.server.connect()
+    request = m.Join('collector', 'one', __version__, 'same', 7, 'here', 2)
+    for incarnation in range(3):
+        assert link.request(request).message.incarnation == incarnation
 
 
 def test_another_learner_continues_from_the_last_state() -> None:
     experiment = Experiment()
     learner, task = half_trained(experiment)
     learner(m.AskData(task, 2, 2, 2))  # and dies
+    experiment.coordinator.lose('learner', 'l', 'it died')
     other = experiment.join('learner', 'l')
     assert other(m.AskTask()).kind == 'learn'
     message, state = other(m.AskWeights('main.state', -1))
@@ -382,6 +422,7 @@ def test_rows_are_pushed_or_counted_as_dropped_in_any_order_of_events(events: li
         elif event == 'die':
             gone += produced[who]
             produced[who], tasks[who] = 0, None
+            experiment.coordinator.lose('collector', f'c{who}', 'it died')
             del sends[who]  # it joins again under its name
         elif event == 'learn':
             answer = learner(m.AskData(learn_task, 2, 2, 0))

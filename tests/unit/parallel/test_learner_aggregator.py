@@ -289,7 +289,7 @@ def test_what_a_learner_did_before_it_failed_does_not_count() -> None:
     assert float(coordinator.put[-1][1]['model']['w']) == pytest.approx(float(half.weight), rel=1e-5)
 
 
-def test_a_learner_that_was_started_again_takes_the_place_of_its_namesake() -> None:
+def test_a_learner_with_the_name_of_one_that_answers_is_refused() -> None:
     batches = lines(6)
     coordinator = ScriptedCoordinator([task_of(**LEARN)], batches=batches)
     gate = Gate(coordinator, 2)
@@ -297,10 +297,15 @@ def test_a_learner_that_was_started_again_takes_the_place_of_its_namesake() -> N
     with started(team):
         wait_until(lambda: len(coordinator.infos) == 2)
         link = team.aggregator.server.connect()
-        link.request(m.Join('learner', 'l0', __version__, '', 1, 'h', 1))
-        assert [member.worker.incarnation for member in team.aggregator._group.members.values()] == [1]
+
+        def is_refused() -> bool:
+            with pytest.raises(RequestRefusedError, match='has this name') as caught:
+                link.request(m.Join('learner', 'l0', __version__, '', 1, 'h', 1))
+            return caught.value.is_fatal
+
+        wait_until(is_refused)
+        assert [member.worker.incarnation for member in team.aggregator._group.members.values()] == [0]
         link.close()
-        wait_until(lambda: team.aggregator._group.ready)  # the former one joins again, as it is alive
         gate.opened.set()
         assert team.aggregator.wait(PATIENCE)
     assert float(coordinator.put[-1][1]['model']['w']) == pytest.approx(whole(batches), rel=1e-5)
