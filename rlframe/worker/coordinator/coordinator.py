@@ -34,6 +34,7 @@ STATE: Schema = {
     'weights': DICT,
     'rows': {'received': COUNT, 'pushed': COUNT, 'dropped': COUNT},
     'seconds': FINITE,
+    'workers?': WorkerTable.SCHEMA,
 }
 
 
@@ -366,6 +367,7 @@ class Coordinator(Configurable):
                 'weights': self.weights.state_dict(without=self.state_name),
                 'rows': {'received': self.received, 'pushed': self.pushed, 'dropped': self.dropped},
                 'seconds': self._seconds + self._clock() - self._began,
+                'workers': self.workers.state_dict(),
             }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -380,6 +382,9 @@ class Coordinator(Configurable):
                 self.data.load_state_dict(state_dict['data'])
             with part('weights'):
                 self.weights.load_state_dict(dict(state_dict['weights']))
+            if 'workers' in state_dict:
+                with part('workers'):
+                    self.workers.load_state_dict(state_dict['workers'])
             rows = state_dict['rows']
             self.received, self.pushed, self.dropped = rows['received'], rows['pushed'], rows['dropped']
             self._learned_before = self.data.learned

@@ -9,6 +9,8 @@ from typing import Any
 
 from rlframe.errors import MessageError, RequestRefusedError
 from rlframe.transport.messages import Beat, Join
+from rlframe.utils import schema
+from rlframe.utils.schema import COUNT, TEXT, Schema, check_state
 
 
 @dataclasses.dataclass
@@ -127,6 +129,20 @@ class WorkerTable:
             seat = sum(other == role for other, _ in self._seats), 0
         self._seats[role, name] = seat
         return seat
+
+    SCHEMA: Schema = {
+        'seats': schema.list_of({'role': TEXT, 'name': TEXT, 'rank': COUNT, 'incarnation': COUNT}),
+    }
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the names and numbers of all that ever joined, so that no seed is used twice."""
+        names = ('role', 'name', 'rank', 'incarnation')
+        return {'seats': [dict(zip(names, key + seat, strict=True)) for key, seat in self._seats.items()]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores what ``state_dict()`` returned; no worker is present by that."""
+        check_state(state, self.SCHEMA)
+        self._seats = {(s['role'], s['name']): (s['rank'], s['incarnation']) for s in state['seats']}
 
     def find(self, role: str, name: str) -> Worker | None:
         """Returns the present worker of a role and a name; None if there is none."""

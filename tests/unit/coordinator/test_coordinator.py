@@ -297,6 +297,19 @@ def test_worker_that_joins_again_over_its_connection_keeps_its_name() -> None:
         assert link.request(request).message.incarnation == incarnation
 
 
+def test_resumed_run_gives_no_worker_the_seeds_of_an_earlier_one() -> None:
+    experiment, used = Experiment(), []
+    for names in (('a', 'b'), ('a', 'c'), ('b', 'a', 'd')):
+        for name in names:
+            experiment.join('collector', name)
+        workers = experiment.coordinator.workers.by_id.values()
+        used += [(worker.rank, worker.incarnation) for worker in workers]
+        state = experiment.coordinator.state_dict()
+        experiment = Experiment()
+        experiment.coordinator.load_state_dict(state)
+    assert sorted(used) == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (2, 0), (3, 0)]
+
+
 def test_another_learner_continues_from_the_last_state() -> None:
     experiment = Experiment()
     learner, task = half_trained(experiment)

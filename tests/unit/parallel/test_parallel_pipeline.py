@@ -82,6 +82,11 @@ def test_an_interrupted_run_resumes_with_learner_buffer_and_counters(cwd: Path) 
         restored = again.record.policy.state['model']
         assert all((restored[name] == weights[name]).all() for name in weights)
         again.run()
+        seats = again.coordinator.workers.state_dict()['seats']
+        assert {(seat['name'], seat['incarnation']) for seat in seats if seat['role'] == 'collector'} == {
+            ('collector-0', 1),
+            ('collector-1', 1),
+        }, 'their seeds are not those of the first start'
         assert again.progress.train_iter > before['train_iter']
         assert again.coordinator.received == again.coordinator.pushed + again.coordinator.dropped
     steps = [record['envstep'] for record in records(folder)]
