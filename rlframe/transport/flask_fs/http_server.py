@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from http.client import HTTPConnection, HTTPException
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from rlframe import _version
@@ -26,6 +27,10 @@ logger = logging.getLogger('rlframe.transport')
 Serve = Callable[[bytes], tuple[int, bytes]]
 """Returns status and JSON for the body of a message."""
 PROBE_SECONDS = 1.0
+REQUEST_SECONDS = 5.0
+"""Seconds within which a connection has to send a whole request."""
+KEEPING = ('200', '409', '503')
+"""Statuses of a message's answer that keep the connection open; all others may be those of someone without the token."""
 
 
 def refused_body(message: str, remedy: str = '', fatal: bool = True) -> bytes:
@@ -138,13 +143,21 @@ class HTTPServer:
         threads: Threads that answer.
         connections: Connections at the same time.
         max_body: Bytes of the largest body; larger ones are not read.
+        request_seconds: Seconds within which a connection has to send a whole request.
 
     Raises:
         MissingDependencyError: If waitress is not installed.
     """
 
     def __init__(
-        self, app: Flask, listening: socket.socket, threads: int, connections: int, max_body: int
+        self,
+        app: Flask,
+        listening: socket.socket,
+        threads: int,
+        connections: int,
+        max_body: int,
+        *,
+        request_seconds: float = REQUEST_SECONDS,
     ) -> None:
         try:
             from waitress import wasyncore
@@ -167,6 +180,8 @@ class HTTPServer:
         )
         self._server.channel_class = _channel_class()
         self._server.accept_connections()
+        self._most, self._request_seconds = connections, request_seconds
+        self._swept_at = monotonic()
         self._is_closing = False
         self._thread = threading.Thread(target=self._run, name='rlframe-http', daemon=True)
         self._thread.start()
@@ -182,15 +197,28 @@ class HTTPServer:
 
     def _run(self) -> None:
         while not self._is_closing:
-            self._loop(timeout=1.0, use_poll=True, map=self._map, count=1)
+            self._loop(timeout=min(1.0, self._request_seconds), use_poll=True, map=self._map, count=1)
+            is_full = len(self._map) >= self._most
+            if is_full or monotonic() - self._swept_at >= self._request_seconds / 4:
+                self._sweep(is_full)
         self._server.task_dispatcher.shutdown(cancel_pending=True, timeout=5)
         self._close_all(self._map)
 
+    def _sweep(self, is_full: bool) -> None:
+        """Closes connections whose request does not come: those past their deadline, and the oldest if no other fits."""
+        self._swept_at = now = monotonic()
+        channels = self._server.active_channels.values()
+        waiting = [one for one in channels if one.waits_since is not None and not one.requests]
+        waiting.sort(key=lambda one: one.waits_since)
+        for i, one in enumerate(waiting):
+            if now - one.waits_since > self._request_seconds or (is_full and i == 0):
+                one.handle_close()
+
 
 def _channel_class() -> type:
-    """Returns waitress's connection, with errors that are JSON as ours are."""
+    """Returns waitress's connection, with errors that are JSON as ours are; it knows since when a request is missing."""
     from waitress.channel import HTTPChannel
-    from waitress.task import ErrorTask
+    from waitress.task import ErrorTask, WSGITask
 
     class Error:
         def __init__(self, error: Any) -> None:
@@ -208,8 +236,27 @@ def _channel_class() -> type:
             self.request.error = Error(self.request.error)
             super().execute()
 
+    class Task(WSGITask):  # type: ignore[misc]  # waitress has no types
+        def build_response_header(self) -> bytes:
+            if self.request.path != MESSAGE_PATH or not self.status.startswith(KEEPING):
+                self.set_close_on_finish()
+            header: bytes = super().build_response_header()
+            return header
+
     class Channel(HTTPChannel):  # type: ignore[misc]  # waitress has no types
-        error_task_class = JSONErrorTask
+        task_class, error_task_class = Task, JSONErrorTask
+
+        def __init__(self, *given: Any, **named: Any) -> None:
+            self.waits_since: float | None = monotonic()
+            super().__init__(*given, **named)
+
+        def received(self, data: bytes) -> bool:
+            is_taken: bool = super().received(data)
+            if self.request is None:
+                self.waits_since = None
+            elif self.waits_since is None:
+                self.waits_since = monotonic()
+            return is_taken
 
     return Channel
 

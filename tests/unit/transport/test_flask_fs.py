@@ -10,7 +10,8 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
+from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ from rlframe.transport import messages as m
 from rlframe.transport.base import Reply
 from rlframe.transport.flask_fs.client import FlaskFSTransport
 from rlframe.transport.flask_fs.folder import OWNER
+from rlframe.transport.flask_fs.http_server import HTTPServer, bound_socket, make_app
 from rlframe.transport.flask_fs.options import PROTOCOL_HEADER, TOKEN, parse_address
 from rlframe.transport.flask_fs.server import FlaskFSServer
 
@@ -538,3 +540,60 @@ def test_reply_is_on_one_line_and_health_has_no_secrets(tmp_path: Path) -> None:
         connection.close()
     assert body.endswith(b'}\n') and body.count(b'\n') == 1
     assert json.loads(body).keys() == {'rlframe', 'protocol', 'run'} and SECRET.encode() not in body
+
+
+def test_connections_that_never_send_a_request_are_closed_and_keep_no_worker_out() -> None:
+    listening = bound_socket('127.0.0.1', 0)
+    place = listening.getsockname()
+    app = make_app(lambda body: (200, b'{}'), SECRET, 'run', 1024)
+    server = HTTPServer(app, listening, 1, 12, 1024, request_seconds=0.1)
+    with ExitStack() as stack:
+        stack.callback(server.close)
+        starts = [b'', b'POST ', b'POST /message HTTP/1.1\r\nContent-Length: 9\r\n\r\n{']
+        idle = [stack.enter_context(socket.create_connection(place, 20)) for _ in range(6)]
+        for i, one in enumerate(idle):
+            one.sendall(starts[i % 3])
+        assert [one.recv(1) for one in idle] == [b''] * 6, 'closed by the other end'
+
+
+def test_as_many_connections_without_a_request_as_fit_keep_no_worker_out() -> None:
+    listening = bound_socket('127.0.0.1', 0)
+    place = listening.getsockname()
+    app = make_app(lambda body: (200, b'{}'), SECRET, 'run', 1024)
+    server = HTTPServer(app, listening, 1, 12, 1024, request_seconds=1000.0)
+    with ExitStack() as stack:
+        stack.callback(server.close)
+        for _ in range(40):
+            stack.enter_context(socket.create_connection(place, 20)).sendall(b'POST ')
+        worker = HTTPConnection(*place, timeout=20)
+        stack.callback(worker.close)
+        headers = {'Content-Type': 'application/json', 'Authorization': f'Bearer {SECRET}'}
+        for _ in range(3):
+            worker.request('POST', '/message', b'{}', headers)
+            answer = worker.getresponse()
+            assert (answer.status, answer.read(), answer.will_close) == (200, b'{}', False)
+
+
+@pytest.mark.parametrize(
+    ('method', 'path', 'headers', 'status'),
+    [
+        ('GET', '/health', {}, 200),
+        ('POST', '/message', {}, 401),
+        ('POST', '/message', {'Authorization': 'Bearer no'}, 401),
+        ('GET', '/', {}, 401),
+        ('GET', '/', {'Authorization': f'Bearer {SECRET}'}, 404),
+    ],
+)
+def test_a_connection_without_the_token_ends_with_its_answer(
+    method: str, path: str, headers: dict[str, str], status: int
+) -> None:
+    listening = bound_socket('127.0.0.1', 0)
+    server = HTTPServer(make_app(lambda body: (200, b'{}'), SECRET, 'run', 1024), listening, 1, 12, 1024)
+    connection = HTTPConnection(*listening.getsockname(), timeout=20)
+    try:
+        connection.request(method, path, b'', headers)
+        answer = connection.getresponse()
+        assert (answer.status, answer.will_close) == (status, True)
+    finally:
+        connection.close()
+        server.close()
