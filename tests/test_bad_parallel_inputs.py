@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import multiprocessing
 import socket
 import tempfile
@@ -16,6 +17,7 @@ from runs import child_processes
 
 from rlframe import config
 from rlframe.entry.__main__ import main
+from rlframe.entry.parallel import _commands
 from rlframe.pipeline.parallel.pipeline import ParallelPipeline
 
 SECONDS = 20.0
@@ -109,10 +111,29 @@ def free() -> int:
         return port
 
 
-@pytest.mark.parametrize('address', ['nowhere', 'host:port', 'ftp://a:1', 'http://a:1/x', 'a:70000'])
+@pytest.mark.parametrize('address', ['nowhere', 'host:port', 'ftp://a:1', 'a:70000'])
 def test_malformed_address(address: str, capsys: pytest.CaptureFixture[str]) -> None:
     words = ['-m', 'collector', '-c', 'c.py', '--join', address, 'parallel.path_data=other']
     refused(capsys, words, 'ConfigError', '--join', 'bad address', repr(address), "'http://host:port'")
+
+
+SECRET = '0123456789abcdef'
+
+
+@pytest.mark.parametrize(
+    'address', [f'http://{SECRET}@a:1', f'http://u:{SECRET}@a:1', f'http://a:1/{SECRET}']
+)
+def test_token_in_the_address_is_printed_nowhere(address: str, capfd: pytest.CaptureFixture[str]) -> None:
+    words = ['-m', 'collector', '-c', 'c.py', '--join', address, 'parallel.path_data=other']
+    assert main(words) == 2
+    text = ''.join(capfd.readouterr())
+    assert 'bad address' in text and 'a:1' in text and SECRET not in text
+
+
+def test_printed_commands_of_workers_have_no_token(run: ParallelPipeline) -> None:
+    overrides = ['seed=3', f'parallel.coordinator.transport.token={SECRET}']
+    lines = _commands(run, argparse.Namespace(config=Path('c.py'), overrides=overrides))
+    assert len(lines) == 2 and all('seed=3' in line and SECRET not in line for line in lines)
 
 
 @pytest.mark.parametrize('role', ['collector', 'learner'])

@@ -12,6 +12,7 @@ from rlframe.config.sections import ExperimentConfig
 from rlframe.display.saying import count_of, say
 from rlframe.errors import ConfigError, CoordinatorLostError
 from rlframe.run.stop_signal import StopSignal
+from rlframe.safety.secrets import redacted, shown_address
 
 if TYPE_CHECKING:
     from rlframe.pipeline.parallel.pipeline import ParallelPipeline
@@ -72,7 +73,7 @@ def _commands(pipeline: ParallelPipeline, args: argparse.Namespace) -> list[str]
 
     cfg = pipeline.cfg
     config = shlex.quote(str(args.config)) if args.config else 'CONFIG'
-    words = [*args.overrides]
+    words = redacted(args.overrides)
     if 'path_data' in cfg.parallel.comm_collector and cfg.parallel.path_data is None:
         words.append(f'parallel.path_data={shared_folder(cfg, pipeline.folder)}')
     rest = ''.join(f' {shlex.quote(word)}' for word in words)
@@ -99,7 +100,8 @@ def work(cfg: ExperimentConfig, args: argparse.Namespace) -> int:
         cfg.parallel.path_data = shared_folder(cfg, Path(), args.mode)
     worker: Any = make_worker(cfg, args.mode, args.name or '', args.join)
     with StopSignal(worker.stop, notice=b'') as stop:
-        say(f'{args.mode} of {cfg.policy.type}: joins {args.join or "the coordinator of the config"}')
+        where = shown_address(args.join) if args.join else 'the coordinator of the config'
+        say(f'{args.mode} of {cfg.policy.type}: joins {where}')
         try:
             worker.run()
         except CoordinatorLostError as error:

@@ -112,6 +112,7 @@ DIGITS = 6
 _FORMER = re.compile('token|secret|password|api_?key', re.IGNORECASE)
 _PART = re.compile(r'[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+')
 _URL = re.compile(r'[A-Za-z][\w+.-]*://[^\s:/@]*:(?!\d+/)(\S+)@')
+_USER = re.compile(r'https?://(\*\*\*|[^\s:/?#@]{16,})@')
 _PAIR = re.compile(r'([\w.-]*[A-Za-z][\w.-]*)=([^\s&;,\'"]+)')
 _BEARER = re.compile(r'\b[Bb]earer +(\*\*\*|[\w.~+/=-]{8,})')
 _HEADER = re.compile(r'([A-Za-z][\w-]*): *(\S.*)')
@@ -143,6 +144,21 @@ def redacted(tree: Any, is_secret: bool = False) -> Any:
     if is_secret and _can_be_secret(tree):
         return REDACTED
     return _hidden(tree) if isinstance(tree, str) else tree
+
+
+def shown_address(address: Any) -> str:
+    """Returns scheme, host and port of an address; whatever else may hold a token is hidden.
+
+    Args:
+        address: The address as a user wrote it. The name before the host in ``ray://name@host:port`` is no secret.
+    """
+    scheme, mark, rest = str(address).rpartition('://')
+    place, *more = re.split('[/?#]', rest, maxsplit=1)
+    name, at, host = place.rpartition('@')
+    if '@' in ''.join(more):  # what seems to be the host may be half of a password
+        return f'{scheme}{mark}{REDACTED}'
+    name = name if scheme == 'ray' or not at else REDACTED
+    return f'{scheme}{mark}{name}{at}{host}' + (f'/{REDACTED}' if ''.join(more) else '')
 
 
 def redacted_keys(tree: Any) -> list[str]:
@@ -254,7 +270,7 @@ def _flagged(items: list[Any] | tuple[Any, ...]) -> Iterator[tuple[Any, bool]]:
 
 def _spans(text: str) -> list[Span]:
     """Returns the start and end of each secret in a text."""
-    spans = [match.span(1) for match in (*_URL.finditer(text), *_BEARER.finditer(text))]
+    spans = [match.span(1) for pattern in (_URL, _USER, _BEARER) for match in pattern.finditer(text)]
     spans += [match.span(2) for match in _PAIR.finditer(text) if is_secret_name(match[1])]
     header = _HEADER.fullmatch(text)
     if header and is_secret_name(header[1]) and not header[2].startswith('//'):

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from rlframe.errors import ConfigError
+from rlframe.safety.secrets import shown_address
 from rlframe.utils.field import REQUIRED, Field
 
 TOKEN = 'RLFRAME_TOKEN'
@@ -82,7 +83,11 @@ def parse_address(address: str) -> tuple[str, int]:
     except (ValueError, AttributeError, TypeError):
         pass
     raise ConfigError(
-        'bad address of a coordinator', where='address', got=address, expected="'http://host:port'"
+        'bad address of a coordinator',
+        where='address',
+        got=shown_address(address),
+        expected="'http://host:port'",
+        remedy=f'A token belongs in the variable {TOKEN}.' if '@' in str(address) else '',
     )
 
 

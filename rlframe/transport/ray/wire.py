@@ -13,6 +13,7 @@ import numpy as np
 
 from rlframe.errors import ConfigError, MessageError, NoRoomError
 from rlframe.safety import strict_json
+from rlframe.safety.secrets import shown_address
 from rlframe.transport.envelope import Envelope, decode, encode
 from rlframe.transport.flask_fs.array_file import Packed, unpack
 from rlframe.transport.ray.mailbox import Parcel
@@ -48,7 +49,10 @@ def parse_address(address: Any) -> tuple[str, str]:
     if text.startswith('ray://') and name and host and port.isdigit():
         return name, cluster
     raise ConfigError(
-        'bad address of a coordinator', where='address', got=text, expected="'ray://name@host:port'"
+        'bad address of a coordinator',
+        where='address',
+        got=shown_address(text),
+        expected="'ray://name@host:port'",
     )
 
 

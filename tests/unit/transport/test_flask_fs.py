@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import traceback
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
@@ -32,6 +33,7 @@ from rlframe.errors import (
     RequestRefusedError,
     RLFrameError,
 )
+from rlframe.safety.secrets import shown_address
 from rlframe.transport import messages as m
 from rlframe.transport.base import Reply
 from rlframe.transport.flask_fs.client import FlaskFSTransport
@@ -597,3 +599,24 @@ def test_a_connection_without_the_token_ends_with_its_answer(
     finally:
         connection.close()
         server.close()
+
+
+@pytest.mark.parametrize(
+    'address',
+    [
+        f'http://{SECRET}@127.0.0.1:7235',
+        f'http://user:{SECRET}@127.0.0.1:7235',
+        f'{SECRET}@127.0.0.1:7235',
+        f'http://127.0.0.1:7235/{SECRET}',
+        f'http://127.0.0.1:7235/?token={SECRET}',
+        f'http://127.0.0.1:7235#{SECRET}',
+        f'http://us/er:{SECRET}@127.0.0.1:7235',
+        f'http://127.0.0.1:7235?a@{SECRET}',
+    ],
+)
+def test_an_address_with_a_token_is_refused_and_never_shown(address: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        client(address, tmp_path)
+    shown = ''.join(traceback.format_exception(caught.value, chain=True)).splitlines()
+    assert SECRET not in '\n'.join(line for line in shown if not line.startswith('  '))
+    assert SECRET not in repr(vars(caught.value)) and SECRET not in shown_address(address)

@@ -103,6 +103,7 @@ TEXTS = {
     'postgres://user:hunter2@host/db': 'postgres://user:***@host/db',
     'see mongodb+srv://u:p@ss/w@host:1/?x=1 now': 'see mongodb+srv://u:***@host:1/?x=1 now',
     'redis://:hunter2@host:6379/0': 'redis://:***@host:6379/0',
+    'https://0123456789abcdef0123@host/x': 'https://***@host/x',
     'https://host/?token=abc&n=1': 'https://host/?token=***&n=1',
     '--api-key=abc': '--api-key=***',
     'Authorization: Basic abc': 'Authorization: ***',
