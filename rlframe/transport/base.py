@@ -59,7 +59,10 @@ class Transport(Configurable):
         """
 
     def hurry(self, seconds: float) -> None:
-        """Lets running and later requests wait for their replies for so many seconds at most; for signal handlers, too."""
+        """Lets running and later requests together wait for so many seconds at most without a reply.
+
+        A signal handler may call it.
+        """
 
     @abstractmethod
     def close(self) -> None:

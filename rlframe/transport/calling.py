@@ -55,6 +55,7 @@ class CallingTransport(Transport):
         self._next, self._unanswered = 0, set[int]()
         self._first_pause = FIRST_PAUSE
         self._hurried_at, self._patience = 0.0, inf
+        self._silent_since: float | None = None  # when the first request began that came after the last reply
 
     def request(self, message: Message, payload: Any = None, timeout: float | None = None) -> Reply:
         """Sends a message and returns the reply; see ``Transport.request``."""
@@ -68,7 +69,7 @@ class CallingTransport(Transport):
             self.settle(envelope)
 
     def hurry(self, seconds: float) -> None:
-        """Lets running and later requests wait for so many seconds at most."""
+        """Lets running and later requests together wait for so many seconds at most without a reply."""
         self._hurried_at, self._patience = monotonic(), seconds
 
     def close(self) -> None:
@@ -114,13 +115,18 @@ class CallingTransport(Transport):
     def _answered(self, envelope: Envelope, packed: Any, end: float) -> Reply:
         """Repeats a request until its reply comes or the time is over."""
         start, pause, cause = monotonic(), self._first_pause, 'no time was left for an attempt'
+        if self._silent_since is None:
+            self._silent_since = start
 
         def left() -> float:
-            return min(end, max(start, self._hurried_at) + self._patience) - monotonic()
+            since = start if self._silent_since is None else self._silent_since
+            return min(end, max(since, self._hurried_at) + self._patience) - monotonic()
 
         while not self._closed.is_set() and (seconds := left()) > 0:
             try:
-                return self.carry(envelope, packed, seconds)
+                reply = self.carry(envelope, packed, seconds)
+                self._silent_since = None
+                return reply
             except OSError as error:
                 cause = _said(error)
             self._closed.wait(min(pause, max(left(), 0.0)))

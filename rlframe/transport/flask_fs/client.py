@@ -36,7 +36,7 @@ MOST_ANSWER = 8 * 2**20
 """Bytes of the longest answer that is read."""
 SEEN_SECONDS = 3.0
 """How long a file may take to become visible on this machine."""
-CONNECT_SECONDS = 5.0
+CONNECT_SECONDS = 4.0
 BUSY = 503
 """Status of an answer that asks to repeat the request."""
 
@@ -102,15 +102,19 @@ class FlaskFSTransport(CallingTransport):
             raise self._unusual(f'it sent a bad message: {error}') from error
         return Reply(reply.message, self._payload(packed, envelope.seq) if reply.has_payload else None)
 
+    def hurry(self, seconds: float) -> None:
+        """Lets requests wait for so many seconds at most; those that wait already are repeated, with the new limit."""
+        super().hurry(seconds)
+        for connection in list(self._busy):  # without the lock, which the interrupted thread may hold
+            _cut(connection)
+
     def close(self) -> None:
         """Closes all connections; requests that wait for a reply fail."""
         super().close()
         with self._pool_lock:
             idle, self._idle = self._idle, []
             for connection in self._busy:
-                if connection.sock is not None:
-                    with suppress(OSError):
-                        connection.sock.shutdown(socket.SHUT_RDWR)
+                _cut(connection)
         for connection in idle:
             connection.close()
 
@@ -212,6 +216,13 @@ class FlaskFSTransport(CallingTransport):
     def _blind(self, what: str) -> RequestRefusedError:
         message = f'{self._folder.path} is not the folder of the coordinator: {what}'
         return RequestRefusedError(message, where='path_data', remedy=SAME_FOLDER)
+
+
+def _cut(connection: HTTPConnection) -> None:
+    """Ends a connection that another thread reads from."""
+    if (opened := connection.sock) is not None:
+        with suppress(OSError):
+            opened.shutdown(socket.SHUT_RDWR)
 
 
 def _is_cut(connection: HTTPConnection) -> bool:

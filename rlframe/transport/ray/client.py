@@ -109,8 +109,9 @@ class RayTransport(CallingTransport):
         Raises:
             OSError: If none came in time, or the connection was closed.
         """
-        end = monotonic() + seconds + GRACE_SECONDS
+        start = monotonic()
         while not self._closed.is_set():
+            end = min(start + seconds + GRACE_SECONDS, max(start, self._hurried_at) + self._patience)
             left = end - monotonic()
             try:
                 answer: Answer | None = ray.get(asked, timeout=max(min(left, SLICE_SECONDS), 0.0))

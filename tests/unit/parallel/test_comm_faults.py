@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,14 +15,17 @@ import pytest
 from parallel_parts import PATIENCE, ScriptedCoordinator, compiled, task_of, wait_until, weights_of
 from runs import differences
 
-from rlframe.errors import CoordinatorLostError
+from rlframe.errors import CoordinatorLostError, RequestRefusedError
 from rlframe.pipeline import build
 from rlframe.pipeline.parallel.roles import collector_maker, evaluator_maker
 from rlframe.transport.base import Reply
 from rlframe.transport.envelope import Envelope
+from rlframe.transport.flask_fs.client import FlaskFSTransport
 from rlframe.transport.in_process import InProcessServer, InProcessTransport
-from rlframe.transport.messages import Collected, Message
+from rlframe.transport.messages import AskTask, Collected, Message
+from rlframe.worker import create_buffer
 from rlframe.worker.comm.membership import FIRST_SECONDS
+from rlframe.worker.comm.naive_collector import NaiveCollector
 from rlframe.worker.comm.transport_collector import TransportCollector
 from rlframe.worker.commanders.naive_commander import NaiveCommander
 from rlframe.worker.coordinator.coordinator import Coordinator
@@ -198,11 +204,56 @@ def test_request_of_a_hurried_worker_still_gets_an_answer() -> None:
     transport = coordinator.server.connect()
     transport.hurry(0.2)
     deadline = time.monotonic() + 0.3
-    # its patience counts from each request, not from that call
+    # its patience counts from the first request without an answer, not from that call
     wait_until(lambda: time.monotonic() > deadline)
     comm = TransportCollector({}, transport=transport, name='c')
     comm.run()
     assert coordinator.kinds == ['Join', 'AskTask', 'Farewell']
+
+
+@pytest.mark.parametrize('is_stopped', [False, True])
+def test_second_of_two_live_workers_with_one_name_ends_and_the_first_loses_nothing(is_stopped: bool) -> None:
+    server = InProcessServer()
+    coordinator = Coordinator(
+        {'wait': 0.002, 'beat_interval': 1000.0 if is_stopped else 0.01},
+        server=server,
+        commander=NaiveCommander(),
+        data=TrainingData(create_buffer({'type': 'naive', 'replay_buffer_size': 100}), 1, 1),
+        name='test',
+    )
+    coordinator.start()
+    first, second = (NaiveCollector(name='c', transport=server.connect()) for _ in range(2))
+    first.start()
+    wait_until(lambda: coordinator.workers.by_id)
+    if is_stopped:  # while the first is silent, the second asks again and again
+        wait_until(lambda: first._membership._beats)
+        coordinator.workers.hear = lambda worker: coordinator.workers.by_id.get(worker)
+        second.start()
+        wait_until(lambda: second._membership._refused_at > 0)
+        second.stop()
+        assert second.wait(PATIENCE)
+    else:
+        with pytest.raises(RequestRefusedError, match=r"has this name.*'c'.*another name"):
+            second.run()
+    first.close()
+    coordinator.close()
+    assert coordinator.workers.lost == [] and first.wait(0)
+
+
+def test_a_stopped_worker_waits_no_longer_for_all_its_requests_than_for_one(tmp_path: Path) -> None:
+    with socket.create_server(('127.0.0.1', 0)) as silent:
+        address = f'127.0.0.1:{silent.getsockname()[1]}'
+        options = {'path_data': str(tmp_path), 'timeout': 300.0, 'attempt_timeout': 300.0}
+        transport = FlaskFSTransport(options, address)
+        with ThreadPoolExecutor() as pool:
+            waiting = pool.submit(transport.request, AskTask())
+            wait_until(lambda: any(one.sock is not None for one in transport._busy))
+            transport.hurry(0.2)
+            with pytest.raises(CoordinatorLostError):
+                waiting.result(PATIENCE)
+        with pytest.raises(CoordinatorLostError, match='no time was left for an attempt'):
+            transport.request(AskTask())
+        transport.close()
 
 
 class Deaf(InProcessTransport):
