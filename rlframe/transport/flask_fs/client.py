@@ -36,7 +36,7 @@ MOST_ANSWER = 8 * 2**20
 """Bytes of the longest answer that is read."""
 SEEN_SECONDS = 3.0
 """How long a file may take to become visible on this machine."""
-CONNECT_SECONDS = 4.0
+CONNECT_SECONDS = 3.0
 BUSY = 503
 """Status of an answer that asks to repeat the request."""
 

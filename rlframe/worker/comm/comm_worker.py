@@ -21,7 +21,7 @@ from rlframe.utils.field import Configurable, Field, ResolvedConfig
 from rlframe.worker.comm.membership import Membership, introduction
 from rlframe.worker.parallel.held_weights import TaskAbandoned
 
-STOP_SECONDS = 4.0
+STOP_SECONDS = 3.0
 """Seconds that a worker which was stopped waits for a coordinator that does not answer; it ends within 5 s."""
 ROOM_PAUSE = 0.2
 """Seconds between two attempts to send, or to receive, what there is no room for."""
