@@ -178,6 +178,11 @@ def _same_names(batches: Sequence[Batch]) -> Iterable[str]:
     return batches[0].keys()
 
 
+def to_array(column: Any) -> Any:
+    """Returns a tensor on any device, a list or a number as an array; an array is returned unchanged."""
+    return column.detach().cpu().numpy() if hasattr(column, 'detach') else np.asarray(column)
+
+
 def _stack(values: list[Any]) -> Any:
     first = values[0]
     if isinstance(first, Batch):

@@ -5,6 +5,7 @@ last row holds its true last observation. Nothing here knows about policies.
 """
 
 from rlframe.envs.base_env import EnvFactory
+from rlframe.envs.ding_setting import create_env_manager, get_vec_env_setting
 from rlframe.envs.env_manager import BaseEnvManager, IEnvManager
 
-__all__ = ['BaseEnvManager', 'EnvFactory', 'IEnvManager']
+__all__ = ['BaseEnvManager', 'EnvFactory', 'IEnvManager', 'create_env_manager', 'get_vec_env_setting']

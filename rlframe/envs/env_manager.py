@@ -109,7 +109,7 @@ class BaseEnvManager(IEnvManager):
 
     def reset(self, env_id: IntArray | None = None, seed: Sequence[int | None] | None = None) -> None:
         self.launch()
-        self._begin(self._seeds(env_id, seed))
+        self._begin(self._seeds(env_id, self._with_given(env_id, seed)))
 
     def _seeds(self, env_id: IntArray | None, seed: Sequence[int | None] | None) -> dict[int, int | None]:
         """Returns the envs that begin an episode, and the seed of each."""

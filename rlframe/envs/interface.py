@@ -42,6 +42,40 @@ class IEnvManager(Configurable, ABC):
     can_begin_anew = True
     """Whether an env can be reset in the middle of an episode while others go on; one that resets itself cannot."""
 
+    given_seeds: Mapping[int, int] = MappingProxyType({})
+    """Seeds that ``seed`` was given and that no reset has used yet, by env."""
+    _repeats = False  # whether every episode of an env begins with its given seed
+
+    def seed(self, seed: int | Sequence[int] | Mapping[int, int], dynamic_seed: bool | None = None) -> None:
+        """Sets the seeds of the next reset of the envs, of which a collector then begins with these.
+
+        An evaluator derives the seeds of its fixed list of episodes from the first one.
+
+        Args:
+            seed: Of each env, by position or by env id; an int is that of env 0, and env i gets ``seed + i``.
+            dynamic_seed: False: every episode of an env begins with its seed, in managers that can reset single envs.
+                By default, later episodes continue with the env's own generator.
+        """
+        if isinstance(seed, int | np.integer):
+            seed = range(int(seed), int(seed) + self.env_num)
+        pairs = seed.items() if isinstance(seed, Mapping) else enumerate(seed)
+        self.given_seeds = {int(env): int(own) for env, own in pairs}
+        if wrong := [env for env in self.given_seeds if not 0 <= env < self.env_num]:
+            raise ValueError(f'seed() got seeds for the envs {wrong}; there are {self.env_num} envs')
+        self._repeats = dynamic_seed is False
+
+    def _with_given(
+        self, env_id: IntArray | None, seed: Sequence[int | None] | None
+    ) -> Sequence[int | None] | None:
+        """Returns the seeds of a reset: its own ones, or else those that ``seed`` was given for these envs."""
+        if not self.given_seeds:
+            return seed
+        ids = range(self.env_num) if env_id is None else env_id.tolist()
+        due = [self.given_seeds.get(env) for env in ids]
+        if not self._repeats:
+            self.given_seeds = {env: own for env, own in self.given_seeds.items() if env not in ids}
+        return due if seed is None and any(own is not None for own in due) else seed
+
     @classmethod
     @abstractmethod
     def from_factory(

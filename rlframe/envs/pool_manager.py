@@ -150,6 +150,7 @@ class EnvPoolManager(IEnvManager):
 
     def reset(self, env_id: IntArray | None = None, seed: Sequence[int | None] | None = None) -> None:
         self.launch()
+        seed = self._with_given(env_id, seed) if env_id is None else seed
         if env_id is None or self._pool is None:
             if seed is not None:
                 self._seed = [None if own is None else int(own) for own in seed]

@@ -106,6 +106,7 @@ class VectorEnvManager(IEnvManager):
 
     def reset(self, env_id: IntArray | None = None, seed: Sequence[int | None] | None = None) -> None:
         self.launch()
+        seed = self._with_given(env_id, seed) if env_id is None else seed
         ids = self._all if env_id is None else env_id
         self._steps[ids] = 0
         self._episodes[ids] += 1

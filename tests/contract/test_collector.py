@@ -18,6 +18,7 @@ from tensor_envs import ScriptedTensors, counting_tensors
 from rlframe.data import Batch
 from rlframe.errors import ConfigError
 from rlframe.registry import SERIAL_COLLECTOR_REGISTRY, import_modules
+from rlframe.run.progress import Progress
 from rlframe.worker import ISerialCollector, create_serial_collector, get_serial_collector_cls
 
 
@@ -88,16 +89,19 @@ def test_the_policy_s_settings_and_train_iter_arrive(make: Make) -> None:
     assert all(row['collect_iter'] == 7 for row in rows_of(collected))
 
 
-def test_reset_keeps_counters_and_takes_over_env_and_policy(make: Make) -> None:
-    collector = make()
+@pytest.mark.parametrize('progress', [None, Progress()], ids=['own', 'shared'])
+def test_reset_begins_own_counters_anew_and_takes_over_env_and_policy(
+    make: Make, progress: Progress | None
+) -> None:
+    collector = make(progress=progress)
     collector.collect()
-    before = collector.envstep
+    kept = 0 if progress is None else collector.envstep
     collector.reset()
-    assert collector.envstep == before
+    assert collector.envstep == kept
     other = world(make.kind, 2, lengths=3)
     collector.reset(scripted(make.kind, n_sample=4, n_episode=2).collect_mode, other)
     collector.collect()
-    assert collector.envstep == before + frames_of(other)
+    assert collector.envstep == kept + frames_of(other)
 
 
 def test_envs_are_seeded_once_and_differently_by_seed_and_rank(make: Make) -> None:

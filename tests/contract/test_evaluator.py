@@ -121,15 +121,20 @@ def test_global_randomness_is_left_alone(make: Make) -> None:
     np.testing.assert_array_equal(np.random.random(3), expected)  # noqa: NPY002
 
 
-def test_state_and_reset_keep_the_best(make: Make) -> None:
+def test_state_keeps_the_best_and_reset_begins_anew(make: Make) -> None:
     evaluator, other = make(), make()
     evaluator.should_eval(0)
     evaluator.eval(train_iter=5)
-    evaluator.reset(ScriptedPolicy().eval_mode, world(make.kind, lambda *place: 0.0))
+    evaluator.reset_policy(ScriptedPolicy().eval_mode)
+    evaluator.reset_env(world(make.kind, lambda *place: 0.0))
     evaluator.eval(train_iter=6)
     other.load_state_dict(evaluator.state_dict())
     assert number(evaluator.best) == number(other.best) == 3.0 and not other.should_eval(0)
     assert number(evaluator.latest) == number(other.latest) == 0.0
+    other.reset(ScriptedPolicy().eval_mode, world(make.kind, lambda *place: 0.0))
+    assert other.should_eval(0) and other.best is other.worst
+    other.eval(train_iter=6)
+    assert number(other.best) == 0.0
 
 
 def test_close_may_be_called_twice(make: Make) -> None:

@@ -15,6 +15,7 @@ from rlframe.utils.schema import COUNT, DICT, INT, check_state, part
 from rlframe.utils.seed import COLLECT, env_seed
 from rlframe.worker.collector.collection_meter import CollectionMeter, Metered
 from rlframe.worker.collector.collector_interface import ISerialCollector as ISerialCollector
+from rlframe.worker.collector.ding_policy import as_rows
 from rlframe.worker.collector.episode_log import EpisodeLog, too_long
 from rlframe.worker.collector.info_metrics import INFO_METRICS
 from rlframe.worker.collector.rollout import Rollout, Step
@@ -41,7 +42,7 @@ class SerialCollectorConfig(ResolvedConfig):
 class SerialCollector(Metered, ISerialCollector):
     """Base class of serial collectors, which steps envs, counts, records and logs.
 
-    Env i starts with the seed f(seed, rank, i).
+    Env i starts with the seed f(seed, rank, i), or the one given to ``env.seed``.
     """
 
     _cfg: SerialCollectorConfig
@@ -83,14 +84,15 @@ class SerialCollector(Metered, ISerialCollector):
         if _env is not None:
             self._env = _env
             self._env.launch()
+            given = getattr(self._env, 'given_seeds', {})
             seeds = [env_seed(self._seed, self._rank, i, COLLECT) for i in range(self._env.env_num)]
-            self._env.reset(seed=seeds)
+            self._env.reset(seed=[given.get(i, own) for i, own in enumerate(seeds)])
         elif self._env is not None:
             self._env.reset()
         self._begin()
 
     def reset_policy(self, _policy: Any = None) -> None:
-        super().reset_policy(_policy)
+        super().reset_policy(None if _policy is None else as_rows(_policy, lambda: self._env.spec))
         if self._rollout is None:
             self._begin()
         else:

@@ -93,7 +93,7 @@ class Metered:
         self._meter.progress.envstep = value
 
     def reset_counters(self) -> None:
-        """Resets all counters to 0, which ``reset`` does not do."""
+        """Resets all counters to 0, those that other workers share, too, which ``reset`` keeps."""
         self._meter.progress.load_state_dict(Progress().state_dict())
 
     def mean_return(self) -> float:

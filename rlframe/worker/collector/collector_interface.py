@@ -52,9 +52,14 @@ class Resettable(ABC):
             return default
 
     def reset(self, _policy: Any = None, _env: Any = None) -> None:
-        """Calls ``reset_env`` and ``reset_policy``; counters and scores are kept."""
+        """Calls ``reset_env`` and ``reset_policy``, and begins its own counters and scores anew."""
         self.reset_env(_env)
         self.reset_policy(_policy)
+        self._forget_counts()
+
+    @abstractmethod
+    def _forget_counts(self) -> None:
+        """Begins the counters and scores anew that belong to this worker alone."""
 
 
 class ISerialCollector(Configurable, Resettable):
@@ -73,7 +78,7 @@ class ISerialCollector(Configurable, Resettable):
         instance_name: Name of this collector, for the log.
         seed: Seed of the experiment.
         rank: Index of this collector among those of the experiment.
-        progress: Counters shared with the other workers; new ones if not given.
+        progress: Counters shared with the other workers, which ``reset`` keeps; its own if not given.
         data: Recorded data, for a collector that steps no envs; can be set later with ``reset_data``.
     """
 
@@ -81,6 +86,7 @@ class ISerialCollector(Configurable, Resettable):
     config: dict[str, Any] = {}
     _env: Any = None
     _progress: Progress
+    _owns_progress = False
     on_step: Callable[[], None] | None = None
     """Called after each step of the envs, if not None; an exception that it raises ends the run."""
     discarded: int = 0
@@ -103,6 +109,7 @@ class ISerialCollector(Configurable, Resettable):
         self._cfg = self.resolve_config(cfg)
         self._tb_logger, self._exp_name, self._instance_name = tb_logger, exp_name, instance_name
         self._seed, self._rank = seed, rank
+        self._owns_progress = progress is None
         self._progress = progress if progress is not None else Progress()
         self._prepare()
         if env is not None:
@@ -153,6 +160,12 @@ class ISerialCollector(Configurable, Resettable):
     def envstep(self) -> int:
         """Env steps collected so far, over all envs; by default the shared counter, which ``collect`` must increase."""
         return self._progress.envstep
+
+    def _forget_counts(self) -> None:
+        """Begins ``envstep`` and the other counters anew, unless other workers share them: those are of the run."""
+        if self._owns_progress:
+            self._progress.load_state_dict(Progress().state_dict())
+        self.discarded = 0
 
     def mean_return(self) -> float:
         """Returns the mean return of the last episodes, NaN if it is not known."""

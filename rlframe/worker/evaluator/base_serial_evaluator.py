@@ -127,21 +127,25 @@ class ISerialEvaluator(Configurable, Resettable):
         self._logger = logging.getLogger(f'rlframe.{instance_name}')
         self._env: Any = None
         self._policy: Any = None
-        self.last_eval_iter = -1
-        """Train iteration at which the last evaluation was due; -1 before the first."""
         self._results: list[EvalResult] = []
         self.on_step: Callable[[], None] | None = None
         """Called after each step of the envs; an exception that it raises aborts the evaluation."""
-        self.best: Any = self.worst
-        """Highest mean return so far."""
-        self.latest: Any = np.nan
-        """Mean return of the last evaluation."""
+        self._forget_counts()
         if env is not None:
             self.reset_env(env)
         if data is not None:
             self.reset_data(data)
         if policy is not None:
             self.reset_policy(policy)
+
+    def _forget_counts(self) -> None:
+        """Begins the record of the scores and the count of iterations between evaluations anew."""
+        self.last_eval_iter = -1
+        """Train iteration at which the last evaluation was due; -1 before the first."""
+        self.best: Any = self.worst
+        """Highest mean return so far."""
+        self.latest: Any = np.nan
+        """Mean return of the last evaluation."""
 
     def should_eval(self, train_iter: int) -> bool:
         """Whether an evaluation is due at this iteration: the first time, then every ``eval_freq`` iterations."""

@@ -17,6 +17,7 @@ from rlframe.run.metrics import write_record
 from rlframe.utils.field import Field
 from rlframe.utils.resolved_config import ResolvedConfig
 from rlframe.utils.seed import env_seed, preserved_rng
+from rlframe.worker.collector.ding_policy import as_rows
 from rlframe.worker.collector.episode_limit import EpisodeLimit
 from rlframe.worker.collector.episode_log import EpisodeLog
 from rlframe.worker.collector.info_metrics import INFO_METRICS
@@ -55,7 +56,7 @@ class InteractionConfig(EvaluatorConfig):
 class InteractionSerialEvaluator(ISerialEvaluator):
     """Plays ``n_episode`` episodes, an equal share in each env, and averages their returns.
 
-    Episode k of every evaluation starts with the seed f(seed, k), so evaluations are comparable, repeat no episode and
+    Episode k of every evaluation starts with the seed f(seed, k), where a seed given to ``env.seed`` comes first, so evaluations are comparable, repeat no episode and
     do not affect the randomness of training.
     """
 
@@ -118,7 +119,11 @@ class InteractionSerialEvaluator(ISerialEvaluator):
     def reset_env(self, _env: Any = None) -> None:
         if _env is not None:
             self._env = _env
+            self._seed = next(iter(getattr(_env, 'given_seeds', {}).values()), self._seed)
         self._last_render = -np.inf
+
+    def reset_policy(self, _policy: Any = None) -> None:
+        super().reset_policy(None if _policy is None else as_rows(_policy, lambda: self._env.spec))
 
     def eval(  # the name is DI-engine's; no code is evaluated
         self,

@@ -11,6 +11,7 @@ from rlframe.data.batch import Batch
 from rlframe.data.players import PlayerLayout, PlayerView
 from rlframe.data.timestep import Array, BoolArray, EnvSpec, IntArray
 from rlframe.errors import IncompatibleError
+from rlframe.worker.collector.ding_policy import as_rows
 
 
 class JointPolicy:
@@ -23,9 +24,15 @@ class JointPolicy:
         policies: Collect or eval faces, one for each player, or a single one for self-play.
     """
 
+    _player_spec: EnvSpec
+
     def __init__(self, policies: Any) -> None:
         is_single = hasattr(policies, 'forward')
-        self._given: list[Any] = [policies] if is_single else list(policies)
+        adapted: dict[int, Any] = {}  # one for a policy that is given several times
+        self._given: list[Any] = [
+            adapted.setdefault(id(policy), as_rows(policy, lambda: self._player_spec))
+            for policy in ([policies] if is_single else policies)
+        ]
         self._plays_itself = is_single
         self._distinct: list[Any] = []
         for policy in self._given:
@@ -62,6 +69,7 @@ class JointPolicy:
                 expected=f'{spec.player_num}, one for each player',
                 remedy='The same policy may be given several times.',
             )
+        self._player_spec = spec.player
         self._env_num, self._layout = env_num, PlayerLayout(spec.player, spec.player_num)
         # place of each given policy among the distinct ones
         self._index = np.array([self._distinct.index(policy) for policy in self._given])

@@ -72,13 +72,12 @@ def test_should_eval_is_true_first_and_then_every_eval_freq_iterations() -> None
     assert evaluator.should_eval(2500) and not evaluator.should_eval(3499) and evaluator.should_eval(3500)
 
 
-def test_best_is_saved_when_strictly_greater_and_survives_reset_and_loading() -> None:
+def test_best_is_saved_when_strictly_greater_and_survives_loading() -> None:
     manager, saved, score = counting_manager(2, lengths=1, reward=lambda *place: score), [], 1.0
     evaluator = make(manager)
     for score, expected in ((1.0, 1), (1.0, 1), (0.5, 1), (1.5, 2)):  # noqa: B007
         evaluator.eval(saved.append, train_iter=5)
         assert saved == ['ckpt_best.pth.tar'] * expected
-    evaluator.reset()
     other = make(manager)
     other.load_state_dict(evaluator.state_dict())
     for each in (evaluator, other):

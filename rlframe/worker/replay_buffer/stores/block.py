@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlframe.data import Array, Batch, FloatArray, IntArray
+from rlframe.data.batch import to_array
 
 
 def to_numpy(column: Any) -> Any:
@@ -17,7 +18,7 @@ def to_numpy(column: Any) -> Any:
         return column
     if isinstance(column, Batch | Mapping):
         return Batch({name: to_numpy(value) for name, value in column.items()})
-    return column.detach().cpu().numpy() if hasattr(column, 'detach') else np.asarray(column)
+    return to_array(column)
 
 
 def is_number_type(dtype: np.dtype[Any]) -> bool:
@@ -66,14 +67,15 @@ def read_priorities(info: Mapping[str, Any]) -> tuple[IntArray, IntArray, FloatA
     """Returns row numbers, slots and priorities, each [n], or ``None`` if no priority is reported.
 
     Args:
-        info: ``replay_unique_id`` and ``replay_buffer_idx`` as sampled, and ``priority``.
+        info: ``replay_unique_id`` and ``replay_buffer_idx`` as sampled, and ``priority``. Unique ids may be texts as
+            in DI-engine, such as ``'buffer_12'``.
 
     Raises:
-        ValueError: If the three differ in length.
+        ValueError: If the three differ in length, or a text is no unique id.
     """
     if 'priority' not in info or info['priority'] is None:
         return None
-    row = vector(info['replay_unique_id'], np.int64)
+    row = vector(_row_numbers(info['replay_unique_id']), np.int64)
     slot = vector(info['replay_buffer_idx'], np.int64)
     priority = vector(info['priority'], np.float64)
     if not len(row) == len(slot) == len(priority):
@@ -81,6 +83,17 @@ def read_priorities(info: Mapping[str, Any]) -> tuple[IntArray, IntArray, FloatA
             f'update got {len(row)} replay_unique_id, {len(slot)} replay_buffer_idx and {len(priority)} priority'
         )
     return row, slot, priority
+
+
+def _row_numbers(unique_ids: Any) -> Any:
+    """Returns unique ids as numbers: a text of DI-engine ends with the number of its row."""
+    if not isinstance(unique_ids, list | tuple) or not any(isinstance(each, str) for each in unique_ids):
+        return unique_ids
+    rows = [str(unique_id).rpartition('_')[2] for unique_id in unique_ids]
+    for unique_id, number in zip(unique_ids, rows, strict=True):
+        if not number.isdecimal():
+            raise ValueError(f"replay_unique_id is a number or a text such as 'buffer_12', got {unique_id!r}")
+    return [int(number) for number in rows]
 
 
 def vector(values: Any, dtype: type[np.generic]) -> Array:
