@@ -51,6 +51,14 @@ def import_modules(names: Sequence[str]) -> None:
             ) from error
 
 
+def with_type(cfg: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """Returns a section whose type may lie under a key of DI-engine, such as ``learner_type``, with ``type``."""
+    if key not in cfg:
+        return cfg
+    own = {name: value for name, value in cfg.items() if name != key}
+    return own if 'type' in own else {**own, 'type': cfg[key]}
+
+
 class Registry(Generic[T]):
     """Maps the names of one kind of component to classes, whose instances are of type ``T``.
 

@@ -8,6 +8,7 @@ from rlframe.base_registry import Registry as Registry
 from rlframe.base_registry import import_modules as import_modules
 from rlframe.base_registry import is_list_of_names as is_list_of_names
 from rlframe.base_registry import nearest as nearest
+from rlframe.base_registry import with_type as with_type
 
 if TYPE_CHECKING:
     from torch import nn

@@ -71,6 +71,8 @@ def compile_config(  # noqa: PLR0913  # DI-engine's users call it with create_cf
     create_cfg: Mapping[str, Any] | None = None,
     auto: bool = True,
     save_cfg: bool = False,
+    env: Any = None,
+    renew_dir: bool = True,
     parallel: bool = False,
 ) -> ExperimentConfig:
     """Merges a config pair with the declared defaults into one checked tree; the pair is not modified.
@@ -87,6 +89,8 @@ def compile_config(  # noqa: PLR0913  # DI-engine's users call it with create_cf
         create_cfg: DI-engine's name for ``create_config``.
         auto: Has no effect: classes are always found by their types; accepted for scripts of DI-engine.
         save_cfg: Has no effect: a run writes its ``total_config.py`` itself; accepted for scripts of DI-engine.
+        env: Has no effect: ``env.env_id`` and ``create_config`` name the env; accepted for scripts of DI-engine.
+        renew_dir: Has no effect: a run never overwrites the folder of another; accepted for scripts of DI-engine.
         parallel: Whether the config has to be one of parallel mode. A DI-engine config with sections of its parallel mode
             is translated to rlframe's parallel mode then, and to Ray actors otherwise.
 
@@ -130,7 +134,9 @@ def compile_config(  # noqa: PLR0913  # DI-engine's users call it with create_cf
     defaults = dict(_leaves(check_values({}, options)[0], options))
     user_keys = [k for k, _ in _leaves(tree, options) if not _same(known[k], defaults[k])]
     may_change = {key: section_at(options, path)[name].may_change for key, path, name in map(_split, known)}
-    return cast('ExperimentConfig', ResolvedConfig(values, user_keys, may_change))
+    cfg = ResolvedConfig(values, user_keys, may_change)
+    object.__setattr__(dict.__getitem__(cfg, 'policy'), '_whole', cfg)
+    return cast('ExperimentConfig', cfg)
 
 
 def overridden_keys(overrides: Sequence[str] | Mapping[str, Any]) -> frozenset[str]:

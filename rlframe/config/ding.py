@@ -76,6 +76,7 @@ def from_ding(
         ConfigError: If its policy, env or reward model is unknown to rlframe.
     """
     draft = Draft(to_plain(main_config), to_plain(create_config))
+    _read_types(draft)
     draft.is_parallel = parallel and any(isinstance(draft.create.get(name), dict) for name in ding_table.COMM)
     is_own = _drop_imports(draft)
     draft.policy = _policy(draft, is_own)
@@ -106,6 +107,20 @@ def summary(changes: Iterable[Change]) -> str:
     if defaults:
         lines.append(str(Change('', None, defaults, "DI-engine's defaults")))
     return '\n  '.join(lines)
+
+
+def _read_types(draft: Draft) -> None:
+    """Moves types under DI-engine's keys, such as ``comm_learner_type``, to ``create_config``."""
+    for name in ding_table.TYPED:
+        places = {place: section_at(draft.main, place.split('.')) for place in ding_table.TYPE_PLACES}
+        places[f'create_config.{name}'] = section_at(draft.create, [name])
+        for place, section in places.items():
+            key = f'{name}_type'
+            if key not in section or not isinstance(section, dict):
+                continue
+            kind = section.pop(key)
+            draft.create[name] = {'type': kind, **section_at(draft.create, [name])}
+            draft.say(f'{place}.{key}', kind, {f'create_config.{name}.type': kind}, '')
 
 
 def _import_names(section: Mapping[str, Any]) -> list[Any]:

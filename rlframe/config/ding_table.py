@@ -51,6 +51,10 @@ PARALLEL = ('commander', 'comm_learner', 'comm_collector')
 """Sections of ``create_config`` that the parallel mode adds."""
 COMM = PARALLEL[1:]
 """Those of them that a config of rlframe's parallel mode needs."""
+TYPED = ('learner', *COMM)
+"""Sections of ``create_config`` whose type DI-engine also reads from keys such as ``learner_type``."""
+TYPE_PLACES = ('system_config', 'policy', 'policy.learn', 'policy.learn.learner', 'policy.collect.collector')
+"""Sections of the main config in which such keys lie."""
 NO_COORDINATOR = 'there is no coordinator: one process learns, and Ray actors collect'
 """Why these sections and ``system_config`` are not used without parallel mode."""
 REWARD_MODELS = ('reward_model', 'world_model')

@@ -19,6 +19,7 @@ from rlframe.errors import CheckpointMismatchError, ConfigError
 from rlframe.policy.acting.acting_state import ActingState
 from rlframe.policy.acting.compatibility import check_fit, check_sizes
 from rlframe.policy.acting.random_policy import random_collect_mode
+from rlframe.policy.ding_form import learning_from_rows, own_options, spec_of_shapes
 from rlframe.policy.learning.compiled import UPDATE_OPTIONS, check_updates, prepare_updates
 from rlframe.policy.learning.device import check_device, resolve_device
 from rlframe.policy.learning.model_options import INIT_FROM, MODEL_OPTIONS, check_encoder, network_options
@@ -28,8 +29,8 @@ from rlframe.policy.learning.tensors import to_tensor
 from rlframe.policy.policy_config import CollectConfig as CollectConfig
 from rlframe.policy.policy_config import ModelConfig as ModelConfig
 from rlframe.policy.policy_config import PolicyConfig as PolicyConfig
-from rlframe.registry import MODEL_REGISTRY, POLICY_REGISTRY
-from rlframe.utils.field import Configurable, Field
+from rlframe.registry import ENV_REGISTRY, MODEL_REGISTRY, POLICY_REGISTRY
+from rlframe.utils.field import Configurable, Field, ResolvedConfig
 from rlframe.utils.lazy import LazyModule
 from rlframe.utils.seed import component_rng
 
@@ -51,7 +52,7 @@ class Policy(Configurable, ActingState):
         cfg: The ``policy`` section of a config; missing options take their defaults.
         spec: Spaces of the env.
         model: The network; created from ``cfg.model`` if not given.
-        enable_field: The needed faces among ``learn``, ``collect``, ``eval``; all by default.
+        enable_field: The needed faces among ``learn``, ``collect``, ``eval``; all by default. ``command`` is always there.
         seed: Seed of the policy's own generator.
         rank: Which of several policies with this seed it is.
     """
@@ -134,7 +135,8 @@ class Policy(Configurable, ActingState):
             )
         self._cfg, self._spec = self.resolve_config(cfg), spec
         self._has_mask = has_mask(spec.observation_space)
-        self._fields = tuple(enable_field or ('learn', 'collect', 'eval'))
+        fields = tuple(enable_field or ('learn', 'collect', 'eval'))
+        self._fields = tuple(field for field in fields if field != 'command')
         self.check_spec(spec, self._cfg)
         self._device = resolve_device(self._cfg)
         self._on_cpu = self._device.type == 'cpu'
@@ -274,7 +276,9 @@ class Policy(Configurable, ActingState):
     def learn_mode(self) -> LearnMode:
         """The functions that update the policy."""
         return LearnMode(
-            self._normalizer.learning(self._shift.learning(self._forward_learn)),
+            learning_from_rows(
+                self._normalizer.learning(self._shift.learning(self._forward_learn)), self._spec
+            ),
             self._reset,
             self.__repr__,
             self._monitor_vars,
@@ -392,6 +396,24 @@ def smallest_int(count: int) -> np.dtype[Any]:
     return np.min_scalar_type(max(count - 1, 0))
 
 
-def create_policy(cfg: EasyDict, spec: EnvSpec, **kwargs: Any) -> Policy:
-    """Builds the policy named by ``cfg.type``."""
-    return POLICY_REGISTRY.build(cfg, cfg, spec, **kwargs)
+def create_policy(cfg: Mapping[str, Any], spec: EnvSpec | None = None, **kwargs: Any) -> Policy:
+    """Builds the policy named by ``cfg.type``.
+
+    Args:
+        cfg: The ``policy`` section of a config.
+        spec: Spaces of the env. By default those of the env of the compiled config that ``cfg`` is a section of, whose
+            seed is the policy's, too; for a section that was not compiled, those of ``model.obs_shape`` and
+            ``model.action_shape``.
+        kwargs: Further arguments of the policy's constructor.
+
+    Raises:
+        ConfigError: If the spaces are not known.
+    """
+    own = cfg if isinstance(cfg, ResolvedConfig) else own_options(cfg)
+    whole = own._whole if isinstance(own, ResolvedConfig) else None
+    if spec is None and whole is not None:
+        spec = ENV_REGISTRY.build(whole['env'], whole['env']).spec
+        kwargs = {'seed': whole['seed'], **kwargs}
+    elif spec is None:
+        spec = spec_of_shapes(POLICY_REGISTRY.get_cls(own), cfg)
+    return POLICY_REGISTRY.build(own, own, spec, **kwargs)

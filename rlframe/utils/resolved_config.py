@@ -57,6 +57,8 @@ class ResolvedConfig(EasyDict):
     _read: set[str]
     _user_keys: frozenset[str]
     _may_change: Mapping[str, bool]
+    _whole: ResolvedConfig | None = None
+    """The compiled config that this is the section ``policy`` of, if it was not copied out of it."""
 
     def __init__(
         self,

@@ -49,6 +49,16 @@ def set_seed(seed: int) -> None:
     torch.manual_seed(seed)
 
 
+def set_pkg_seed(seed: int, use_cuda: bool | None = True) -> None:
+    """Seeds the global generators; DI-engine's name for ``set_seed``.
+
+    Args:
+        seed: The seed.
+        use_cuda: Has no effect: generators of devices are seeded, too.
+    """
+    set_seed(seed)
+
+
 def global_rng_state() -> dict[str, Any]:
     """Returns the state of the global generators, as plain data."""
     version, internal, gauss = random.getstate()

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rlframe.registry import COMM_COLLECTOR_REGISTRY, COMM_LEARNER_REGISTRY, PARALLEL_COLLECTOR_REGISTRY
+from rlframe.registry import (
+    COMM_COLLECTOR_REGISTRY,
+    COMM_LEARNER_REGISTRY,
+    PARALLEL_COLLECTOR_REGISTRY,
+    with_type,
+)
 from rlframe.worker.comm.comm_interface import BaseCommCollector, BaseCommLearner
 from rlframe.worker.parallel.base_parallel_collector import BaseParallelCollector
 
@@ -30,7 +35,7 @@ def get_parallel_collector_cls(cfg: Mapping[str, Any]) -> type[BaseParallelColle
 
 
 def create_comm_collector(cfg: Mapping[str, Any], **kwargs: Any) -> BaseCommCollector:
-    """Builds the comm collector named by ``cfg.type``.
+    """Builds the comm collector named by ``cfg.type`` or, as in DI-engine, ``cfg.comm_collector_type``.
 
     Args:
         cfg: Its options.
@@ -39,11 +44,12 @@ def create_comm_collector(cfg: Mapping[str, Any], **kwargs: Any) -> BaseCommColl
     Raises:
         RegistryError: If no comm collector has that name; the closest one is named.
     """
+    cfg = with_type(cfg, 'comm_collector_type')
     return COMM_COLLECTOR_REGISTRY.build(cfg, cfg, **kwargs)
 
 
 def create_comm_learner(cfg: Mapping[str, Any], **kwargs: Any) -> BaseCommLearner:
-    """Builds the comm learner named by ``cfg.type``.
+    """Builds the comm learner named by ``cfg.type`` or, as in DI-engine, ``cfg.comm_learner_type``.
 
     Args:
         cfg: Its options.
@@ -52,4 +58,5 @@ def create_comm_learner(cfg: Mapping[str, Any], **kwargs: Any) -> BaseCommLearne
     Raises:
         RegistryError: If no comm learner has that name; the closest one is named.
     """
+    cfg = with_type(cfg, 'comm_learner_type')
     return COMM_LEARNER_REGISTRY.build(cfg, cfg, **kwargs)

@@ -11,8 +11,9 @@ from easydict import EasyDict
 
 from rlframe.checkpoint import load_checkpoint, save_checkpoint
 from rlframe.data import Batch
+from rlframe.data.batch import to_array
 from rlframe.errors import BufferUnderflowError, ConfigError, NonFiniteError
-from rlframe.registry import LEARNER_REGISTRY
+from rlframe.registry import LEARNER_REGISTRY, with_type
 from rlframe.run.metrics import ScalarWriter
 from rlframe.run.progress import Progress, TrainIter
 from rlframe.utils.field import Configurable, Field
@@ -356,7 +357,7 @@ def _stacked(data: Any) -> Any:
     """Converts a list of mappings to a ``Batch`` of numpy columns; returns anything else unchanged."""
     if not (isinstance(data, list | tuple) and data and all(isinstance(row, Mapping) for row in data)):
         return data
-    return Batch.from_rows(data).map(lambda c: c.detach().cpu().numpy() if hasattr(c, 'detach') else c)
+    return Batch.from_rows(data).map(to_array)
 
 
 def _priority_info(priority: Any, data: Any) -> dict[str, Any]:
@@ -387,6 +388,7 @@ def _dist_info() -> tuple[int, int]:
     )
 
 
-def create_learner(cfg: EasyDict, **kwargs: Any) -> BaseLearner:
-    """Builds the learner named by ``cfg.type``."""
+def create_learner(cfg: Mapping[str, Any], **kwargs: Any) -> BaseLearner:
+    """Builds the learner named by ``cfg.type`` or, as in DI-engine, ``cfg.learner_type``."""
+    cfg = with_type(cfg, 'learner_type')
     return LEARNER_REGISTRY.build(cfg, cfg=cfg, **kwargs)

@@ -1,0 +1,1 @@
+from rlframe.utils.seed import set_pkg_seed as set_pkg_seed
