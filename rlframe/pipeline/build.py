@@ -358,6 +358,35 @@ def fill_at_random(pipeline: SerialPipeline) -> None:
     buffer.push(collector.training_data(collected), pipeline.progress.envstep)
 
 
+def random_collect(
+    policy_cfg: ResolvedConfig,
+    policy: Policy,
+    collector: ISerialCollector,
+    collector_env: IEnvManager | None = None,
+    commander: BaseSerialCommander | None = None,
+    replay_buffer: IBuffer | None = None,
+    postprocess_data_fn: Callable[[Any], Any] | None = None,
+) -> None:
+    """Fills the replay buffer with data of random actions, in a training loop of one's own.
+
+    Args:
+        policy_cfg: The section ``policy`` of a compiled config, whose ``random_collect_size`` says how much.
+        policy: The policy, which collects again afterwards.
+        collector: The collector.
+        collector_env: Has no effect: the collector has its envs.
+        commander: Has no effect: random actions have no settings.
+        replay_buffer: Takes the data; None if there is none, as for a policy that learns on-policy.
+        postprocess_data_fn: Returns the data to push, from those collected.
+    """
+    seed = policy_cfg._whole['seed'] if policy_cfg._whole is not None else 0
+    collector.reset_policy(policy.random_collect_mode(component_rng(seed, 'random_collect')))
+    size = policy_cfg['random_collect_size']
+    data = collector.training_data(collector.collect(size, random_collect=True, record_random_collect=False))
+    collector.reset_policy(policy.collect_mode)
+    if replay_buffer is not None:
+        replay_buffer.push(data if postprocess_data_fn is None else postprocess_data_fn(data), 0)
+
+
 def films(cfg: ExperimentConfig) -> bool:
     """Whether evaluations are to be filmed."""
     render: Mapping[str, Any] = cfg.policy.eval.evaluator.get('render') or {}
