@@ -5,8 +5,12 @@ from __future__ import annotations
 import argparse
 import errno
 import io
+import os
+import re
+import select
 import sys
 from collections.abc import Sequence
+from typing import TextIO
 
 from rlframe._version import __version__
 from rlframe.entry.verb_table import VERBS, make_parser, overview, verb_of
@@ -33,9 +37,12 @@ def parse(words: list[str]) -> argparse.Namespace:
     """Reads a command line; overrides may stand anywhere behind the verb."""
     if not words or words[0] not in VERBS:
         whole = _whole_parser()
-        if words and words[0] in ('-h', '--help', '--version'):
+        if not words:
+            whole.print_help()
+            sys.exit(2)
+        if words[0] in ('-h', '--help', '--version'):
             whole.parse_args(words[:1])  # ends the process
-        if words and not words[0].startswith('-') and '=' not in words[0]:
+        if not words[0].startswith('-') and '=' not in words[0]:
             hint = nearest(words[0], VERBS) or ' A config file is given by -c FILE.'
             whole.error(f'no verb {words[0]!r}.{hint} Verbs: {", ".join(VERBS)}')
         words = ['train', *words]
@@ -44,7 +51,7 @@ def parse(words: list[str]) -> argparse.Namespace:
     args, rest = parser.parse_known_args(words[1:])
     stray = [word for word in rest if word.startswith('-') or '=' not in word]
     if stray or (rest and 'overrides' not in args):
-        parser.error(f'unrecognized arguments: {" ".join(stray or rest)}')
+        parser.error(f'unrecognized arguments: {" ".join(stray or rest)}{_meant(parser, stray or rest)}')
     if rest:
         args.overrides = [*args.overrides, *rest]
     _check_not_empty(parser, args)
@@ -52,6 +59,17 @@ def parse(words: list[str]) -> argparse.Namespace:
     if check is not None:
         check(parser, args)
     return args
+
+
+def _meant(parser: argparse.ArgumentParser, words: list[str]) -> str:
+    """Returns which option an unknown one may be short for or misspell, as a sentence after a full stop."""
+    known = re.findall(r'--[\w-]+', parser.format_help())
+    for name in (word.partition('=')[0] for word in words if word.startswith('--')):
+        longer = [option for option in dict.fromkeys(known) if option.startswith(name)]
+        hint = f' Did you mean {" or ".join(map(repr, longer))}?' if longer else nearest(name, known)
+        if hint:
+            return f'.{hint}'
+    return ''
 
 
 def _check_not_empty(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
@@ -65,9 +83,36 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command line.
 
     Returns:
-        0 when done, 1 for a failure while running, 2 for bad input, 130 or 143 when stopped by Ctrl-C or SIGTERM.
+        0 when done, 1 for a failure while running, 2 for bad input, 130 or 143 when stopped by Ctrl-C or SIGTERM, 141
+        when nobody reads the output any longer, as in ``rlframe list | head -1``.
     """
-    args = parse(list(sys.argv[1:] if argv is None else argv))
+    try:
+        try:
+            return _run(list(sys.argv[1:] if argv is None else argv))
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        unread = [stream for stream in (sys.stdout, sys.stderr) if _has_no_reader(stream)]
+        if not unread:
+            raise
+        for stream in unread:  # for what is flushed when the process ends
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        return 141
+
+
+def _has_no_reader(stream: TextIO) -> bool:
+    """Whether a stream is a pipe that was closed at its other end."""
+    try:
+        poll = select.poll()
+        poll.register(stream, 0)
+        return any(event & select.POLLERR for _, event in poll.poll(0))
+    except (OSError, ValueError):
+        return False
+
+
+def _run(words: list[str]) -> int:
+    """Runs a command line, and returns the exit code."""
+    args = parse(words)
     from rlframe.entry.import_path import set_import_path
 
     for stream in (sys.stdout, sys.stderr):

@@ -17,9 +17,17 @@ from rlframe.tools.options import fields_of, registry_of, told
 from rlframe.utils.field import REQUIRED
 
 
+class Listing(Console):
+    """Standard output; what happens when nobody reads it is up to the command line."""
+
+    def on_broken_pipe(self) -> None:
+        """Passes the error on, where rich would end the process."""
+        raise BrokenPipeError
+
+
 def show(args: argparse.Namespace) -> int:
     """Runs the verb and returns the exit code."""
-    console = Console(highlight=False)
+    console = Listing(highlight=False)
     if args.name:
         _show_options(console, args.kind, args.name)
         return 0
@@ -37,7 +45,7 @@ def show(args: argparse.Namespace) -> int:
 
 def show_plugins() -> int:
     """Shows the plug-ins of installed packages, and returns the exit code."""
-    console = Console(highlight=False)
+    console = Listing(highlight=False)
     found = PLUGINS.all()
     if not found:
         console.print(

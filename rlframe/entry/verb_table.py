@@ -65,6 +65,7 @@ def make_parser(name: str, verb: Verb) -> argparse.ArgumentParser:
         description=f'{verb.HELP[0].upper()}{verb.HELP[1:]}.',
         epilog=f'examples:\n{examples}',
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,  # a new option would change what a short form means
     )
     verb.add_arguments(parser)
     parser.add_argument('--debug', action='store_true', help='show the traceback of an error')

@@ -15,11 +15,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from rlframe.checkpoint import load_checkpoint
 from rlframe.entry.__main__ import main
+from rlframe.entry.verb_table import VERBS, make_parser, verb_of
 from rlframe.pipeline import serial as pipeline
 from rlframe.registry import REGISTRIES
 
@@ -305,9 +307,11 @@ def test_run_folder_that_exists_is_refused_by_name(cwd: Path, capsys: pytest.Cap
 @pytest.mark.parametrize(
     ('words', 'told'),
     [
-        ([], ('usage: rlframe train', '-c/--config')),
         (['train'], ('usage: rlframe train', '-c/--config')),
         (['-c', DQN, '--bogus'], ('usage: rlframe', 'unrecognized arguments: --bogus')),
+        (['-c', DQN, '--seedd=1'], ("'--seed'?",)),
+        (['tune', '--env', 'CartPole-v1'], ('unrecognized arguments: --env.', "'--env-step'?")),
+        (['tune', '-c', DQN, '--s', '1'], ("'--search' or '--scheduler'",)),
         (['-c', DQN, '--env-step', 'many'], ('--env-step', "'many'", 'whole number')),
         (['-c', DQN, '--env-step', '1.5'], ('--env-step', "'1.5'", 'whole number')),
         (['-c', DQN, '--env-step', 'inf'], ('--env-step', "'inf'", 'whole number')),
@@ -326,6 +330,57 @@ def test_run_folder_that_exists_is_refused_by_name(cwd: Path, capsys: pytest.Cap
 )
 def test_bad_command_line_is_refused(refused: Refused, words: list[str], told: tuple[str, ...]) -> None:
     assert_says(refused(*words), told)
+
+
+def test_a_command_line_without_words_lists_the_verbs(cwd: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match='2'):
+        main([])
+    out, err = capsys.readouterr()
+    assert_says(out, VERBS)
+    assert err == '' and list(cwd.iterdir()) == []
+
+
+@pytest.mark.parametrize('verb', VERBS)
+def test_no_option_of_a_verb_can_be_shortened(verb: str) -> None:
+    assert not make_parser(verb, verb_of(verb)).allow_abbrev
+
+
+@pytest.mark.parametrize(
+    'words',
+    [
+        [],
+        ['list'],
+        ['list', 'policy'],
+        ['explain', 'policy.learn.batch_size'],
+        ['check-config', 'cartpole_dqn', '--no-env'],
+    ]
+    + [[verb, '--help'] for verb in VERBS],
+)
+def test_output_that_nobody_reads_ends_a_verb_quietly(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, 'w') as unread:
+        monkeypatch.setattr(sys, 'stdout', unread)
+        assert main(words) == 141
+    assert capsys.readouterr().err == ''
+
+
+def test_a_closed_pipe_that_is_not_the_output_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr('rlframe.entry.verbs.list.run', mock.Mock(side_effect=BrokenPipeError))
+    with pytest.raises(BrokenPipeError):
+        main(['list'])
+
+
+def test_a_process_whose_output_is_closed_leaves_no_traceback(cwd: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    for verb in ('list', '--help'):
+        process = start('-m', 'rlframe.entry', verb, stdout=writer, env={'PYTHONUNBUFFERED': ''})
+        _, err = process.communicate()
+        assert (process.returncode, err) == (141, '')
+    os.close(writer)
 
 
 def test_overrides_may_stand_between_flags(refused: Refused) -> None:
