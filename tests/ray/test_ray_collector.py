@@ -223,16 +223,6 @@ def test_async_does_not_wait_for_an_actor_that_hangs(tmp_path: Path) -> None:
         assert (obs[-60:, 0] == fast).all() and is_conserved(collector) and collector.lost == 0
 
 
-def test_what_is_too_old_is_thrown_away_and_counted() -> None:
-    options = {'num_collectors': 2, 'sync': False, 'max_staleness': 1}
-    with collecting(collector=options) as (collector, policy):
-        for turn in range(12):
-            learn(policy, turn)
-            collector.collect(3, train_iter=turn)
-            assert all(collector._publisher.version - version <= 1 for version in collector.versions)
-            assert is_conserved(collector)
-
-
 @pytest.mark.parametrize('is_sync', [True, False])
 def test_actor_killed_three_times_is_replaced_and_what_it_was_at_counts_once(is_sync: bool) -> None:
     options = {'num_collectors': 2, 'sync': is_sync}

@@ -80,6 +80,7 @@ class RaySerialCollector(Metered, ISerialCollector):
         self._publisher = Publisher(policy, cfg.update_after_each_batch, cfg.max_weight_update_interval)
         self._ready, self._levels = ReadyQueue(), LevelSeeds()
         self._headers: dict[int, tuple[int, Header]] = {}  # the last of each rank, with its incarnation
+        self._begun: dict[int, int] = {}  # the newest version when each rank began its first request
         self._to_reset: set[int] = set()
         self._request_size: int | None = None  # without sync; None: a share of the missing amount
         self._budget: int | None = None  # the total that may be delivered; None: no limit
@@ -250,12 +251,14 @@ class RaySerialCollector(Metered, ISerialCollector):
 
     def _take(self, answer: Answer) -> None:
         """Adds the data of an answer to those that are ready, unless they are lost."""
+        rank, newest = answer.call.rank, self._publisher.version
+        begun, self._begun[rank] = self._begun[rank], newest  # the next request of this actor begins now
         data = self._fetch(answer)
         if data is None:
             return
         self._count(answer, data)
-        self._staleness.arrived(answer.call.rank, self._publisher.version - answer.value.version)
-        self._ready.append(Ready(answer.value.version, data, answer.call.size))
+        self._staleness.arrived(rank, begun - answer.value.version)
+        self._ready.append(Ready(answer.value.version, data, answer.call.size, newest - begun))
 
     def _delivered(self, parts: Sequence[Ready]) -> Any:
         """Counts and joins the data that are returned now."""
@@ -314,7 +317,9 @@ class RaySerialCollector(Metered, ISerialCollector):
         load, left = self._pool.load, needed - self._pool.under_way
         for turn in range(in_flight):
             for rank in ranks:
-                if load[rank] <= turn and left > 0:
+                if load[rank] <= turn and left > 0 and (turn == 0 or not self._staleness.is_late(rank)):
+                    if load[rank] == 0:
+                        self._begun[rank] = self._publisher.version
                     self._ask(rank, min(size, left))
                     load[rank] += 1
                     left -= size

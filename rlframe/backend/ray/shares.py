@@ -63,6 +63,8 @@ class Ready(NamedTuple):
     data: Any
     size: int
     """Requested amount, in training samples of each player or in episodes."""
+    during: int = 0
+    """Versions that were published while it was collected."""
 
     @property
     def steps(self) -> int:
@@ -93,13 +95,20 @@ class Ready(NamedTuple):
             newest: Version of the newest weights.
         """
         data, infos = self.data if isinstance(self.data, tuple) else (self.data, None)
-        return {'behind': newest - self.version, 'data': to_tree(data), 'infos': infos, 'size': self.size}
+        return {
+            'behind': newest - self.version,
+            'during': self.during,
+            'data': to_tree(data),
+            'infos': infos,
+            'size': self.size,
+        }
 
     @classmethod
     def from_state_dict(cls, state: Mapping[str, Any], newest: int) -> Ready:
         """Creates one from its state."""
         data, infos = from_tree(state['data']), state['infos']
-        return cls(newest - state['behind'], data if infos is None else (data, infos), state['size'])
+        data = data if infos is None else (data, infos)
+        return cls(newest - state['behind'], data, state['size'], state.get('during', 0))
 
 
 class ReadyQueue(deque[Ready]):
@@ -111,8 +120,11 @@ class ReadyQueue(deque[Ready]):
         return sum(ready.size for ready in self)
 
     def drop_older(self, version: int) -> int:
-        """Discards data collected with weights older than this version, and returns their size."""
-        before, kept = self.size, [ready for ready in self if ready.version >= version]
+        """Discards data collected with weights older than this version, and returns their size.
+
+        Versions that were published while they were collected do not count.
+        """
+        before, kept = self.size, [ready for ready in self if ready.version + ready.during >= version]
         self.clear()
         self.extend(kept)
         return before - self.size

@@ -21,6 +21,9 @@ RECENT = 10
 class Staleness:
     """Measures staleness, discards stale batches, and warns if most batches of an actor are stale.
 
+    Against the limit counts the time that a batch waits: for its actor to begin it, and here to be returned. How long
+    its collection takes does not count: so a slow actor delivers what it began in time.
+
     Args:
         cfg: Options of the collector, of which ``max_staleness`` is the limit.
         where: Config key of the limit, for the warning.
@@ -30,11 +33,11 @@ class Staleness:
         self._limit, self._where = cfg.max_staleness, where
         self._usual = expected_staleness(cfg.num_collectors, cfg.max_in_flight, 1)
         self._delivered: list[tuple[int, int]] = []  # versions behind and size, since the last record
-        self._behind: dict[int, deque[int]] = {}  # of the recent batches of each rank, on arrival
+        self._behind: dict[int, deque[int]] = {}  # of the recent batches of each rank, when they were begun
         self._warned: set[int] = set()
 
     def arrived(self, rank: int, behind: int) -> None:
-        """Records how many versions an arriving batch is behind, and warns if most are stale."""
+        """Records how many versions an arriving batch was behind when it was begun, and warns if most are stale."""
         recent = self._behind.setdefault(rank, deque(maxlen=RECENT))
         recent.append(behind)
         if self._limit is None or len(recent) < RECENT or rank in self._warned:
@@ -44,10 +47,14 @@ class Staleness:
             self._warned.add(rank)
             self._warn(rank, stale / RECENT, max(recent))
 
+    def is_late(self, rank: int) -> bool:
+        """Whether an actor has recently begun a batch too late, so that it gets one request at a time."""
+        return self._limit is not None and any(own > self._limit for own in self._behind.get(rank, ()))
+
     def _warn(self, rank: int, share: float, oldest: int) -> None:
         logger.warning(
             'Ray actor %d: %.0f %% of its last %d batches were discarded, because they were more than %s=%s versions behind'
-            ' (up to %d). Set %s to %d or to None, update the policy less often, or use fewer actors, fewer requests in flight'
+            ' when they were begun (up to %d). Set %s to %d or to None, update the policy less often, or use fewer actors, fewer requests in flight'
             ' (max_in_flight) or smaller requests.',
             rank,
             100 * share,

@@ -82,7 +82,7 @@ def staleness_error(cfg: Mapping[str, Any], batches: int) -> ConfigError | None:
     return ConfigError(
         f'with {actors} actors, {in_flight} requests in flight per actor and an update after every'
         f' {f"{batches} batches" if batches > 1 else "batch"}, a batch is {lag:.3g} versions behind on average when it is'
-        ' delivered; most would be discarded',
+        ' delivered',
         where='max_staleness',
         got=limit,
         expected=f'at least {math.ceil(lag)}, None, or fewer actors or requests',
@@ -142,7 +142,8 @@ RAY_OPTIONS: Options = dict(
         type=int,
         range='[0, inf)',
         unit='versions of the weights',
-        doc='that a batch may be behind; older batches are discarded and counted; None: no limit',
+        doc='that a batch may be behind when its collection begins, or by waiting; older batches are discarded and counted;'
+        ' None: no limit',
         may_change=True,
     ),
     collect_timeout=Field(
