@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+import ray
 import torch
 from fault_envs import wait_until
 from ray_envs import TellingEnv
@@ -19,6 +20,7 @@ from rlframe.data import Batch
 from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.errors import ConfigError, SerializationError
 from rlframe.policy.dqn import DQNPolicy
+from rlframe.worker.collector.serial_collector import SampleSerialCollector
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures('ray_of_tests')]
 
@@ -77,6 +79,18 @@ def test_random_frames_are_counted_as_delivered_and_deterministic_actions_are_th
         assert collector.next()['sum'].tolist() == [10] * 10
 
 
+def test_handles_classes_and_errors_of_a_policy_s_form_cross_processes() -> None:
+    with RayCollector('CartPole-v1', frames_per_batch=4, num_collectors=2, collector_class=Own) as collector:
+        states = ray.get([handle.state.remote() for handle in collector.remote_collectors()])
+        assert [state['at_random'] for state in states] == [False, False]
+        assert collector.next()['own'].tolist() == [7] * 4
+    with (
+        RayCollector('CartPole-v1', lambda data: data['observation'], frames_per_batch=4) as collector,
+        pytest.raises(ConfigError, match=r'the policy cannot act on float32 .* it fails with IndexError'),
+    ):
+        collector.next()
+
+
 def test_split_batches_are_pieces_of_episodes_in_order() -> None:
     with RayCollector(
         'CartPole-v1',
@@ -110,8 +124,8 @@ def test_weights_of_a_module_reach_actors_when_they_are_told_to() -> None:
         collector.update_policy_weights_()
         collector.next()
         assert collector.versions == [2, 2]
-        with pytest.raises(ConfigError, match=r'no such actor; got 2, expected one of \[0, 1\]'):
-            collector.update_policy_weights_(2)
+        with pytest.raises(ConfigError, match=r'no such actor; got 3, expected one of \[1, 2\]'):
+            collector.update_policy_weights_(3)
 
 
 def test_actors_come_and_go_while_frames_are_conserved() -> None:
@@ -135,8 +149,8 @@ def test_actors_come_and_go_while_frames_are_conserved() -> None:
             seen.clear()
             for _ in range(4):
                 take()
-            assert [actor.rank for actor in collector.remote_collectors()] == [1]
-            assert collector.remote_collectors()[0].pid in seen
+            assert [actor.rank for actor in collector.actor_states()] == [1]
+            assert collector.actor_states()[0].pid in seen
             with pytest.raises(ConfigError, match='at least one actor must remain'):
                 collector.remove_collectors([1])
 
@@ -198,6 +212,14 @@ def test_factories_of_another_number_and_unpicklable_ones_are_named() -> None:
 # what the tests give to actors
 
 
+class Own(SampleSerialCollector):
+    """Is not registered."""
+
+    def collect(self, *args: Any, **options: Any) -> Any:
+        rows = super().collect(*args, **options)
+        return rows.replace(own=np.full(len(rows), 7))
+
+
 class ShiftedEnv(gymnasium.Env):
     action_space = gymnasium.spaces.Discrete(2)
     observation_space = gymnasium.spaces.Box(-10, 10, (1,), np.int64)
@@ -237,7 +259,7 @@ def test_a_module_acts_in_an_env_that_was_given_itself_and_the_actors_end_with_t
     with torch.no_grad():
         module.weight.fill_(100.0)
     with RayCollector(env, module, frames_per_batch=7, total_frames=20, num_workers_per_collector=2) as c:
-        (pid,) = (actor.pid for actor in c.remote_collectors())
+        (pid,) = (actor.pid for actor in c.actor_states())
         batches = list(c)
         assert [len(batch) for batch in batches] == [7, 7, 6]
         assert all(np.abs(batch['action']).max() <= 2.0 for batch in batches)

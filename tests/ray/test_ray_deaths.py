@@ -114,7 +114,7 @@ def test_what_ends_a_program_is_named_with_the_rank(what: str, kind: Any, text: 
         with pytest.raises(kind, match=text) as caught:
             collector.next()
         assert str(caught.value).splitlines()[0].startswith('Ray actor 1: ')
-        assert all(actor.is_ready for actor in collector.remote_collectors())
+        assert all(actor.is_ready for actor in collector.actor_states())
 
 
 def test_children_of_a_stopped_actors_envs_are_ended_with_it(ray_of_tests: Any) -> None:
@@ -123,7 +123,7 @@ def test_children_of_a_stopped_actors_envs_are_ended_with_it(ray_of_tests: Any) 
         DyingEnv, create_env_kwargs=kwargs, frames_per_batch=12, num_collectors=2, sync=True
     ) as c:
         c.next()
-        pids = [actor.pid for actor in c.remote_collectors() if actor.pid is not None]
+        pids = [actor.pid for actor in c.actor_states() if actor.pid is not None]
         family = {child for pid in pids for child in descendants(pid)} | set(pids)
         assert len(family) >= 6, 'two children of each'
         os.kill(pids[0], signal.SIGSTOP)
@@ -160,7 +160,7 @@ def test_a_deleted_collector_gives_its_cpus_back(ray_of_tests: Any) -> None:
     )
     collector = RayCollector('CartPole-v1', **given)
     collector.next()
-    pids = [actor.pid for actor in collector.remote_collectors() if actor.pid is not None]
+    pids = [actor.pid for actor in collector.actor_states() if actor.pid is not None]
     del collector
     gc.collect()
     assert wait_until(lambda: not any(map(is_alive, pids)), 30)

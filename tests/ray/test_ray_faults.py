@@ -93,7 +93,7 @@ for sync in (True, False):
     options = dict(frames_per_batch=12, sync=sync, num_collectors=2, create_env_kwargs=dict(seconds=0.001))
     with RayCollector(TellingEnv, ray_init_config=dict(address=cluster.address), **options) as collector:
         c, produced, turn = collector, 0, 0
-        while turn < 5 or c._pool.restarts == 0 or not all(actor.is_ready for actor in c.remote_collectors()):
+        while turn < 5 or c._pool.restarts == 0 or not all(actor.is_ready for actor in c.actor_states()):
             if turn == 5:
                 cluster.remove_node(other)
                 other = cluster.add_node(**NODE)

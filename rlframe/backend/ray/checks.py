@@ -6,10 +6,19 @@ import contextlib
 import functools
 import inspect
 import numbers
+import re
 from typing import Any
 
 from rlframe.errors import ConfigError
 from rlframe.worker.collector.base_serial_collector import SerialCollector
+
+FORM = 'a policy of rlframe, a module, a function of observations, or None'
+"""Forms of a policy."""
+OF_TENSORDICTS = (
+    'A module or function gets observations [n, ...] and returns actions [n, ...], without a tensordict: of a policy that'
+    ' takes one, pass the network in it (policy.module of a TensorDictModule), or a function around it.'
+)
+"""Remedy for policies in the form of TorchRL."""
 
 
 def check_steps_envs(kind: Any) -> None:
@@ -50,10 +59,14 @@ def check_policy(policy: Any) -> None:
     """Checks that a policy is a policy and not a factory of policies.
 
     Raises:
-        ConfigError: If it cannot be called with observations.
+        ConfigError: If it cannot be called with observations, or takes a tensordict.
     """
     if policy is None or (hasattr(policy, 'collect_mode') and not isinstance(policy, type)):
         return
+    if _takes_tensordict(policy):
+        raise ConfigError(
+            'this takes a tensordict', where='policy', got=policy, expected=FORM, remedy=OF_TENSORDICTS
+        )
     made_by = policy.func if isinstance(policy, functools.partial) else policy
     takes_obs = callable(policy) and not isinstance(made_by, type)
     if takes_obs:
@@ -65,9 +78,21 @@ def check_policy(policy: Any) -> None:
             'this cannot be called with observations alone' if is_factory else 'this is not a policy',
             where='policy',
             got=policy,
-            expected='a policy of rlframe, a module, a function of observations, or None',
+            expected=FORM,
             remedy='If it creates a policy, pass the policy that it returns.' if is_factory else '',
         )
+
+
+def _takes_tensordict(policy: Any) -> bool:
+    """Whether a policy has keys of a tensordict, or says so by the name or the type of its first argument."""
+    if hasattr(policy, 'in_keys') and hasattr(policy, 'out_keys'):
+        return True
+    with contextlib.suppress(TypeError, ValueError):
+        called = inspect.signature(getattr(policy, 'forward', policy))
+        first = next(iter(called.parameters.values()), None)
+        words = (first.name, str(first.annotation)) if first is not None else ()
+        return any(re.search(r'^td$|tensor_?dict', word, re.IGNORECASE) for word in words)
+    return False
 
 
 def _can_be_called(signature: inspect.Signature) -> bool:

@@ -18,12 +18,16 @@ from rlframe.backend.ray.constructor.arguments import (
     number_of_actors,
     trajectories,
 )
-from rlframe.backend.ray.constructor.compat import env_makers, exploration_of, without_devices
+from rlframe.backend.ray.constructor.compat import (
+    collector_of,
+    env_makers,
+    exploration_of,
+    without_devices,
+)
 from rlframe.backend.ray.constructor.facts import ActorFacts
-from rlframe.backend.ray.constructor.lists import per_actor
+from rlframe.backend.ray.constructor.lists import check_one_device, filled, per_actor
 from rlframe.backend.ray.serial_collector import RaySerialCollector
 from rlframe.errors import ConfigError
-from rlframe.registry import SERIAL_COLLECTOR_REGISTRY
 from rlframe.utils.seed import component_rng
 
 
@@ -40,8 +44,7 @@ class RayCollector(ActorFacts, RaySerialCollector):
         frames_per_batch: Frames of a batch: of all collectors together with ``sync``, else of one.
         total_frames: Frames after which the iteration ends, at least 1; the last batch is smaller if necessary, except
             for an on-policy policy. -1 or None: it never ends.
-        device: Device of the policy in the actors and of the batches; 'cpu' if not given; or a list with one for each,
-            for the policies only.
+        device: Device of the policy in the actors and of the batches; 'cpu' if not given; or a list with one for each.
         storing_device: Device of the batches, which then contain tensors; numpy arrays if neither it nor ``device`` is
             given.
         env_device: Device of the envs; only the CPU is supported.
@@ -55,7 +58,8 @@ class RayCollector(ActorFacts, RaySerialCollector):
         split_trajs: Whether a batch is returned as a list of parts of episodes.
         exploration_type: 'random' explores as the policy does for collection, 'deterministic' (or 'mode', 'mean',
             'median') acts greedily; a name, or an enum's member of that name.
-        collector_class: Registered type of the collector in the actors.
+        collector_class: Collector in the actors: a registered type or a class. TorchRL's 'single', 'sync' and 'async' are
+            'sample' here: how batches are joined is up to ``sync`` alone.
         collector_kwargs: Its options, including ``device`` and the other devices; or a list.
         num_workers_per_collector: Number of envs of each actor.
         sync: Whether a batch contains an equal share of every actor, in order; else each is that of the first actor to
@@ -106,7 +110,7 @@ class RayCollector(ActorFacts, RaySerialCollector):
         postproc: Postproc | None = None,
         split_trajs: bool = False,
         exploration_type: str | None = None,
-        collector_class: str = 'sample',
+        collector_class: Any = 'sample',
         collector_kwargs: Any = None,
         num_workers_per_collector: int = 1,
         sync: bool = False,
@@ -121,6 +125,7 @@ class RayCollector(ActorFacts, RaySerialCollector):
     ) -> None:
         count = number_of_actors(create_env_fn, num_collectors)
         makers, mode = env_makers(create_env_fn), exploration_of(exploration_type)
+        name, kind = collector_of(collector_class)
         given_devices = {
             'device': device,
             'storing_device': storing_device,
@@ -139,7 +144,8 @@ class RayCollector(ActorFacts, RaySerialCollector):
         check_devices(policy_devices, resources, 'policy_device')
         check_devices(per_actor(env_device, count, 'env_device'), [{}] * count, 'env_device')
         storing = per_actor(storing_device, count, 'storing_device')
-        check_data_is_usable(policy, sync, storing)
+        check_data_is_usable(policy, sync)
+        check_one_device(filled(storing, device))
         own = {name: options.pop(name) for name in list(options) if name in RAY_OPTIONS}
         if options:
             raise ConfigError(f'{next(iter(options))} is not a known argument', where=next(iter(options)))
@@ -152,9 +158,8 @@ class RayCollector(ActorFacts, RaySerialCollector):
             'ray_init_config': dict(ray_init_config or {}),
             'remote_configs': resources,
         }
-        given = {'type': collector_class, 'sync': sync, 'mark_episodes': split_trajs}
+        given = {'type': name, 'sync': sync, 'mark_episodes': split_trajs}
         collectors = [{**given, **each} for each in collector_options]
-        kind = SERIAL_COLLECTOR_REGISTRY.get(collector_class)
         for section in collectors:
             with_ray_options(kind, section)
         cfg: Any = with_ray_options(kind, {**collectors[0], **backend})
@@ -175,6 +180,7 @@ class RayCollector(ActorFacts, RaySerialCollector):
             mode != 'deterministic',
             policy_devices,
             seed,
+            kind if isinstance(collector_class, type) else None,
         )
         face = make.face(policy)
         self._trained, self._random = face, make.random_face(policy, seed, 0)
@@ -246,17 +252,21 @@ class RayCollector(ActorFacts, RaySerialCollector):
         """Sends the current weights to one, several or all actors with their next requests, without waiting.
 
         Args:
-            worker_rank: Ranks, counted from 0; None: all.
-            worker_ids: The same under its name in newer releases of TorchRL.
+            worker_rank: Which actors, counted from 1 as in older releases of TorchRL: rank + 1. None: all.
+            worker_ids: The same by rank, counted from 0 as in newer releases.
 
         Raises:
-            ConfigError: If there is no such actor.
+            ConfigError: If there is no such actor, or both are given.
             ValueError: If the actors were ended.
         """
         self._pool.check_open()
-        given = worker_rank if worker_ids is None else worker_ids
+        if worker_rank is not None and worker_ids is not None:
+            raise ConfigError('both say which actors; leave out worker_rank', where='worker_ids')
+        given, first, where = worker_ids, 0, 'worker_ids'
+        if worker_rank is not None:
+            given, first, where = worker_rank, 1, 'worker_rank'
         ranks: Sequence[Any] = given if isinstance(given, list | tuple) else [given]
-        self._publisher.renew([known for rank in ranks for known in self._known(rank)])
+        self._publisher.renew([known for rank in ranks for known in self._known(rank, where, first)])
 
     def set_seed(self, seed: int, static_seed: bool = False) -> int:
         """Restarts every env, with different seeds in each actor.
@@ -275,24 +285,24 @@ class RayCollector(ActorFacts, RaySerialCollector):
             reseed(self._publisher.face, seed, 0)
         return int(component_rng(seed, 'next_seed').integers(2**31))
 
-    def load_state_dict(self, state: Mapping[str, Any] | Sequence[Any]) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, Any] | Sequence[Any]) -> None:
         """Continues from ``state_dict()``, or lets each actor continue from one of its ``actors``, given as a list.
 
         Raises:
             CheckpointMismatchError: If it was saved with another number of actors.
         """
-        if not isinstance(state, Mapping):
-            state = {**self.state_dict(), 'actors': list(state)}
-        super().load_state_dict(state)
+        if not isinstance(state_dict, Mapping):
+            state_dict = {**self.state_dict(), 'actors': list(state_dict)}
+        super().load_state_dict(state_dict)
 
     # actors can be added and removed
 
-    def _known(self, rank: int | None) -> list[int]:
-        if rank is not None and rank not in self._pool.ranks:
-            raise ConfigError(
-                'no such actor', where='worker_rank', got=rank, expected=f'one of {self._pool.ranks}'
-            )
-        return self._pool.ranks if rank is None else [rank]
+    def _known(self, number: int | None, where: str, first: int = 0) -> list[int]:
+        """Returns the rank that a number means, if ranks are counted from ``first``; all ranks for None."""
+        numbers = [rank + first for rank in self._pool.ranks]
+        if number is not None and number not in numbers:
+            raise ConfigError('no such actor', where=where, got=number, expected=f'one of {numbers}')
+        return self._pool.ranks if number is None else [number - first]
 
     def add_collectors(
         self,
@@ -342,7 +352,7 @@ class RayCollector(ActorFacts, RaySerialCollector):
         """
         self._pool.check_open()
         for rank in ranks:
-            self._known(rank)
+            self._known(rank, 'ranks')
         if len(set(ranks)) == len(self._pool.ranks):
             raise ConfigError('at least one actor must remain', where='ranks', got=list(ranks))
         while not self._pool.load.keys().isdisjoint(ranks):

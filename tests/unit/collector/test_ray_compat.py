@@ -16,6 +16,8 @@ from rlframe.backend.ray.collector import RayCollector
 from rlframe.backend.ray.constructor.arguments import MakeFromPython
 from rlframe.backend.ray.constructor.compat import env_makers, exploration_of, within_bounds
 from rlframe.errors import CheckpointMismatchError, ConfigError
+from rlframe.worker.collector.dataset_collector import DatasetSerialCollector
+from rlframe.worker.collector.serial_collector import SampleSerialCollector
 
 
 @pytest.fixture
@@ -101,6 +103,101 @@ def test_devices_may_stand_among_the_collector_s_options(ray: FakeRay) -> None:
         collector_of(2, collector_kwargs=[{}, {'device': 'cuda:0'}])
 
 
+def test_a_list_of_devices_is_where_batches_are_unless_another_place_is_given(ray: FakeRay) -> None:
+    c = collector_of(2, device=['cpu', 'cpu'])
+    assert c.storing_device == 'cpu' and isinstance(c.next()['rank'], torch.Tensor)
+    assert collector_of(2, collector_kwargs=[{'device': 'cpu'}] * 2).storing_device == 'cpu'
+    gpus = {'remote_configs': {'num_gpus': 1}, 'device': ['cuda:0', 'cuda:1']}
+    with pytest.raises(
+        ConfigError, match=r"storing_device: .*got .'cuda:0', 'cuda:1'.*Pass it as storing_device"
+    ):
+        collector_of(2, **gpus)
+    ray.nodes_have = [{'CPU': 8.0, 'GPU': 2.0}]
+    assert collector_of(2, **gpus, storing_device='cpu').storing_device == 'cpu'
+
+
+class Own(SampleSerialCollector):
+    """A collector of the user's own, which is not registered."""
+
+
+@pytest.mark.parametrize('given', ['single', 'sync', 'async', 'sample', SampleSerialCollector, Own])
+def test_collector_class_may_be_a_class_a_type_or_a_name_of_torchrl(ray: FakeRay, given: Any) -> None:
+    c = collector_of(1, collector_class=given)
+    assert c._kind is (given if isinstance(given, type) else SampleSerialCollector)
+    parts = c._pool.make(0, 0)
+    assert type(parts.collector) is c._kind and len(parts.collector.collect(4)) == 4
+    parts.collector.close()
+
+
+def test_collectors_of_torchrl_itself_collect_samples(ray: FakeRay) -> None:
+    theirs = type('MultiSyncDataCollector', (), {'__module__': 'torchrl.collectors'})
+    assert collector_of(1, collector_class=theirs)._kind is SampleSerialCollector
+
+
+@pytest.mark.parametrize('given', [dict, DatasetSerialCollector, None, 3])
+def test_what_is_no_collector_is_refused(ray: FakeRay, given: Any) -> None:
+    with pytest.raises(ConfigError, match=r"collector_class: .*subclass of SerialCollector, 'single'"):
+        collector_of(1, collector_class=given)
+    assert not ray.actors
+
+
+class Keyed(torch.nn.Module):
+    """Has the keys of a TensorDictModule."""
+
+    in_keys, out_keys = ('observation',), ('action',)
+
+    def forward(self, *args: Any) -> Any:
+        return args
+
+
+class Typed(torch.nn.Module):
+    def forward(self, data: 'TensorDictBase') -> Any:  # noqa: F821, UP037
+        return data
+
+
+@pytest.mark.parametrize('policy', [Keyed(), Typed(), lambda td: td, lambda tensordict: tensordict])
+def test_a_policy_that_takes_a_tensordict_is_told_what_form_it_has_here(ray: FakeRay, policy: Any) -> None:
+    with pytest.raises(ConfigError, match=r'policy: this takes a tensordict.*policy.module of a TensorDictM'):
+        RayCollector('CartPole-v1', policy, frames_per_batch=6)
+    assert not ray.actors
+
+
+@pytest.mark.parametrize(
+    ('policy', 'problem'),
+    [
+        (lambda x: x['observation'], 'fails with IndexError'),
+        (lambda x: x.set('action', 0), 'fails with AttributeError'),
+        (lambda x: {'action': x}, r'returns an array of shape \[\]'),
+        (lambda x: x.sum(), r'returns an array of shape \[\]'),
+    ],
+)
+def test_a_policy_of_another_form_is_told_so_at_its_first_observations(policy: Any, problem: str) -> None:
+    collector = parts_of('CartPole-v1', policy).collector
+    with pytest.raises(ConfigError, match=rf'cannot act on float32 observations \[2, 4\]: it {problem}.*'):
+        collector.collect(8)
+    collector.close()
+
+
+def test_an_error_of_a_policy_that_has_acted_is_its_own() -> None:
+    turns = iter([1])
+    collector = parts_of(
+        'CartPole-v1', lambda obs: np.full(len(obs), [next(turns, None)][0] or [][0])
+    ).collector
+    with pytest.raises(IndexError):
+        collector.collect(8)
+    collector.close()
+
+
+def test_handles_of_actors_can_be_called(ray: FakeRay) -> None:
+    c = collector_of(3)
+    c.remove_collectors([1])
+    assert [handle.rank for handle in c.remote_collectors()] == [0, 2]
+    ray.answers['state'] = {'at_random': True}
+    assert [ray.get(handle.state.remote()) for handle in c.remote_collectors()] == [{'at_random': True}] * 2
+    c._pool._lose(c._pool.slots[0], 'it is gone')
+    assert [handle.rank for handle in c.remote_collectors()] == [2]
+
+
 def test_another_device_can_be_set_for_the_batches(ray: FakeRay) -> None:
     c = collector_of()
     assert isinstance(c.next()['rank'], np.ndarray)
@@ -156,18 +253,24 @@ def test_weights_go_to_the_ranks_that_are_named(ray: FakeRay) -> None:
         return [c._pool.slots[rank].actor.weights[-1] is not None for rank in range(3)]
 
     assert given() == [True] * 3 and given() == [False] * 3
-    for name, ranks in (
-        ('worker_rank', 1),
-        ('worker_rank', [0, 2]),
-        ('worker_ids', [2]),
-        ('worker_ids', None),
-    ):
+    named: list[tuple[dict[str, Any], list[int]]] = [
+        ({'worker_rank': 1}, [0]),  # counted from 1, as TorchRL counts
+        ({'worker_rank': [1, 3]}, [0, 2]),
+        ({'worker_ids': 1}, [1]),
+        ({'worker_ids': [2]}, [2]),
+        ({'worker_ids': None}, [0, 1, 2]),
+    ]
+    for words, ranks in named:
         torch.nn.init.normal_(policy.weight)
-        c.update_policy_weights_(**{name: ranks})
-        wanted = range(3) if ranks is None else ranks if isinstance(ranks, list) else [ranks]
-        assert given() == [rank in wanted for rank in range(3)]
-    with pytest.raises(ConfigError, match='worker_rank: no such actor; got 3'):
-        c.update_policy_weights_(3)
+        c.update_policy_weights_(**words)
+        assert given() == [rank in ranks for rank in range(3)]
+    for words, message in (
+        ({'worker_rank': 0}, r'worker_rank: no such actor; got 0, expected one of \[1, 2, 3\]'),
+        ({'worker_ids': 3}, r'worker_ids: no such actor; got 3, expected one of \[0, 1, 2\]'),
+        ({'worker_rank': 1, 'worker_ids': 0}, 'both say which actors'),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            c.update_policy_weights_(**words)
 
 
 def test_actors_join_with_the_arguments_that_torchrl_has(ray: FakeRay) -> None:
@@ -197,7 +300,7 @@ def test_a_list_of_states_is_one_for_each_actor(ray: FakeRay) -> None:
     states = c.state_dict()['actors']
     c.next()
     delivered = c.delivered
-    c.load_state_dict(states)
+    c.load_state_dict(state_dict=states)
     assert c.delivered == delivered, 'what was counted here stays'
     with pytest.raises(CheckpointMismatchError, match='3 actors there, 2 here'):
         c.load_state_dict([*states, states[0]])

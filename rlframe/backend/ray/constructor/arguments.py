@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 from rlframe.backend.ray.actors.actor import reseed
 from rlframe.backend.ray.actors.options import without_ray_options
 from rlframe.backend.ray.actors.weights import on_cpu
+from rlframe.backend.ray.checks import FORM, OF_TENSORDICTS
 from rlframe.backend.ray.constructor.compat import within_bounds
 from rlframe.backend.ray.constructor.lists import per_actor
 from rlframe.data.batch import Batch
@@ -27,8 +29,8 @@ from rlframe.worker.collector.counted import Parts
 torch = LazyModule('torch')
 
 
-def check_data_is_usable(policy: Any, sync: bool, storing: Sequence[Any]) -> None:
-    """Checks that a policy can learn from the batches, and that they are on a single device.
+def check_data_is_usable(policy: Any, sync: bool) -> None:
+    """Checks that a policy can learn from the batches.
 
     Raises:
         ConfigError: If not.
@@ -39,13 +41,6 @@ def check_data_is_usable(policy: Any, sync: bool, storing: Sequence[Any]) -> Non
             where='sync',
             got=sync,
             expected='True',
-        )
-    if len({str(device) for device in storing}) > 1:
-        raise ConfigError(
-            'all collectors store their batches on one device',
-            where='storing_device',
-            got=list(storing),
-            expected='one device',
         )
 
 
@@ -132,6 +127,16 @@ class RandomActions:
         return {}
 
 
+def form_error(problem: str, obs: Array) -> ConfigError:
+    """Returns the error about a policy that cannot act on observations."""
+    return ConfigError(
+        f'the policy cannot act on {obs.dtype} observations {list(obs.shape)}: {problem}',
+        where='policy',
+        expected=FORM,
+        remedy=OF_TENSORDICTS,
+    )
+
+
 class PlainFace:
     """Collect interface for a module or function from observations to actions, or for random actions.
 
@@ -148,18 +153,33 @@ class PlainFace:
         self._space = spec.action_space
         first = next(iter(act.parameters()), None) if hasattr(act, 'parameters') else None
         self._device = None if first is None else first.device
+        self._has_acted = False
 
     def forward(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
-        """Returns the actions."""
+        """Returns the actions.
+
+        Raises:
+            ConfigError: If the policy cannot act on its first observations.
+        """
         if self._act is None:
-            action = self._random(len(env_id))
-        elif hasattr(self._act, 'state_dict'):
-            with torch.inference_mode():
-                action = self._act(aligned(torch.as_tensor(obs, device=self._device))).cpu().numpy()
-            action = within_bounds(action, self._space)
-        else:
-            action = within_bounds(np.asarray(self._act(obs)), self._space)
+            return Batch.unchecked({'action': self._random(len(env_id))}, len(env_id))
+        try:
+            action = self._actions(obs)
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            if self._has_acted:
+                raise
+            raise form_error(f'it fails with {type(error).__name__}: {error}', obs) from error
+        if not self._has_acted and action.shape[:1] != (len(env_id),):
+            raise form_error(f'it returns an array of shape {list(action.shape)}', obs)
+        self._has_acted = True
         return Batch.unchecked({'action': action}, len(env_id))
+
+    def _actions(self, obs: Array) -> Array:
+        if not hasattr(self._act, 'state_dict'):
+            return within_bounds(np.asarray(self._act(obs)), self._space)
+        with torch.inference_mode():
+            action = self._act(aligned(torch.as_tensor(obs, device=self._device))).cpu().numpy()
+        return within_bounds(action, self._space)
 
     def process_transition(self, obs: Array, output: Batch, timestep: TimeStep) -> dict[str, Array]:
         """Returns the columns of the step's transitions, [n, ...]."""
@@ -219,6 +239,7 @@ class MakeFromPython:
         explores: Whether the policy explores, instead of acting greedily.
         devices: Device of the policy of each actor.
         seed: Seed of the experiment.
+        collector_class: Class of the collectors; by default, the registered one of the ``type``.
     """
 
     def __init__(  # noqa: PLR0913  # the arguments of RayCollector
@@ -232,7 +253,9 @@ class MakeFromPython:
         explores: bool,
         devices: list[Any],
         seed: int,
+        collector_class: Any = None,
     ) -> None:
+        self._collector_class = collector_class
         self.env_fns, self.env_kwargs, self.devices = env_fns, env_kwargs, devices
         self._collector, self._env_num, self._time_limit = collector, env_num, time_limit
         self._explores, self._seed = explores, seed
@@ -299,9 +322,8 @@ class MakeFromPython:
             reseed(face, seed, own)
         manager = ENV_MANAGER_REGISTRY.get('base')
         env = manager.from_factory(self.factory(rank), _own(self._env_num, rank))
-        collector = SERIAL_COLLECTOR_REGISTRY.build(
-            section, cfg=section, env=env, policy=face, seed=seed, rank=rank, progress=progress
-        )
+        build = self._collector_class or functools.partial(SERIAL_COLLECTOR_REGISTRY.build, section)
+        collector = build(cfg=section, env=env, policy=face, seed=seed, rank=rank, progress=progress)
         return Parts(collector, env, progress, face, self.random_face(policy, seed, rank))
 
     def _policy(self, seed: int, own: int, rank: int) -> Any:

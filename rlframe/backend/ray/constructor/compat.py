@@ -11,7 +11,9 @@ import numpy as np
 from rlframe.backend.ray.constructor.lists import per_actor
 from rlframe.data.timestep import Array
 from rlframe.errors import ConfigError
+from rlframe.registry import SERIAL_COLLECTOR_REGISTRY
 from rlframe.utils.lazy import LazyModule
+from rlframe.worker.collector.base_serial_collector import SerialCollector
 
 gymnasium = LazyModule('gymnasium')
 
@@ -24,6 +26,32 @@ EXPLORATION = {
     'median': 'deterministic',
 }
 """TorchRL's exploration types, and rlframe's names for them."""
+
+
+def collector_of(given: Any) -> tuple[str, Any]:
+    """Returns the name and the class of the collector in an actor.
+
+    Args:
+        given: A registered type, a class of collectors, or what TorchRL takes: ``'single'``, ``'sync'``, ``'async'`` and
+            its classes, which say how one actor steps its envs and which all mean ``'sample'``.
+
+    Raises:
+        ConfigError: If it is another object.
+    """
+    if isinstance(given, str):
+        is_torchrl = given in ('single', 'sync', 'async') and given not in SERIAL_COLLECTOR_REGISTRY
+        name = 'sample' if is_torchrl else given
+        return name, SERIAL_COLLECTOR_REGISTRY.get(name)
+    if isinstance(given, type) and given.__module__.partition('.')[0] == 'torchrl':
+        return collector_of('sync')
+    if not isinstance(given, type) or not issubclass(given, SerialCollector):
+        raise ConfigError(
+            'this is no collector that steps envs',
+            where='collector_class',
+            got=given,
+            expected=f"a subclass of SerialCollector, 'single', 'sync', 'async' or one of {SERIAL_COLLECTOR_REGISTRY.names()}",
+        )
+    return given.__name__, given
 
 
 def exploration_of(given: Any) -> str | None:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from rlframe.backend.ray.actors.pool import ActorPool
 from rlframe.backend.ray.actors.publisher import Publisher
-from rlframe.backend.ray.constructor.lists import per_actor
+from rlframe.backend.ray.constructor.lists import check_one_device, filled
 
 
 class ActorState(NamedTuple):
@@ -28,7 +28,15 @@ class ActorFacts:
     delivered: int
     _devices: tuple[Any, list[Any], Any, list[Any]] = (None, [None], None, [None])
 
-    def remote_collectors(self) -> tuple[ActorState, ...]:
+    def remote_collectors(self) -> list[Any]:
+        """Returns Ray's handles of the actors, ordered by rank, but for those that wait to be replaced.
+
+        A call of their ``collect`` would not be counted.
+        """
+        slots = [self._pool.slots[rank] for rank in self._pool.ranks]
+        return [slot.actor for slot in slots if slot.actor is not None]
+
+    def actor_states(self) -> tuple[ActorState, ...]:
         """Returns the state of each actor, ordered by rank."""
         slots = [self._pool.slots[rank] for rank in self._pool.ranks]
         return tuple(
@@ -71,20 +79,19 @@ class ActorFacts:
         stay where they are.
 
         Raises:
-            ConfigError: If it is a list of another length.
+            ConfigError: If it is a list of another length, or of several devices without a ``storing_device``.
         """
         return self._devices[0]
 
     @device.setter
     def device(self, device: Any) -> None:
-        per_actor(device, self.num_workers, 'device')
+        check_one_device(filled(self._devices[1], device))
         self._devices = (device, *self._devices[1:])
 
     @property
     def storing_device(self) -> Any:
         """Device of the batches; None if they contain numpy arrays."""
-        own = self._devices[1][0]
-        return own if own is not None or isinstance(self.device, list | tuple) else self.device
+        return filled(self._devices[1], self.device)[0]
 
     @property
     def env_device(self) -> Any:

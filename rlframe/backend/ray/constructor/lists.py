@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
 from rlframe.errors import ConfigError
@@ -23,3 +24,32 @@ def per_actor(value: Any, count: int, name: str) -> list[Any]:
             remedy='Pass one for all collectors, or a list with one for each.',
         )
     return list(value)
+
+
+def filled(storing: Sequence[Any], device: Any) -> list[Any]:
+    """Returns the device of each actor's batches: ``device``, or its entry for the actor, where none is given.
+
+    Args:
+        storing: The ``storing_device`` of each actor, or None.
+        device: One for all, or a list with one for each.
+    """
+    return [
+        own if own is not None else other
+        for own, other in zip(storing, per_actor(device, len(storing), 'device'), strict=True)
+    ]
+
+
+def check_one_device(storing: Sequence[Any]) -> None:
+    """Checks that all batches are on a single device.
+
+    Raises:
+        ConfigError: If not.
+    """
+    if len({str(device) for device in storing}) > 1:
+        raise ConfigError(
+            'all collectors store their batches on one device',
+            where='storing_device',
+            got=list(storing),
+            expected='one device',
+            remedy='Pass it as storing_device; without one, it is that of the policies (device).',
+        )
