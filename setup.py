@@ -9,59 +9,68 @@ VERSION = (
 )
 
 FEATURES = {
-    'atari': ['gymnasium[atari]', 'opencv-python-headless'],  # Gymnasium resizes frames with OpenCV
-    'box2d': ['gymnasium[box2d]'],
-    'mujoco': ['gymnasium[mujoco]'],
-    'minigrid': ['minigrid'],
-    'minatar': ['minatar'],
-    'pettingzoo': ['pettingzoo', 'pygame-ce'],  # some of its games need more: pettingzoo[classic]
-    'envpool': ['envpool'],
-    'http': ['flask', 'waitress'],
-    'video': ['moviepy'],
-    'plot': ['matplotlib'],
-    'tune': ['ray[tune] >= 2.52', 'optuna', 'scikit-learn', 'matplotlib'],
-    'onnx': ['onnx', 'onnxscript'],
-    'wandb': ['wandb'],
-    'mlflow': ['mlflow'],
+    'atari': [
+        'gymnasium[atari] >= 1.1',
+        'opencv-python-headless >= 4.10',
+    ],  # Gymnasium resizes frames with OpenCV
+    'box2d': ['gymnasium[box2d] >= 1.1'],
+    'mujoco': ['gymnasium[mujoco] >= 1.1'],
+    'minigrid': ['minigrid >= 3.0'],
+    'minatar': ['minatar >= 1.0.15'],
+    'pettingzoo': [
+        'pettingzoo >= 1.25',
+        'pygame-ce >= 2.5',
+    ],  # some of its games need more: pettingzoo[classic]
+    'envpool': ['envpool >= 1.0'],
+    'http': ['flask >= 3.0', 'waitress >= 3.0'],
+    'video': ['moviepy >= 2.0'],
+    'plot': ['matplotlib >= 3.8'],
+    'tune': ['ray[tune] >= 2.52', 'optuna >= 4.0', 'scikit-learn >= 1.4', 'matplotlib >= 3.8'],
+    'onnx': ['onnx >= 1.17', 'onnxscript >= 0.5'],
+    'wandb': ['wandb >= 0.18'],
+    'mlflow': ['mlflow >= 3.1'],
 }
-"""Extra to the packages that its feature needs and rlframe itself does not."""
-SITE = ['mkdocs-material', 'mkdocstrings[python]']
+"""Extra to the packages that its feature needs and rlframe itself does not.
+
+Each has a lower bound: without one, a resolver that is stuck takes a version of years ago, which cannot be imported.
+"""
+SITE = ['mkdocs-material >= 9.5', 'mkdocstrings[python] >= 0.26']
 EXTRAS = {
     **FEATURES,
     'all': sorted({package for packages in FEATURES.values() for package in packages}),
-    'docs': [*SITE, 'matplotlib'],
+    'docs': [*SITE, 'matplotlib >= 3.8'],
     'test': [
         *SITE,
-        'build',
+        'build >= 1.0',
         'setuptools >= 77',
-        'pytest',
-        'pytest-cov',
-        'pytest-timeout',
-        'pytest-xdist',
-        'hypothesis',
-        'ruff',
-        'mypy',
-        'matplotlib',
-        'moviepy',
-        'pyyaml',
-        'gymnasium[box2d]',
-        'gymnasium[atari]',
-        'opencv-python-headless',
-        'minigrid',
-        'minatar',
-        'pettingzoo',
-        'pygame-ce',
-        'tensorboard',
-        'optuna',
-        'scikit-learn',
-        'flask',
-        'waitress',
-        'wandb',
-        'mlflow-skinny',
-        'nbclient',
-        'ipykernel',
+        'pytest >= 8.2',
+        'pytest-cov >= 5.0',
+        'pytest-timeout >= 2.3',
+        'pytest-xdist >= 3.6',
+        'hypothesis >= 6.100',
+        'ruff >= 0.9',
+        'mypy >= 1.11',
+        'matplotlib >= 3.8',
+        'moviepy >= 2.0',
+        'pyyaml >= 6.0',
+        'gymnasium[box2d] >= 1.1',
+        'gymnasium[atari] >= 1.1',
+        'opencv-python-headless >= 4.10',
+        'minigrid >= 3.0',
+        'minatar >= 1.0.15',
+        'pettingzoo >= 1.25',
+        'pygame-ce >= 2.5',
+        'tensorboard >= 2.17',
+        'optuna >= 4.0',
+        'scikit-learn >= 1.4',
+        'flask >= 3.0',
+        'waitress >= 3.0',
+        'wandb >= 0.18',
+        'mlflow-skinny >= 3.1',
+        'nbclient >= 0.10',
+        'ipykernel >= 6.29',
     ],
-    'bench': ['stable-baselines3', 'tianshou', 'cpprb; python_version < "3.13"'],
+    'bench': ['stable-baselines3 >= 2.4', 'tianshou >= 2.0', 'cpprb >= 11.0; python_version < "3.13"'],
 }
 
 setup(
@@ -80,7 +89,7 @@ setup(
         'torch >= 2.10',
         'numpy',
         'easydict',
-        'gymnasium[classic-control]',
+        'gymnasium[classic-control] >= 1.1',
         'ray[tune] >= 2.52',
         'tensorboardX',
         'safetensors',
@@ -88,6 +97,8 @@ setup(
         'rich',
     ],
     extras_require=EXTRAS,
+    # by a path, not a finder: to a script beside the clone, a finder comes after the clone's folder, which has no __init__.py
+    options={'editable_wheel': {'mode': 'compat'}},
     entry_points={'console_scripts': ['rlframe = rlframe.entry.__main__:main']},
     classifiers=[
         'Intended Audience :: Science/Research',

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
 import re
 import shutil
@@ -15,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
 
 ROOT = Path(__file__).parents[1]
 BUILT_WITH = {'opencv-python-headless': 'cv2', 'scikit-learn': 'sklearn', 'mkdocs-material': 'material'}
@@ -113,7 +116,37 @@ def test_extra_atari_installs_what_the_wrappers_of_gymnasium_import(monkeypatch:
         )
     )
     atari = metadata(monkeypatch)['extras_require']['atari']
-    assert needed == {'cv2'} <= modules(atari) and 'gymnasium[atari]' in atari
+    assert needed == {'cv2'} <= modules(atari) and 'gymnasium[atari]' in {
+        each.partition(' ')[0] for each in atari
+    }
+
+
+def test_no_extra_can_bring_a_version_of_years_ago(monkeypatch: pytest.MonkeyPatch) -> None:
+    extras = metadata(monkeypatch)['extras_require']
+    unbounded = {each for packages in extras.values() for each in packages if '>=' not in each}
+    assert not unbounded, 'say from which version on it works'
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('extras', ['all,test,docs', 'bench'])
+def test_extras_and_constraints_have_versions_that_go_together(
+    extras: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    report = tmp_path / 'report.json'
+    words = ('install', '--dry-run', '--ignore-installed', '--quiet', '--report', report)
+    if subprocess.run(
+        [sys.executable, '-m', 'pip', 'download', '--no-deps', '-qd', tmp_path, 'easydict']
+    ).returncode:
+        pytest.skip('no package index can be reached')
+    run(sys.executable, '-m', 'pip', *words, '-c', 'constraints.txt', f'{ROOT}[{extras}]', cwd=ROOT)
+    chosen = {
+        re.sub('[-_.]+', '-', each['metadata']['name']).lower(): Version(each['metadata']['version'])
+        for each in json.loads(report.read_text(encoding='utf-8'))['install']
+    }
+    wanted = metadata(monkeypatch)['extras_require']
+    for requirement in map(Requirement, {each for name in extras.split(',') for each in wanted[name]}):
+        version = chosen.get(re.sub('[-_.]+', '-', requirement.name).lower())
+        assert version is not None and version in requirement.specifier, f'{requirement}: {version} came out'
 
 
 def test_classifiers_name_the_python_that_tests_run_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,35 +169,36 @@ def run(*words: str | Path, cwd: Path, env: dict[str, str] | None = None) -> str
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with sdist and wheel; the wheel is built from the sdist."""
     base = tmp_path_factory.mktemp('package')
-    left_out = shutil.ignore_patterns(
-        '.git', '.venv', '__pycache__', '*.egg-info', 'build', 'dist', 'site', '.*_cache'
-    )
-    shutil.copytree(ROOT, base / 'source', ignore=left_out)
+    copy_to(base / 'source')
     run(sys.executable, '-m', 'build', '--no-isolation', '--outdir', base / 'dist', cwd=base / 'source')
     return base / 'dist'
 
 
+def copy_to(clone: Path) -> None:
+    """Copies what the repository contains."""
+    left_out = shutil.ignore_patterns(
+        '.git', '.venv', '__pycache__', '*.egg-info', 'build', 'dist', 'site', '.*_cache'
+    )
+    shutil.copytree(ROOT, clone, ignore=left_out)
+
+
 @pytest.fixture(scope='module')
 def venv(built: Path) -> Path:
-    """A fresh environment with the wheel, which sees the packages of this one after its own."""
-    venv = built.parent / 'venv'
-    run(sys.executable, '-m', 'venv', '--without-pip', venv, cwd=built)
+    """A fresh environment with the wheel."""
     (wheel,) = built.glob('*.whl')
-    options = ('--quiet', '--no-deps', '--no-index', '--no-compile')
-    run(
-        sys.executable,
-        '-m',
-        'pip',
-        '--python',
-        venv / 'bin' / 'python',
-        'install',
-        *options,
-        wheel,
-        cwd=built,
-    )
+    return environment_with(wheel, folder=built.parent)
+
+
+def environment_with(*what: str | Path, folder: Path) -> Path:
+    """Returns a new environment with rlframe, which sees the packages of this one after its own."""
+    venv = folder / 'venv'
+    run(sys.executable, '-m', 'venv', '--without-pip', venv, cwd=folder)
     own = Path(sysconfig.get_path('purelib', vars={'base': str(venv), 'platbase': str(venv)}))
     others = [path for path in sys.path if path.endswith('site-packages')]
     (own / 'others.pth').write_text('\n'.join(others) + '\n', encoding='utf-8')
+    pip = (sys.executable, '-m', 'pip', '--python', venv / 'bin' / 'python', 'install')
+    options = ('--quiet', '--no-deps', '--no-index', '--no-compile', '--no-build-isolation')
+    run(*pip, *options, *what, cwd=folder)
     return venv
 
 
@@ -200,6 +234,18 @@ def test_installed_package_trains_outside_the_repository(venv: Path, tmp_path: P
         command, 'train', '-c', 'cartpole_dqn', *few, cwd=tmp_path, env=env
     )
     assert (tmp_path / 'cartpole_dqn_seed0' / 'ckpt' / 'latest').is_dir()
+
+
+@pytest.mark.slow
+def test_a_script_beside_the_clone_gets_rlframe_and_not_the_clone_s_folder(tmp_path: Path) -> None:
+    copy_to(tmp_path / 'rlframe')
+    venv = environment_with('-e', tmp_path / 'rlframe', folder=tmp_path)
+    env = {name: value for name, value in os.environ.items() if name != 'PYTHONPATH'}
+    (tmp_path / 'script.py').write_text('import rlframe; print(rlframe.__version__, rlframe.train)')
+    said = run(venv / 'bin' / 'python', 'script.py', cwd=tmp_path, env=env)
+    assert said.startswith(importlib.metadata.version('rlframe'))
+    listed = run(venv / 'bin' / 'rlframe', 'check-config', 'cartpole_dqn', '--no-env', cwd=tmp_path, env=env)
+    assert 'no mistakes' in listed
 
 
 @pytest.mark.slow
