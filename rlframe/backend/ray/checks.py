@@ -9,16 +9,9 @@ import numbers
 import re
 from typing import Any
 
+from rlframe.backend.ray.constructor.compat import FORM, OF_TENSORDICTS
 from rlframe.errors import ConfigError
 from rlframe.worker.collector.base_serial_collector import SerialCollector
-
-FORM = 'a policy of rlframe, a module, a function of observations, or None'
-"""Forms of a policy."""
-OF_TENSORDICTS = (
-    'A module or function gets observations [n, ...] and returns actions [n, ...], without a tensordict: of a policy that'
-    ' takes one, pass the network in it (policy.module of a TensorDictModule), or a function around it.'
-)
-"""Remedy for policies in the form of TorchRL."""
 
 
 def check_steps_envs(kind: Any) -> None:

@@ -12,8 +12,7 @@ import numpy as np
 from rlframe.backend.ray.actors.actor import reseed
 from rlframe.backend.ray.actors.options import without_ray_options
 from rlframe.backend.ray.actors.weights import on_cpu
-from rlframe.backend.ray.checks import FORM, OF_TENSORDICTS
-from rlframe.backend.ray.constructor.compat import within_bounds
+from rlframe.backend.ray.constructor.compat import FORM, OF_TENSORDICTS, within_bounds
 from rlframe.backend.ray.constructor.lists import per_actor
 from rlframe.data.batch import Batch
 from rlframe.data.timestep import Array, EnvSpec, IntArray, TimeStep

@@ -17,6 +17,13 @@ from rlframe.worker.collector.base_serial_collector import SerialCollector
 
 gymnasium = LazyModule('gymnasium')
 
+FORM = 'a policy of rlframe, a module, a function of observations, or None'
+"""Forms of a policy."""
+OF_TENSORDICTS = (
+    'A module or function gets observations [n, ...] and returns actions [n, ...], without a tensordict: of a policy that'
+    ' takes one, pass the network in it (policy.module of a TensorDictModule), or a function around it.'
+)
+"""Remedy for policies in the form of TorchRL."""
 DEVICES = ('device', 'storing_device', 'env_device', 'policy_device')
 EXPLORATION = {
     'random': 'random',
