@@ -277,7 +277,7 @@ RUNS = {
     '59': Case(
         'ConfigError',
         ('--resume', '<run>', 'env.collector_env_num=2', '--env-step', '90'),
-        ('cannot change', 'env.collector_env_num: 3 when the run began, 2 now', 'policy.init_from'),
+        ('cannot change', 'env.collector_env_num: 3 before, 2 now', 'policy.init_from'),
     ),
 }  # fmt: skip
 DATA = {

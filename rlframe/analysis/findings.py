@@ -25,6 +25,7 @@ FILM_BYTES, MOST_FILMS = 8 * 2**20, 6
 """Size of the films that a report contains, all together, and their number."""
 FILMS = {'.mp4': 'video/mp4', '.webm': 'video/webm', '.gif': 'image/gif'}
 _WARNING = re.compile(r'(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),\d{3} (WARNING|ERROR|CRITICAL) \S+: (.*)')
+_RESUMED = re.compile(r'(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),\d{3} INFO rlframe\.pipeline: resumed (at .*)')
 Facts = Mapping[str, Any]
 
 
@@ -45,6 +46,14 @@ class Warned(NamedTuple):
     level: str
     text: str
     times: int
+
+
+class Resumed(NamedTuple):
+    """An option that changed when a run was resumed."""
+
+    time: str
+    text: str
+    """The env steps, the key, and its values before and after."""
 
 
 class Film(NamedTuple):
@@ -104,6 +113,20 @@ def machine_facts(run: RunFiles) -> dict[str, str]:
 
 def warnings_of(folder: Path) -> list[Warned]:
     """Returns the warnings in the log of a run, each once, the last ones of many."""
+    matches = _in_log(folder, _WARNING)
+    counts = Counter((found[2], found[3]) for found in matches)
+    first = {(found[2], found[3]): found[1] for found in reversed(matches)}
+    kept = list(dict.fromkeys((found[2], found[3]) for found in matches))[-MOST_WARNINGS:]
+    return [Warned(first[each], *each, counts[each]) for each in kept]
+
+
+def resumed_with(folder: Path) -> list[Resumed]:
+    """Returns the options that changed whenever a run was resumed, the last ones of many."""
+    return [Resumed(found[1], found[2]) for found in _in_log(folder, _RESUMED)][-MOST_WARNINGS:]
+
+
+def _in_log(folder: Path, pattern: re.Pattern[str]) -> list[re.Match[str]]:
+    """Returns the lines at the end of a run's log that match."""
     try:
         if not (folder / LOG).is_file():  # a pipe would be waited for
             return []
@@ -112,12 +135,7 @@ def warnings_of(folder: Path) -> list[Warned]:
             text = file.read(LOG_BYTES).decode('utf-8', 'replace')
     except OSError:
         return []
-    lines = map(printable, text.splitlines())
-    matches = [found for line in lines if (found := _WARNING.match(line))]
-    counts = Counter((found[2], found[3]) for found in matches)
-    first = {(found[2], found[3]): found[1] for found in reversed(matches)}
-    kept = list(dict.fromkeys((found[2], found[3]) for found in matches))[-MOST_WARNINGS:]
-    return [Warned(first[each], *each, counts[each]) for each in kept]
+    return [found for line in map(printable, text.splitlines()) if (found := pattern.match(line))]
 
 
 def films_of(folder: Path) -> list[Film]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from rlframe._version import __version__
 from rlframe.analysis.chart import chart
-from rlframe.analysis.findings import changed_options, films_of, machine_facts, warnings_of
+from rlframe.analysis.findings import changed_options, films_of, machine_facts, resumed_with, warnings_of
 from rlframe.analysis.groups import value_text
 from rlframe.analysis.page_style import POLICY, STYLE
 from rlframe.analysis.run_files import SCORE, RunFiles, is_run, not_a_run
@@ -74,7 +74,7 @@ def document(body: str, title: str) -> str:
 def report_body(run: RunFiles) -> str:
     """Returns the content of a report, as HTML."""
     parts = [_head(run), _curves(run), _evaluations(run), _times(run), _films(run)]
-    parts += [_options(run), _warnings(run), _others(run), _machine(run), _commands(run)]
+    parts += [_options(run), _resumed(run), _warnings(run), _others(run), _machine(run), _commands(run)]
     return ''.join(parts)
 
 
@@ -211,6 +211,11 @@ def _options(run: RunFiles) -> str:
     whole = json.dumps({'main_config': run.main, 'create_config': run.create}, indent=2)
     everything = f'<details id="config"><summary>whole config</summary><pre>{escape(whole)}</pre></details>'
     return f'<h2>Options that differ from the defaults</h2>{table}{everything}'
+
+
+def _resumed(run: RunFiles) -> str:
+    found = resumed_with(run.folder)
+    return f'<h2>Changed on a resume</h2>{_table(("when", "change"), found)}' if found else ''
 
 
 def _warnings(run: RunFiles) -> str:

@@ -7,7 +7,14 @@ translates DI-engine configs before any of this, and ``own_parts`` finds parts t
 Nothing here imports torch, gymnasium or ray.
 """
 
-from rlframe.config.changes import as_played, changeable, check_changes, modules_of, without_parallel
+from rlframe.config.changes import (
+    as_played,
+    changeable,
+    changes_of,
+    check_changes,
+    modules_of,
+    without_parallel,
+)
 from rlframe.config.compile import FORWARDED, compile_config, split_config, unread_user_keys
 from rlframe.config.ding import Translation, from_ding, is_ding
 from rlframe.config.own_parts import check_env_is_named, own_parts, warn_of_own_parts, with_env
@@ -31,6 +38,7 @@ __all__ = [
     'Translation',
     'as_played',
     'changeable',
+    'changes_of',
     'check_changes',
     'check_env_is_named',
     'check_trust',

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from rlframe.config.backends import LOCAL, ROLES, backend_defaults, is_interchangeable, options_of
 from rlframe.config.compile import FORWARDED, split_config
@@ -32,11 +32,24 @@ ADDED = {'policy.other.commander.type': 'base'}
 """Keys that configs of earlier versions lack, with the values that such a config implies."""
 
 
+class Change(NamedTuple):
+    """An option that differs when a run is resumed."""
+
+    key: str
+    before: Any
+    """Its value in the checkpoint, which an earlier resume may have set."""
+    after: Any
+    may_change: bool
+
+    def __str__(self) -> str:
+        return f'{self.key}: {self.before!r} before, {self.after!r} now'
+
+
 def check_changes(saved: Data, cfg: ResolvedConfig, where: str) -> list[str]:
-    """Compares the config that a run is to go on with to the one that it began with.
+    """Compares the config that a run is to go on with to that of its checkpoint.
 
     Args:
-        saved: The config that the run began with.
+        saved: The config in the checkpoint.
         cfg: The config to resume with.
         where: The checkpoint, for the error.
 
@@ -46,11 +59,22 @@ def check_changes(saved: Data, cfg: ResolvedConfig, where: str) -> list[str]:
     Raises:
         ConfigError: If an option differs that a resumed run cannot change; with both values of each.
     """
+    found = changes_of(saved, cfg)
+    if refused := [str(change) for change in found if not change.may_change]:
+        raise ConfigError(
+            'a resumed run cannot change these keys:\n  ' + '\n  '.join(refused) + '\n',
+            where=where,
+            remedy='Leave them as they were, or start a new run; policy.init_from starts from the weights of this one.',
+        )
+    return [str(change) for change in found]
+
+
+def changes_of(saved: Data, cfg: ResolvedConfig) -> list[Change]:
+    """Returns the options that differ between the config in a checkpoint and the one to resume with."""
     now, elsewhere = config_data(*split_config(cfg)), backend_defaults()
     known = {**{key: field.may_change for key, field in elsewhere.items()}, **cfg._may_change}
     old, new = (_leaves(_merged(data), known) for data in (saved, now))
-    allowed: list[str] = []
-    refused: list[str] = []
+    found: list[Change] = []
     for key in sorted(old.keys() | new.keys()):
         default = elsewhere[key].default if key in elsewhere else ABSENT
         before, after = old.get(key, ADDED.get(key, default)), new.get(key, default)
@@ -59,18 +83,10 @@ def check_changes(saved: Data, cfg: ResolvedConfig, where: str) -> list[str]:
         is_hook = key.startswith(f'{HOOKS}.')
         if is_hook and ABSENT in (before, after):  # any run may be resumed with other hooks
             continue
-        line = f'{key}: {before!r} when the run began, {after!r} now'
         may_change = known.get(key) and (key != BACKEND or all(map(_may_move, (old, new))))
         is_of_one = key.startswith(COMM) and not (key in old and key in new)
-        may_change = may_change or is_hook or is_of_one
-        (allowed if may_change else refused).append(line)
-    if refused:
-        raise ConfigError(
-            'a resumed run cannot change these keys:\n  ' + '\n  '.join(refused) + '\n',
-            where=where,
-            remedy='Leave them as they were, or start a new run; policy.init_from starts from the weights of this one.',
-        )
-    return allowed
+        found.append(Change(key, before, after, bool(may_change or is_hook or is_of_one)))
+    return found
 
 
 def _may_move(leaves: Mapping[str, Any]) -> bool:

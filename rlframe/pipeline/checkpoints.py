@@ -218,6 +218,7 @@ class Checkpoints:
         return {
             'policy': self._facts.policy,
             'env': self._facts.env,
+            'spaces': self._facts.spaces,
             'progress': self._progress(),
             'score': _number(self._facts.score()),
             'exact': not self.inexact,

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from rlframe import config
 from rlframe.config.sections import ExperimentConfig
+from rlframe.data.space_json import is_plain, space_to_json
+from rlframe.data.timestep import EnvSpec
 from rlframe.errors import CheckpointMismatchError
+
+logger = logging.getLogger('rlframe.pipeline')
+
+MOST_LETTERS = 200
+"""Letters of a space in an error."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,6 +33,17 @@ class RunFacts:
     seconds: Callable[[], Mapping[str, float]] = dict
     """Returns the seconds spent on each kind of work, empty if nobody measures them."""
 
+    spec: EnvSpec | None = None
+    """The spaces of the env, if they are to be compared."""
+
+    @property
+    def spaces(self) -> dict[str, Any]:
+        """The spaces of the env as plain data, by name; those of custom kinds are left out."""
+        if self.spec is None:
+            return {}
+        kinds = {'action': self.spec.action_space, 'observation': self.spec.observation_space}
+        return {name: space_to_json(space) for name, space in kinds.items() if is_plain(space)}
+
     @property
     def policy(self) -> str:
         """Type of the policy."""
@@ -35,14 +54,15 @@ class RunFacts:
         return config.config_data(*config.split_config(self.cfg))
 
     def check_same(self, manifest: Mapping[str, Any], path: Path) -> None:
-        """Checks that this run can resume from a checkpoint.
+        """Checks that this run can resume from a checkpoint; warns if bounds of observations have changed.
 
         Args:
             manifest: Manifest of the checkpoint.
             path: Path of the checkpoint.
 
         Raises:
-            CheckpointMismatchError: If it was made by another policy or for another env, or contains only a policy.
+            CheckpointMismatchError: If it was made by another policy, for another env or for other actions, or contains only a
+                policy.
         """
         here = {'policy': self.policy, 'env': self.env}
         if differing := [
@@ -55,3 +75,21 @@ class RunFacts:
                 where=str(path),
                 remedy='To begin with its weights, set policy.init_from.',
             )
+        saved = manifest.get('spaces', {})
+        for name, space in self.spaces.items():
+            if saved.get(name, space) == space:
+                continue
+            message = f"the env's {name} space has changed: {_short(saved[name])} there, {_short(space)} here"
+            if name == 'action':  # the replay buffer has actions that mean something else now
+                raise CheckpointMismatchError(
+                    message,
+                    where=str(path),
+                    remedy='Resume with the env as it was, or begin with the weights: policy.init_from.',
+                )
+            logger.warning('%s: %s', path, message)
+
+
+def _short(space: Mapping[str, Any]) -> str:
+    """Returns a space of a manifest as a short text."""
+    options = ', '.join(f'{name}={value}' for name, value in space.items() if name != 'type')
+    return f'{space["type"]}({options})'[:MOST_LETTERS]

@@ -15,12 +15,14 @@ from rlframe.logger.metric_writer import MetricWriter
 from rlframe.logger.options import check_loggers
 from rlframe.pipeline.resume import begin_again
 from rlframe.run import run_folder
-from rlframe.run.metrics import copy_records, write_record
+from rlframe.run.metrics import CHANGED, copy_records, write_record
 from rlframe.run.progress import Progress
 from rlframe.safety.secrets import Secrets
 
 if TYPE_CHECKING:
     from rlframe.worker import IBuffer
+
+logger = logging.getLogger('rlframe.pipeline')
 
 
 class RunOutput:
@@ -101,8 +103,20 @@ class RunOutput:
         if not self._goes_on:
             self._write_config()
 
-    def update_config(self) -> None:
-        """Rewrites the config if the resumed run has a different one."""
+    def begin(self, progress: Progress) -> None:
+        """Records what a resumed run has changed, in the log and the metrics, and rewrites its config.
+
+        Args:
+            progress: Counters of the run.
+        """
+        if self.saved is not None and 'config' in self.saved.manifest:
+            changes = config.changes_of(self.saved.manifest['config'], self._cfg)
+            for change in changes:
+                logger.info('resumed at %s env steps with %s', f'{progress.envstep:,}', change)
+            if changes:
+                numbers = {f'{CHANGED}{c.key}': c.after for c in changes if type(c.after) in (int, float)}
+                told = '; '.join(map(str, changes))
+                self.writer.write(numbers, progress.envstep, train_iter=progress.train_iter, changed=told)
         if self._goes_on:
             self._write_config()
 

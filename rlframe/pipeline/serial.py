@@ -101,7 +101,9 @@ class SerialPipeline(HasGoal):
         self.collection = build.collector_backend(cfg, self.factory)
         """Backend of the collector."""
         self._closers.append(self.collection.close)
-        self._facts = RunFacts(cfg, self.factory.spec.name, lambda: self.evaluator.score, self.times.seconds)
+        self._facts = RunFacts(
+            cfg, self.factory.spec.name, lambda: self.evaluator.score, self.times.seconds, self.factory.spec
+        )
         if saved is not None and state is not None:  # before memory is allocated for another network
             self._facts.check_same(saved.manifest, saved.path)
             if self._model is None:
@@ -119,7 +121,7 @@ class SerialPipeline(HasGoal):
         if saved is not None and state is not None:
             self._restore(state, saved, clone_key)
         if not self.complete:
-            output.update_config()
+            output.begin(self.progress)
 
     def _make_workers(self) -> None:
         cfg, common = self.cfg, {'tb_logger': self.writer, 'exp_name': str(self.folder)}

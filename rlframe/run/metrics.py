@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 METRICS, BOARD = 'metrics.jsonl', 'tensorboard'
+CHANGED = 'config/'
+"""Start of the tags of options that changed on a resume."""
 
 
 class ScalarWriter(Protocol):

@@ -251,6 +251,7 @@ def _is_section(value: Any) -> bool:
 FACTS: Schema = {
     'policy?': TEXT,
     'env?': TEXT,
+    'spaces?': dict_of(DICT),
     'progress?': dict_of(NUMBER),
     'seconds?': dict_of(FINITE),
     'machine?': dict_of(TEXT),

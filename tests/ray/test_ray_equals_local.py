@@ -77,7 +77,7 @@ def test_a_run_changes_its_backend_when_it_is_resumed_and_ends_with_the_same_bit
 def test_a_run_of_two_actors_stays_with_them(tmp_path: Path) -> None:
     two = (*RAY, 'collector.num_collectors=2')
     train_to(tmp_path / 'two', 60, 'dqn naive', *two)
-    with pytest.raises(ConfigError, match="backend: 'ray' when the run began, 'local' now"):
+    with pytest.raises(ConfigError, match="backend: 'ray' before, 'local' now"):
         train_to(tmp_path / 'one', 120, 'dqn naive', resume=tmp_path / 'two')
     assert not list((tmp_path / 'one').iterdir())
 

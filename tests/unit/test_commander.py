@@ -135,7 +135,7 @@ def test_runs_from_before_the_commander_was_in_the_config_can_be_resumed() -> No
     assert create.pop('commander') == {'type': 'base', 'import_names': []}
     old = config_data(main, create)
     assert check_changes(old, cfg, 'there') == []
-    with pytest.raises(ConfigError, match=r"commander\.type: 'base' when the run began, 'every_third' now"):
+    with pytest.raises(ConfigError, match=r"commander\.type: 'base' before, 'every_third' now"):
         check_changes(old, compile_config(*pair()), 'there')
 
 

@@ -8,12 +8,16 @@ import os
 import shutil
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import gymnasium
+import numpy as np
 import pytest
 from checkpoint_helpers import edit_manifest, facts_of, payload
+from fakes import config_pair
 from runs import DQN, ROOT, differences, end_state, records
 
 from rlframe import config
@@ -71,7 +75,7 @@ def stopped(run: Run, cwd: Path) -> Path:
 def test_resumed_run_equals_one_with_the_longer_budget(run: Run, stopped: Path, cwd: Path) -> None:
     code, out, err = run('--resume', str(stopped), '--train-iter', '80')
     assert code == 0 and 'resumes from cartpole_dqn_seed0/ckpt/iteration_40' in out
-    assert 'changed: max_train_iter: 40 when the run began, 80 now' in err
+    assert 'changed: max_train_iter: 40 before, 80 now' in err
     assert run(*DQN, SAVES, '--train-iter', '80')[0] == 0
     one, other = end_state(cwd / 'cartpole_dqn_seed0_1'), end_state(stopped)
     assert one['progress']['train_iter'] == 80
@@ -161,10 +165,10 @@ def test_changed_options_are_shown_and_may_change_or_are_refused(
     code, _, err = run(
         '--resume', str(stopped), *words, *hooks, 'policy.learn.learning_rate=0.01', '--train-iter', '45'
     )
-    assert code == 0 and 'policy.learn.learning_rate: 0.002 when the run began, 0.01 now' in err
+    assert code == 0 and 'policy.learn.learning_rate: 0.002 before, 0.01 now' in err
     code, _, err = run('--resume', str(stopped), *words, *hooks, 'env.collector_env_num=6', 'policy.nstep=2')
     assert code == 2
-    for text in ('env.collector_env_num: 3 when the run began, 6 now', 'policy.nstep: 1 when', 'init_from'):
+    for text in ('env.collector_env_num: 3 before, 6 now', 'policy.nstep: 1 before', 'init_from'):
         assert text in err
 
 
@@ -173,7 +177,7 @@ def test_seed_of_the_run_is_kept_unless_another_is_asked_for(run: Run, cwd: Path
     folder = str(cwd / 'cartpole_dqn_seed7')
     assert run('--resume', folder, *DQN, SAVES, '--train-iter', '22')[0] == 0
     code, _, err = run('--resume', folder, *DQN, SAVES, '-s', '8')
-    assert code == 2 and 'seed: 7 when the run began, 8 now' in err
+    assert code == 2 and 'seed: 7 before, 8 now' in err
 
 
 def test_python_resumes_like_the_command_line(stopped: Path) -> None:
@@ -330,7 +334,7 @@ def test_checkpoint_of_another_policy_or_env_is_refused(stopped: Path) -> None:
         SerialPipeline(cfg, resume=stopped / 'ckpt' / 'latest'),
     ):
         pass
-    with pytest.raises(ConfigError, match=r"policy\.type: 'dqn' when the run began, 'ppo' now"):
+    with pytest.raises(ConfigError, match=r"policy\.type: 'dqn' before, 'ppo' now"):
         resume(stopped, pair)
 
 
@@ -483,3 +487,59 @@ def test_full_disk_ends_the_run_and_names_what_was_missing(run: Run, cwd: Path, 
     monkeypatch.chdir(cwd)
     assert run('--resume', 'cartpole_dqn_seed0')[0] == 0
     assert end_state(cwd / 'cartpole_dqn_seed0')['progress']['train_iter'] == 60
+
+
+def test_what_a_resume_changes_is_recorded_with_the_values_before_and_after(
+    run: Run, stopped: Path, cwd: Path
+) -> None:
+    rate = 'policy.learn.learning_rate'
+    assert run('--resume', str(stopped), f'{rate}=0.01', '--train-iter', '50')[0] == 0
+    code, _, err = run('--resume', str(stopped), f'{rate}=0.003', '--train-iter', '60')
+    assert code == 0 and f'changed: {rate}: 0.01 before, 0.003 now' in err, 'not the value of the first start'
+    log, told = (stopped / 'log.txt').read_text(), f'{rate}: 0.01 before, 0.003 now'
+    assert f'{rate}: 0.002 before, 0.01 now' in log and told in log
+    found = [record for record in records(stopped) if 'changed' in record]
+    assert [record[f'config/{rate}'] for record in found] == [0.01, 0.003]
+    assert told in found[1]['changed'] and found[0]['envstep'] < found[1]['envstep']
+    assert run('report', str(stopped))[0] == 0
+    page = next(stopped.rglob('report.html')).read_text().replace('<wbr>', '')
+    assert 'Changed on a resume' in page and told in page
+
+
+class OtherSpaces(gymnasium.Env[Any, Any]):
+    """Has 3 actions that begin at ``start``, and observations up to ``high``."""
+
+    def __init__(self, start: int = 0, high: float = 1.0) -> None:
+        self.observation_space = gymnasium.spaces.Box(-1, high, (2,), np.float32)
+        self.action_space = gymnasium.spaces.Discrete(3, start=start)
+
+    def reset(self, **given: Any) -> Any:
+        super().reset(**given)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        return np.zeros(2, np.float32), 1.0, bool(self.np_random.random() < 0.1), False, {}
+
+
+def test_changed_spaces_of_the_env_are_refused_or_told(cwd: Path, caplog: pytest.LogCaptureFixture) -> None:
+    chosen: dict[str, Any] = {}
+    pair = config_pair(env_id=lambda: OtherSpaces(**chosen), max_env_step=32)
+
+    def go_on() -> None:
+        with SerialPipeline(config.compile_config(*pair, max_env_step=48), folder, resume=latest):
+            pass
+
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')
+        with SerialPipeline(config.compile_config(*pair)) as pipeline:
+            pipeline.run()
+        folder, latest = pipeline.folder, pipeline.folder / 'ckpt' / 'latest'
+        chosen['start'] = 1
+        with pytest.raises(CheckpointMismatchError, match=r'action space has changed: .*start=0.*start=1'):
+            go_on()
+        del chosen['start']
+        go_on()
+        assert 'space has changed' not in caplog.text
+        chosen['high'] = 5.0
+        go_on()
+    assert "the env's observation space has changed" in caplog.text and 'high=5.0' in caplog.text

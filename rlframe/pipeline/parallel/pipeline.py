@@ -85,7 +85,7 @@ class ParallelPipeline(HasGoal):
         commander = roles.make_commander(cfg, self.factory.spec)
         self.evaluator = ScoreBoard(commander)
         """The scores."""
-        facts = RunFacts(cfg, self.factory.spec.name, lambda: self.evaluator.latest)
+        facts = RunFacts(cfg, self.factory.spec.name, lambda: self.evaluator.latest, spec=self.factory.spec)
         if saved is not None and state is not None:
             _check_parallel(state, saved)
             facts.check_same(saved.manifest, saved.path)
@@ -105,7 +105,7 @@ class ParallelPipeline(HasGoal):
         self.crew = self._make_crew() if launches else None
         """The workers that this object started; None if it starts none."""
         if not self.complete:
-            self._output.update_config()
+            self._output.begin(self.progress)
 
     def _assemble(self, commander: BaseParallelCommander, facts: RunFacts) -> None:
         """Creates the coordinator and the parts that it needs in this process."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlframe.run.metrics import write_record
+from rlframe.run.metrics import CHANGED, write_record
 from rlframe.run.progress import Progress
 from rlframe.safety.secrets import Secrets
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger('rlframe.hooks')
 TIMES = 'time/'
 """Start of the tags that differ in each run, even with the same seed."""
-OF_THE_MACHINE = (TIMES, 'ray/')
-"""Start of the tags that tell of where a run runs; it can be resumed elsewhere."""
+OF_THE_MACHINE = (TIMES, 'ray/', CHANGED)
+"""Start of the tags that tell of where a run runs, or how it was resumed."""
 
 
 @dataclasses.dataclass
