@@ -43,6 +43,7 @@ STATE = {
     'told': dict_of(COUNT),
     'found': dict_of(COUNT),
     'checks': dict_of(DICT),
+    'recent?': DICT,
 }
 
 
@@ -111,6 +112,7 @@ class DoctorHook(RunHook):
             'told': dict(self._told),
             'found': dict(self._found),
             'checks': {check.name: check.state_dict() for check in self._checks},
+            'recent': self._recent.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -121,3 +123,6 @@ class DoctorHook(RunHook):
             if own := state['checks'].get(check.name):
                 with part(f'checks.{check.name}'):
                     check.load_state_dict(own)
+        if 'recent' in state:
+            with part('recent'):
+                self._recent.load_state_dict(state['recent'])

@@ -12,10 +12,13 @@ import numpy as np
 from rlframe.data.batch import Batch
 from rlframe.data.timestep import Array
 from rlframe.scores import reaches
+from rlframe.utils.schema import COUNT, array, check_state, dict_of
 from rlframe.worker.hooks.run_view import RunView
 
 ROWS = 512
 """Rows of the newest data that checks look at."""
+COLUMNS = 'obs', 'action', 'reward', 'collect_iter'
+"""Columns that checks look at."""
 HISTORY = 50
 """Scores that checks look back at."""
 
@@ -49,10 +52,24 @@ class Recent:
 
     def staleness(self) -> float:
         """Returns the age in train iterations of the weights that collected the newest block; NaN if unknown."""
-        stamps = (
-            self._blocks[-1]['collect_iter'] if self._blocks and 'collect_iter' in self._blocks[-1] else ()
-        )
+        has = self._blocks and 'collect_iter' in self._blocks[-1]
+        stamps = self._blocks[-1]['collect_iter'][-ROWS:] if has else ()
         return self._train_iter - float(np.mean(stamps)) if len(stamps) else math.nan
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the columns that checks read, and how many of their rows the newest block has."""
+        columns = {name: column for name in COLUMNS if (column := self.column(name)) is not None}
+        newest = min(len(self._blocks[-1]), ROWS) if self._blocks else 0
+        return {'columns': columns, 'newest': newest, 'train_iter': self._train_iter}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from ``state_dict()``."""
+        check_state(state, {'columns': dict_of(array()), 'newest': COUNT, 'train_iter': COUNT})
+        self._train_iter = state['train_iter']
+        rows = Batch(state['columns']) if state['columns'] else None
+        self._rows = 0 if rows is None else len(rows)
+        older = self._rows - state['newest']
+        self._blocks = deque([] if rows is None else [rows[:older], rows[older:]])
 
 
 class Exam:

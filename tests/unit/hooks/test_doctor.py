@@ -261,3 +261,30 @@ def test_every_check_says_what_it_looks_at_and_where_from() -> None:
     for check in CHECKS:
         assert 'Source:' in (check.__doc__ or ''), check
     assert set(DoctorHook.config_fields()) == {*NAMES, 'repeat_every'}
+
+
+@pytest.mark.parametrize('blocks', [[8] * 70, [600, 8], [2048], [100, 0], []], ids=str)
+def test_a_restored_doctor_sees_the_rows_that_the_saved_one_saw(blocks: list[int]) -> None:
+    one, other = Patient('cartpole_ppo'), Patient('cartpole_ppo')
+    rng = np.random.default_rng(0)
+
+    def rows(count: int) -> dict[str, Any]:
+        stamps = rng.integers(0, 50, count)
+        return dict(
+            obs=rng.random((count, 4), np.float32), reward=rng.random(count, np.float32), collect_iter=stamps
+        )
+
+    for count in blocks:
+        one.collect(**rows(count))
+    state = one.doctor.state_dict()
+    assert sum(column.nbytes for column in state['recent']['columns'].values()) <= 512 * 32
+    other.doctor.load_state_dict(state)
+    for more in (0, 8, 500):
+        if more:
+            new = rows(more)
+            one.collect(**new)
+            other.collect(**new)
+        mine, others = one.doctor._recent, other.doctor._recent
+        for name in ('obs', 'reward', 'action'):
+            np.testing.assert_array_equal(mine.column(name), others.column(name))
+        np.testing.assert_array_equal(mine.staleness(), others.staleness())
