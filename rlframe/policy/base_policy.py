@@ -12,10 +12,10 @@ from easydict import EasyDict
 from rlframe.checkpoint import NETWORK, compare_states, part_of
 from rlframe.data.batch import Batch
 from rlframe.data.faces import CollectMode, CommandMode, EvalMode, Forward, LearnMode, Metrics, by_env
-from rlframe.data.observation import has_mask
+from rlframe.data.observation import has_mask, zero_obs
 from rlframe.data.staging import Staging
 from rlframe.data.timestep import Array, EnvSpec, IntArray, TimeStep
-from rlframe.errors import CheckpointMismatchError, ConfigError
+from rlframe.errors import CheckpointMismatchError, ConfigError, IncompatibleError
 from rlframe.policy.acting.acting_state import ActingState
 from rlframe.policy.acting.compatibility import check_fit, check_sizes
 from rlframe.policy.acting.random_policy import random_collect_mode
@@ -148,6 +148,8 @@ class Policy(Configurable, ActingState):
         self._model = (model if model is not None else self._create_model()).to(self._device)
         for field in self._fields:
             getattr(self, f'_init_{field}')()
+        if not self.is_recurrent and is_own(self) and not is_own(self._model):
+            self._check_network()
         if 'learn' in self._fields:
             prepare_updates(self, self._cfg, self._device)
 
@@ -369,6 +371,38 @@ class Policy(Configurable, ActingState):
             raise ConfigError(message, where='policy.model.type') from error
         return kind(**given)
 
+    def _acting_output(self, obs: Any) -> tuple[torch.Tensor, int] | None:
+        """Returns the output that the network acts by, [B, size, ...], and its right size; None if there is no rule."""
+        return None
+
+    def _check_network(self) -> None:
+        """Lets a custom network read two observations of zeros.
+
+        Raises:
+            IncompatibleError: If it cannot read observations of the env, or its output does not fit the actions.
+        """
+        name, was_training = type(self._model).__name__, self._model.training
+        obs = self._tensor(zero_obs(self._spec.observation_space, 2))
+        self._model.eval()
+        try:
+            with torch.no_grad(), torch.random.fork_rng(devices=[]):
+                found = self._acting_output(obs)
+        except (RuntimeError, TypeError, ValueError, AttributeError, LookupError) as error:
+            raise IncompatibleError(
+                f'the network {name} cannot act on observations of {self._spec.observation_space}: {error}',
+                where='policy.model',
+            ) from error
+        finally:
+            self._model.train(was_training)
+        if found is None or tuple(found[0].shape[:2]) == (2, found[1]):
+            return
+        raise IncompatibleError(
+            f'the output of the network {name} does not fit {type(self).__name__} and {self._spec.action_space}',
+            where='policy.model',
+            got=list(found[0].shape),
+            expected=f'[2, {found[1]}] for two observations',
+        )
+
     def _state_dict_model(self) -> dict[str, Any]:
         return {'model': self._model.state_dict(), **self._normalizer.state_dict()}
 
@@ -389,6 +423,11 @@ class Policy(Configurable, ActingState):
     def __repr__(self) -> str:
         size = sum(parameter.numel() for parameter in self._model.parameters())
         return f'{type(self).__name__}({size} parameters, device {self._device})\n{self._model!r}'
+
+
+def is_own(part: object) -> bool:
+    """Whether a policy or a network is one of rlframe."""
+    return type(part).__module__.startswith('rlframe.')
 
 
 def smallest_int(count: int) -> np.dtype[Any]:

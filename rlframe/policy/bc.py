@@ -83,6 +83,9 @@ class BCPolicy(ActorPolicy):
             loss = -self._distribution.evaluate(output, action.long())[0].mean()
         return loss, {}, {'total_loss': loss.detach()}
 
+    def _acting_output(self, obs: Any) -> tuple[torch.Tensor, int]:
+        return self._model(obs), self._distribution.size
+
     def _output(self, obs: Any) -> torch.Tensor:
         return masked(self._model(obs), mask_of(obs), IMPOSSIBLE)
 

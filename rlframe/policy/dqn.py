@@ -187,6 +187,9 @@ class DQNPolicy(TDPolicy):
         value = value.detach()
         return loss, target - value, {'q_value': value.mean(), 'target_q_value': target.mean()}
 
+    def _acting_output(self, obs: Any) -> tuple[torch.Tensor, int]:
+        return self._model(obs), int(self._action_space.n)
+
     def _chosen(self, output: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
         """Selects the network's output for an action in each row: [B, A, ...] to [B, ...]."""
         action = action.long()

@@ -190,6 +190,9 @@ class PPOPolicy(TensorActing, MemoryPolicy, StochasticPolicy, ActorPolicy):
         ).items():
             self._scheduled[name].fill_(value)
 
+    def _acting_output(self, obs: Any) -> tuple[torch.Tensor, int]:
+        return self._model.logit(obs), self._distribution.size + self._distribution.log_std_size
+
     def _forward_learn(self, data: Batch) -> Iterator[Callable[[], Metrics]]:
         columns, size = self._columns(data), self._cfg.learn.batch_size or len(data)
         minibatches = self._sequence_batches if self._has_core else self._minibatches

@@ -117,6 +117,12 @@ class QACPolicy(TDPolicy):
     def default_model(self) -> str:
         return 'qac'
 
+    def _acting_output(self, obs: Any) -> tuple[torch.Tensor, int]:
+        output, space = self._model.actor(obs), self._action_space
+        return output[0] if isinstance(output, tuple) else output, int(
+            getattr(space, 'n', math.prod(space.shape))
+        )
+
     def model_kwargs(self) -> dict[str, Any]:
         kwargs = super().model_kwargs()
         return kwargs | {'critic_num': 2 if kwargs.pop('twin_critic') else 1}

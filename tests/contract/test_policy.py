@@ -233,3 +233,37 @@ def test_resetting_some_or_all_envs_is_possible(make: Make) -> None:
         face.reset(np.array([1, 0]))
         face.reset([0])
     assert type(policy).__name__ in policy.learn_mode.info()
+
+
+ACTIONS = {'Discrete': gymnasium.spaces.Discrete(3), 'Box': gymnasium.spaces.Box(-1, 1, (3,), np.float32)}
+
+
+@pytest.mark.parametrize('size', [2, 3, 4, 6])
+@pytest.mark.parametrize('kind', ACTIONS)
+@pytest.mark.parametrize('name', names())
+def test_a_network_whose_output_does_not_fit_the_actions_is_named(name: str, kind: str, size: int) -> None:
+    cls = POLICY_REGISTRY.get(name)
+    spec = EnvSpec(gymnasium.spaces.Box(-1, 1, (4,), np.float32), ACTIONS[kind])
+    if cls.is_recurrent or kind not in cls.supported_actions.split(', '):
+        return
+
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.actor = self.critic = self.head = torch.nn.Linear(4, size)
+
+        def logit(self, obs: Any) -> Any:
+            return self.head(obs)
+
+        def forward(self, obs: Any) -> Any:
+            return self.head(obs)
+
+    right = 6 if name in ('ppo', 'a2c') and kind == 'Box' else 3
+    if size == right:
+        create_policy(dict(type=name), spec, model=Net())
+        return
+    with pytest.raises(IncompatibleError, match=rf'network Net .*got \[2, {size}\], expected \[2, {right}\]'):
+        create_policy(dict(type=name), spec, model=Net())
+    wide = EnvSpec(gymnasium.spaces.Box(-1, 1, (7,), np.float32), ACTIONS[kind])
+    with pytest.raises(IncompatibleError, match='network Net cannot act on observations of Box'):
+        create_policy(dict(type=name), wide, model=Net())
