@@ -249,7 +249,7 @@ class BufferUnderflowError(RLFrameError):
 
 
 class HookError(RLFrameError, ValueError):
-    """An invalid declaration of a learner hook."""
+    """An invalid declaration of a hook of a learner or of a whole run."""
 
     exit_code = 2
 

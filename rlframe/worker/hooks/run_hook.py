@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from rlframe.errors import HookError
+from rlframe.registry import nearest
 from rlframe.utils.field import Configurable
 
 if TYPE_CHECKING:
@@ -46,6 +48,21 @@ class RunHook(Configurable):
 
     def __init__(self, cfg: Mapping[str, Any] | None = None) -> None:
         self._cfg = self.resolve_config(cfg)
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Checks that methods which look like those of events are those of events.
+
+        Raises:
+            HookError: If one is named like an event but is none; the nearest event is named.
+        """
+        super().__init_subclass__(**kwargs)
+        for name, member in vars(cls).items():
+            if callable(member) and name.startswith(('before_', 'after_', 'on_')) and name not in EVENTS:
+                raise HookError(
+                    f'a hook has no event {name!r}.{nearest(name, EVENTS)}',
+                    where=cls.__qualname__,
+                    remedy=f'Events: {", ".join(EVENTS)}. Another method of yours needs another name, such as _{name}.',
+                )
 
     def before_run(self, run: RunView) -> None:
         """Called once, before the first round; in a resumed run, too, after the state was loaded."""

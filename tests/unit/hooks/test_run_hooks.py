@@ -14,7 +14,7 @@ from foreign import CREATE, MAIN
 from rlframe import config
 from rlframe.checkpoint import load_checkpoint
 from rlframe.display.lines import last_lines
-from rlframe.errors import CheckpointStateError, ConfigError, InterfaceError, UnsafeCheckpointError
+from rlframe.errors import CheckpointStateError, ConfigError, HookError, InterfaceError, UnsafeCheckpointError
 from rlframe.pipeline import SerialPipeline
 from rlframe.pipeline.resume import resume
 from rlframe.registry import HOOK_REGISTRY
@@ -174,7 +174,7 @@ def test_a_run_may_be_resumed_with_other_hooks_and_from_a_checkpoint_without_any
         pipeline.run()
     assert set(load_checkpoint(folder / 'ckpt' / 'latest')[0]['hooks']['hooks']) == {'doctor', 'early_stop'}
     assert resume(folder, overrides=['hooks.early_stop.patience=5']).notes == (
-        'changed: hooks.early_stop.patience: 4 when the run began, 5 now',
+        'changed: hooks.early_stop.patience: 4 before, 5 now',
     )
 
 
@@ -274,3 +274,13 @@ def test_hooks_change_no_bit_of_training() -> None:
         pipeline = trained('max_train_iter=6', **hooks)
         state[len(state)] = pipeline.policy.learn_mode.state_dict()['model']
     assert all(np.array_equal(state[0][name], state[1][name]) for name in state[0])
+
+
+@pytest.mark.parametrize(
+    ('name', 'event'), [('after_evl', 'after_eval'), ('after_ron', 'after_round'), ('on_evaluatoin', '')]
+)
+def test_a_hook_with_a_misspelt_event_is_an_error(name: str, event: str) -> None:
+    near = f"Did you mean '{event}'" if event else 'Events: before_run, .*after_eval'
+    with pytest.raises(HookError, match=f"Tall: a hook has no event '{name}'. {near}"):
+        type('Tall', (RunHook,), {name: lambda self, run: None})
+    type('Plain', (RunHook,), {'on_gpu': True, f'_{name}': lambda self: None})
