@@ -11,7 +11,7 @@ from typing import Any
 
 from rlframe import config
 from rlframe.display.saying import program, short_path
-from rlframe.run.budgets import BUDGETS, set_budgets
+from rlframe.run.budgets import BUDGETS, set_budgets, spent_budgets
 from rlframe.safety.trust_key import has_key
 
 STDLIB = str(Path(os.__file__).parent)
@@ -39,11 +39,15 @@ def shell_commands(pipeline: Any, interrupted: bool) -> Iterator[str]:
         for words, verb in NEXT.items():
             yield f'{words}: {start} {verb} {folder}{flag}'
     if not interrupted and not pipeline.solved and (budgets := set_budgets(pipeline.cfg)):
-        key = budgets[0]
-        yield (
-            f'train further: {start} --resume {folder} {BUDGETS[key][2]} {2 * pipeline.cfg[key]}'
-            f'{trust_flag(data)}'
-        )
+        keys = spent_budgets(pipeline.cfg, pipeline.progress) or budgets[:1]
+        larger = ' '.join(f'{BUDGETS[key][2]} {_larger(pipeline, key)}' for key in keys)
+        yield f'train further: {start} --resume {folder} {larger}{trust_flag(data)}'
+
+
+def _larger(pipeline: Any, key: str) -> int:
+    """Returns a multiple of a budget that leaves at least about half of it to train, also after a run that exceeded it."""
+    budget, used = pipeline.cfg[key], getattr(pipeline.progress, BUDGETS[key][0])
+    return int(budget * max(2, 1 + round(used / budget)))
 
 
 def trust_flag(data: Mapping[str, Any]) -> str:

@@ -21,6 +21,7 @@ from rlframe.config import (
     compile_config,
     config_data,
     split_config,
+    unread_user_keys,
 )
 from rlframe.errors import ConfigError, UnsafeCheckpointError
 from rlframe.experiment.scoring import score
@@ -191,3 +192,21 @@ def test_a_backend_of_ones_own_is_code_in_a_foreign_config_and_its_options_are_c
         compile_config(*config_pair(collector={'backend': 'ray', 'thread_timeout': 3}))
     with pytest.raises(ConfigError, match=r"num_collectors: an option of the backend 'ray'; .* 'thread'"):
         compile_config(*threaded(example, num_collectors=3))
+
+
+def test_what_the_actors_of_a_backend_read_counts_as_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    import rlframe.backend.ray.actors.pool as pool
+    from rlframe.backend.ray import backend as ray_backend
+    from rlframe.pipeline import build
+
+    monkeypatch.setattr(pool, 'ActorPool', lambda *given, **options: None)
+    monkeypatch.setattr(ray_backend, 'check_installed', str)
+    set_by_user = [
+        'env.evaluator_env_num=3',
+        'env.manager.max_restarts=4',
+        'policy.eval.evaluator.max_episode_len=7',
+    ]
+    cfg = compile_config(*config_pair(), overrides=[*set_by_user, f'{EVALUATOR}.backend=ray'])
+    assert 'env.evaluator_env_num' in unread_user_keys(cfg)
+    ray_backend.RayBackend(build.make_factory(cfg)).open_evaluator(cfg)
+    assert not {word.partition('=')[0] for word in set_by_user} & set(unread_user_keys(cfg))

@@ -22,6 +22,7 @@ from rlframe.errors import (
     CheckpointMismatchError,
     CheckpointNotFoundError,
     ConfigError,
+    ConfigWarning,
     IncompatibleError,
     ResourceError,
 )
@@ -392,3 +393,20 @@ def test_the_run_folder_tells_its_story_and_the_resolved_config_runs_again() -> 
     assert_same_tree(policy.collect_mode.state_dict(), pipeline.policy.collect_mode.state_dict())
     again = sorted(path for path in Path().iterdir() if path.name.startswith('toy_seed3'))
     assert len(again) == 2 and len(lines) == len((again[1] / 'metrics.jsonl').read_text().splitlines())
+
+
+def test_a_run_without_an_update_says_the_reason(caplog: Any) -> None:
+    with (
+        pytest.warns(ConfigWarning, match='there will be no update'),
+        start(max_env_step=8, learn=dict(batch_size=16)) as pipeline,
+    ):
+        pipeline.run()
+    assert 'no update was made: the replay buffer has 8 of the 16 items' in caplog.text
+    caplog.clear()
+    with start(max_env_step=800, env=dict(stop_value=1), policy_=dict(random_collect_size=64)) as pipeline:
+        pipeline.run()
+        assert pipeline.replay_buffer.count() >= 64
+    assert (
+        'no update was made: the first evaluation, of the untrained policy, reached the goal' in caplog.text
+    )
+    assert 'of the 16 items' not in caplog.text

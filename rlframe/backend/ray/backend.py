@@ -49,6 +49,7 @@ class RayBackend(Backend):
 
         section = cfg.policy.collect.collector
         check_steps_envs(SERIAL_COLLECTOR_REGISTRY.get_cls(section))
+        _note_read(cfg.env.manager, section)
         self._actors = ActorPool(section, make=_portable(MakeCollector(cfg, self.factory)))
 
     def open_evaluator(self, cfg: ExperimentConfig) -> None:
@@ -65,6 +66,8 @@ class RayBackend(Backend):
         from rlframe.backend.ray.remote import MakeEvaluator
 
         make = _portable(MakeEvaluator(cfg, self.factory))
+        cfg.env.get('evaluator_env_num')
+        _note_read(cfg.env.manager, cfg.policy.eval.evaluator)
         options = pool_options(cfg.policy.eval.evaluator)
         self._actors = ActorPool(options, EvaluatorActor, EVALUATOR, make)
 
@@ -149,6 +152,12 @@ class RayBackend(Backend):
     def is_interchangeable(cls, section: Mapping[str, Any]) -> bool:
         """Whether a single synchronous actor always has the newest weights; several generators could not be merged."""
         return bool(section['num_collectors'] == 1 and section['sync'] and section['update_after_each_batch'])
+
+
+def _note_read(*sections: Mapping[str, Any]) -> None:
+    """Counts all options of sections as read: actors read them, in copies in their own processes."""
+    for section in sections:
+        _note_read(*(value for value in section.values() if isinstance(value, Mapping)))
 
 
 def _portable(make: Any) -> Any:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from fakes import config_pair
 from rich.console import Console
 
-from rlframe.display.commands import NEXT
+from rlframe.config import compile_config
+from rlframe.display.commands import NEXT, shell_commands
 from rlframe.display.saying import program
 from rlframe.display.screens import LiveScreen, PlainScreen, screen_of
 from rlframe.entry.verb_table import VERBS
 from rlframe.pipeline import serial_pipeline
 from rlframe.run.evaluations import evaluation_of
+from rlframe.run.progress import Progress
 
 
 class Terminal(io.StringIO):
@@ -90,3 +93,26 @@ def test_interval_is_of_the_evaluation_with_the_best_score_and_bad_lines_are_ski
     lone = evaluation_of(tmp_path, 3.0)
     assert lone is not None and lone.interval is None
     assert evaluation_of(tmp_path, 4.0) is None and evaluation_of(tmp_path / 'nowhere', 1.0) is None
+
+
+@pytest.mark.parametrize(
+    ('budgets', 'used', 'flags'),
+    [
+        (dict(max_env_step=10_000), (10_016, 5), '--env-step 20000'),
+        (dict(max_env_step=10_000), (20_000, 5), '--env-step 30000'),
+        (dict(max_env_step=10_000, max_train_iter=80), (20_000, 80), '--env-step 30000 --train-iter 160'),
+        (dict(max_env_step=10_000, max_train_iter=80), (20, 90), '--train-iter 160'),
+        (dict(max_env_step=10_000), (20, 9), '--env-step 20000'),
+    ],
+)
+def test_a_run_is_trained_further_by_budgets_that_are_not_spent(
+    budgets: dict[str, int], used: tuple[int, int], flags: str
+) -> None:
+    cfg = compile_config(*config_pair(**budgets))
+    evaluator = SimpleNamespace(best=None, describe=lambda score: '')
+    run = SimpleNamespace(
+        cfg=cfg, progress=Progress(*used), evaluator=evaluator, solved=False, folder=Path.cwd() / 'toy'
+    )
+    assert [line for line in shell_commands(run, False)] == [
+        f'train further: {program()} --resume toy {flags}'
+    ]
