@@ -21,8 +21,9 @@ C = TypeVar('C', bound=type)
 
 def nearest(word: str, known: Any) -> str:
     """Returns `` Did you mean 'x'?`` for the known word closest to ``word``, or an empty string."""
-    close = difflib.get_close_matches(word, [str(name) for name in known], n=1, cutoff=0.6)
-    return f' Did you mean {close[0]!r}?' if close else ''
+    names = {str(name).lower(): str(name) for name in known}
+    close = difflib.get_close_matches(word.lower(), names, n=1, cutoff=0.6)
+    return f' Did you mean {names[close[0]]!r}?' if close else ''
 
 
 def is_list_of_names(names: Any) -> bool:
@@ -157,6 +158,11 @@ class Registry(Generic[T]):
     def is_builtin(self, name: str) -> bool:
         """Whether ``name`` is a built-in component that has not been replaced."""
         return name in self._builtin and not self._is_replaced(name)
+
+    def spelled(self, name: str) -> str:
+        """Returns the only name that differs from ``name`` in upper and lower case at most; ``name`` if there is none."""
+        alike = [known for known in self.names() if known.lower() == name.lower()]
+        return alike[0] if len(alike) == 1 and name not in self else name
 
     def get(self, name: str) -> type[T]:
         """Returns the class called ``name``.

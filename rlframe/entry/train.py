@@ -66,8 +66,9 @@ def config_of(args: argparse.Namespace) -> Pair | None:
         return read_config(args.config) if args.config else None
     from rlframe.experiment.starting import env_options, starting_config
 
-    policy = args.policy or config.parse_overrides(args.overrides).get('policy.type')
-    return starting_config(args.env, policy, env_options(args.overrides))
+    given = config.parse_overrides(args.overrides)
+    policy, budget = args.policy or given.get('policy.type'), args.env_step or given.get('max_env_step')
+    return starting_config(args.env, policy, env_options(args.overrides), budget)
 
 
 def _resume(

@@ -13,6 +13,7 @@ import numpy as np
 
 from rlframe.data.timestep import Array
 from rlframe.errors import MissingDependencyError
+from rlframe.registry import nearest
 from rlframe.run.metrics import records
 from rlframe.scores import exact_text
 
@@ -30,7 +31,10 @@ class MetricColumns(Mapping[str, Array]):
         self._columns = dict(columns)
 
     def __getitem__(self, name: str) -> Array:
-        return self._columns[name]
+        try:
+            return self._columns[name]
+        except KeyError:
+            raise KeyError(f'no metric {name!r}.{nearest(name, self._columns)}') from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._columns)

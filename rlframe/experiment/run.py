@@ -71,6 +71,8 @@ class Run:
         self.config = cfg
         """The compiled config."""
         self._model, self._trust = model, trust
+        self.progress_shown = True
+        """Whether ``train`` and ``resume`` show the progress if they are not told otherwise."""
         self._pipeline: SerialPipeline | ParallelPipeline | None = None
         self._saved: OpenCheckpoint | None = None
         self.solved = False
@@ -90,11 +92,11 @@ class Run:
 
     # training
 
-    def train(self, progress: bool = True) -> Self:
+    def train(self, progress: bool | None = None) -> Self:
         """Trains to the end, and shows the progress.
 
         Args:
-            progress: Whether to show it.
+            progress: Whether to show it; None: as ``start`` was told.
 
         Raises:
             KeyboardInterrupt: After Ctrl-C, when everything is saved: ``resume()`` continues.
@@ -102,7 +104,7 @@ class Run:
         since, pipeline = perf_counter(), self._opened()
         with Interrupt() as stop:
             try:
-                if progress:
+                if self.progress_shown if progress is None else progress:
                     shown: dict[str, Any] = dict(since=since, commands=self._commands)
                     run_shown(pipeline, self._saved, lambda: stop.received is not None, **shown)
                 elif not pipeline.complete:
@@ -161,12 +163,12 @@ class Run:
             self.close()
 
     def resume(
-        self, *, progress: bool = True, overrides: Mapping[str, Any] | None = None, **options: Any
+        self, *, progress: bool | None = None, overrides: Mapping[str, Any] | None = None, **options: Any
     ) -> Self:
         """Trains further, from the newest checkpoint.
 
         Args:
-            progress: Whether to show the progress.
+            progress: Whether to show the progress; None: as ``start`` was told.
             overrides: Options by their dotted keys.
             options: Options by their short names, such as ``max_env_step`` or ``learning_rate``.
 

@@ -30,8 +30,8 @@ Settings = dict[str, Any]
 
 ON_POLICY_STEPS, OFF_POLICY_STEPS = 1_000_000, 200_000
 """Budgets in env steps: learning from a replay buffer needs fewer env steps, and more time for each."""
-EVALUATIONS = 40
-"""Evaluations within a budget."""
+EVALUATIONS, LEAST_STEPS = 40, 1000
+"""Evaluations within a budget, and the fewest env steps between two: in a shorter run they would take longer than training."""
 LONGEST_EPISODE = 3_000
 """Longest evaluated episode of an env without a time limit, in env steps: a policy may walk in circles there."""
 BUFFER_SIZE, BUFFER_BYTES = 100_000, 2 * 2**30
@@ -61,14 +61,15 @@ class Facts(NamedTuple):
 
 
 def starting_config(
-    env: Any, policy: str | None = None, options: Mapping[str, Any] | None = None
+    env: Any, policy: str | None = None, options: Mapping[str, Any] | None = None, max_env_step: Any = None
 ) -> tuple[EasyDict, EasyDict]:
     """Returns a config for an env that nobody has tuned.
 
     Args:
         env: A Gymnasium id, ``module:Id``, ``module:Class``, a class or a function that returns an env.
-        policy: Name of the policy; None: one that suits the action space.
+        policy: Name of the policy, in any case; None: one that suits the action space.
         options: Further options of the section ``env``, such as ``kwargs``, ``wrappers`` and ``frame_stack``.
+        max_env_step: The budget that the user gives; evaluations are spread over it if it is smaller than the default.
 
     Returns:
         ``main_config`` and ``create_config``.
@@ -86,7 +87,7 @@ def starting_config(
         section['wrappers'] = wrappers
         factory = _factory(section)
     spec = factory.spec
-    name = default_policy(spec) if policy is None else policy
+    name = default_policy(spec) if policy is None else POLICY_REGISTRY.spelled(policy)
     kind = POLICY_REGISTRY.get(name)
     _check(name, kind, spec)
     facts, fields = _facts(spec), kind.config_fields()
@@ -98,7 +99,9 @@ def starting_config(
     if factory.gives_tensors and hasattr(kind, '_get_tensor_mode'):
         collector, settings['normalize_obs'] = 'tensor', False
     budget = ON_POLICY_STEPS if on_policy else OFF_POLICY_STEPS
-    settings['eval'] = dict(evaluator=_evaluator(spec, settings, budget // EVALUATIONS, on_policy))
+    least = min(budget, max_env_step) if isinstance(max_env_step, int | float) else budget
+    steps = max(int(least) // EVALUATIONS, LEAST_STEPS)
+    settings['eval'] = dict(evaluator=_evaluator(spec, settings, steps, on_policy))
     main: Settings = dict(
         exp_name=f'{_plain(spec.name)}_{_plain(name)}',
         max_env_step=budget,

@@ -11,7 +11,7 @@ from typing import Any
 from rlframe import config
 from rlframe.checkpoint import open_checkpoint
 from rlframe.config.sections import ExperimentConfig
-from rlframe.errors import ConfigError, ConfigWarning
+from rlframe.errors import ConfigError, ConfigWarning, ExperimentExistsError
 from rlframe.experiment.run import Run
 from rlframe.experiment.short_names import full_keys
 from rlframe.experiment.starting import SHAPING, starting_config
@@ -61,13 +61,17 @@ def start(
     model: Any = None,
     folder: str | Path | None = None,
     overrides: Mapping[str, Any] | None = None,
+    progress: bool = True,
     **options: Any,
 ) -> Run:
     """Starts a run and returns it untrained, to train it step by step; the arguments are those of ``train``.
 
-    ``for iteration in run.iterations(): ...`` trains until the run is finished or the loop is left.
+    ``for iteration in run.iterations(): ...`` trains until the run is finished or the loop is left. ``progress`` is what
+    ``run.train()`` and ``run.resume()`` do if they are not told otherwise.
     """
-    return _begun(_compiled(config, env, policy, overrides or {}, options), model, folder)
+    run = _begun(_compiled(config, env, policy, overrides or {}, options), model, folder)
+    run.progress_shown = progress
+    return run
 
 
 def open_run(folder: str | Path, *, env: Any = None, model: Any = None, trust: bool = False) -> Run:
@@ -101,13 +105,20 @@ def open_run(folder: str | Path, *, env: Any = None, model: Any = None, trust: b
 def _begun(cfg: ExperimentConfig, model: Any, folder: str | Path | None) -> Run:
     """Starts a run with a compiled config."""
     config.warn_of_own_parts(cfg, model)
-    return Run(cfg, chosen_folder(None, folder), model=model)
+    try:
+        return Run(cfg, chosen_folder(None, folder), model=model)
+    except ExperimentExistsError as error:
+        error.remedy = (
+            f'Continue it with rlframe.open_run({str(folder)!r}).resume(), pass another folder=, or leave that out for a'
+            ' free name.'
+        )
+        raise
 
 
 def _compiled(
     given: Any, env: Any, policy: str | None, overrides: Mapping[str, Any], options: Mapping[str, Any]
 ) -> ExperimentConfig:
-    main, create = _pair(given, env, policy, overrides)
+    main, create = _pair(given, env, policy, {**overrides, **options})
     named = {name: options[name] for name in NAMES if name in options}
     rest = {name: value for name, value in options.items() if name not in NAMES}
     if not rest:
@@ -131,7 +142,7 @@ def _pair(
         )
     if given is None:
         shaping = {name: overrides[f'env.{name}'] for name in SHAPING if f'env.{name}' in overrides}
-        return starting_config(env, policy, shaping)
+        return starting_config(env, policy, shaping, overrides.get('max_env_step'))
     if policy is not None:
         raise ConfigError(
             'the config names its policy already',

@@ -337,10 +337,18 @@ class Configurable:
         """Completes a user's options with the defaults; a compiled config is returned unchanged.
 
         Raises:
-            ConfigError: If an option is unknown or invalid. All mistakes are reported together.
+            ConfigError: If ``cfg`` is no mapping, or an option is unknown or invalid. All mistakes are reported together.
         """
         if isinstance(cfg, ResolvedConfig):
             return cfg
+        if not isinstance(cfg, Mapping | None):
+            raise ConfigError(
+                'bad config',
+                where=cls.__name__,
+                got=cfg,
+                expected='options as a dict',
+                remedy=f'Its options: {", ".join(cls.config_fields()) or "none"}.',
+            )
         values = {
             name: value
             for name, value in raw_items(cfg or {})

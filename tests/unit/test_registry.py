@@ -252,3 +252,17 @@ def test_every_builtin_class_is_of_the_type_that_its_registry_promises() -> None
         kind = promised[id(registry)]
         assert all(issubclass(registry.get(name), kind) for name in registry if registry.is_builtin(name))
         assert not registry.interface or registry.interface.rpartition(':')[2] == kind.__name__
+
+
+def test_a_name_in_another_case_is_found_if_it_is_the_only_one() -> None:
+    registry: Registry[Any] = Registry('thing')
+    for name in ('ppo', 'Dqn', 'DQN'):
+        registry.register(name, type(name, (), {}))
+    assert [registry.spelled(name) for name in ('PPO', 'ppo', 'dqn', 'DQN', 'x')] == [
+        'ppo',
+        'ppo',
+        'dqn',
+        'DQN',
+        'x',
+    ]
+    assert nearest('PPO', ['ppo', 'sac']) == " Did you mean 'ppo'?"

@@ -200,3 +200,33 @@ def test_env_whose_package_is_missing_says_what_to_install(
     monkeypatch.delitem(gymnasium.registry, env, raising=False)
     with pytest.raises(MissingDependencyError, match=rf'pip install "rlframe\[{extra}\]"'):
         starting_config(env)
+
+
+@pytest.mark.parametrize(
+    ('policy', 'n_sample'), [('ppo', 2048), ('a2c', 40), ('dqn', 8), ('sac_discrete', 8)]
+)
+@pytest.mark.parametrize('budget', [60_000, 6e4, None, 3_000, 10**9])
+def test_a_smaller_budget_has_as_many_evaluations_as_the_default_one(
+    policy: str, n_sample: int, budget: float | None
+) -> None:
+    main_config, _ = starting_config('CartPole-v1', policy, max_env_step=budget)
+    learn, freq = main_config.policy.learn, main_config.policy.eval.evaluator.eval_freq
+    updates = learn.get('update_per_collect') or learn.get('epoch_per_collect', 1) * -(
+        -n_sample // (learn.get('batch_size') or n_sample)
+    )
+    between = freq / updates * n_sample
+    least = min(budget or 10**9, ON_POLICY_STEPS if policy in ('ppo', 'a2c') else OFF_POLICY_STEPS)
+    steps = max(least / 40, 1000)
+    assert between == n_sample or steps - n_sample < between <= steps
+
+
+@pytest.mark.parametrize('words', [['--env-step', '60000'], ['max_env_step=6e4']])
+def test_the_budget_on_the_command_line_sets_how_often_is_evaluated(words: list[str]) -> None:
+    from rlframe.entry.train import config_of
+
+    frequencies = []
+    for more in (words, []):
+        pair = config_of(parse(['train', '--env', 'CartPole-v1', '--policy', 'DQN', *more]))
+        assert pair is not None and pair[1]['policy']['type'] == 'dqn'
+        frequencies.append(pair[0]['policy']['eval']['evaluator']['eval_freq'])
+    assert frequencies == [748, 2500]

@@ -19,6 +19,7 @@ from rlframe.errors import (
     CheckpointError,
     ConfigError,
     ConfigWarning,
+    ExperimentExistsError,
     MissingDependencyError,
     UnsafeCheckpointError,
 )
@@ -235,3 +236,26 @@ def test_notebook_shows_one_line_that_is_updated_and_a_table(cwd: Path) -> None:
     text = ''.join(output.text for output in trained if output.output_type == 'stream')
     assert 'dqn on 8 envs' in text and '.resume(' in text and '\x1b' not in text
     assert '<table>' in table[0].data['text/html'] and 'over 2 episodes' in score[0].data['text/plain']
+
+
+@pytest.mark.filterwarnings('ignore:CountingEnv. two calls of reset')
+def test_a_run_started_without_progress_shows_none(cwd: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pair = config_pair(max_env_step=16)
+    run = rlframe.start(pair, progress=False, folder='quiet').train()
+    assert run.resume(max_env_step=32).progress.envstep == 32
+    assert capsys.readouterr().out == ''
+    rlframe.start(pair, progress=False).train(progress=True)
+    assert 'env steps' in capsys.readouterr().out
+    for begin in (rlframe.start, rlframe.train):
+        with pytest.raises(ExperimentExistsError, match=r"open_run\('quiet'\).*folder=") as told:
+            begin(pair, folder='quiet')
+        assert '--' not in told.value.remedy
+    with pytest.raises(KeyError, match=r"no metric 'eval/mean_rewrd'. Did you mean 'eval/mean_reward'"):
+        run.metrics()['eval/mean_rewrd']
+
+
+def test_a_policy_is_found_in_any_case(cwd: Path) -> None:
+    with rlframe.start(env='CartPole-v1', policy='PPO') as run:
+        assert run.config.policy.type == 'ppo' and run.folder.name == 'cartpole_v1_ppo_seed0'
+    with pytest.raises(ConfigError, match="Did you mean 'dqn'"):
+        rlframe.start(env='CartPole-v1', policy='DQNN')

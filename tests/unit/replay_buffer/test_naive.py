@@ -18,6 +18,7 @@ from rlframe.errors import (
     CheckpointError,
     CheckpointMismatchError,
     CheckpointNotFoundError,
+    ConfigError,
     UnsafeCheckpointError,
 )
 from rlframe.worker.replay_buffer import NaiveReplayBuffer
@@ -279,3 +280,11 @@ def test_file_that_cannot_be_deleted_is_named_and_stays(
     with caplog.at_level(logging.WARNING):
         buffer.close()
     assert f'{path} stays' in caplog.text
+
+
+@pytest.mark.parametrize('given', [100, 'naive', [100]])
+def test_a_buffer_that_is_given_no_config_says_what_it_takes(given: Any) -> None:
+    with pytest.raises(
+        ConfigError, match=r'NaiveReplayBuffer: .*expected options as a dict.*replay_buffer_size'
+    ):
+        NaiveReplayBuffer(given)
