@@ -117,8 +117,6 @@ def _why_no_update(pipeline: SerialPipeline, held: int) -> str:
     size = pipeline.cfg.policy.learn.batch_size
     if held < size:
         return f'the replay buffer has {held} of the {size} items that an update needs'
-    if pipeline.stopped:
-        return 'the first evaluation, of the untrained policy, reached the goal'
     return pipeline.hooks.stop_reason or (
         f'the replay buffer has {held} items, and the commander asked for no update'
     )
