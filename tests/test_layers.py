@@ -72,7 +72,7 @@ MAY_IMPORT = {
         'pipeline.parallel', 'transport',
         'backend.ray.actors', 'backend.ray.constructor',
     ),
-    'export': (*BASE, 'data', 'run', 'checkpoint', 'config', 'model', 'policy', 'policy.learning', 'pipeline'),
+    'export': (*BASE, 'data', 'run', 'checkpoint', 'config', 'model', 'policy', 'policy.acting', 'policy.learning', 'pipeline'),
     'tune': (*BASE, 'data', 'run', 'checkpoint', 'config', 'pipeline', 'export', 'backend.ray.actors'),
     'analysis': (*BASE, 'run', 'checkpoint', 'config'),
     'experiment': (

@@ -51,6 +51,7 @@ class CheckedEnv(Wrapper):
         self._last = zero_obs(self._declared.observation_space)
         self._shape, self._dtype = self._last.shape, self._last.dtype
         self._episode = self._number = 0
+        self._acts_in_box = type(self._declared.action_space).__name__ == 'Box'
         self._unchecked = unchecked
         self._habits = Habits(self._declared.name, index, remarks)
 
@@ -66,6 +67,8 @@ class CheckedEnv(Wrapper):
         return answer
 
     def step(self, action: Any) -> Any:
+        if self._acts_in_box:
+            action = np.asarray(action)  # a vector env makes a number of an array of shape ()
         if self._unchecked:
             contract.check_action(action, self._declared, self._index)
             self._habits.before()

@@ -136,6 +136,8 @@ class EnvGroup:
         self._own = np.fromiter(self._make, np.int64)
         self._checking = True  # whether steps of own envs are still to be checked in full
         space = spec.observation_space
+        is_single = type(spec.action_space).__name__ == 'Box' and spec.action_space.shape == ()
+        self._each: Callable[[Array], list[Any]] = _single_numbers if is_single else list
         self._nothing = zero_obs(space)[()]
         self._sets = [zero_obs(space, len(self._own)) for _ in range(2)]
 
@@ -242,7 +244,7 @@ class EnvGroup:
         step = self._checked_steps() if self._checking else self._step
         answers: list[Any] = []
         faults: list[Fault] = []
-        acting = zip(listed, list(action), strict=True)
+        acting = zip(listed, self._each(action), strict=True)
         while len(answers) < len(listed):
             try:
                 for env, own_action in acting:
@@ -318,6 +320,11 @@ class EnvGroup:
         """Closes the envs."""
         for env in list(self.envs):
             self._remove(env)
+
+
+def _single_numbers(action: Array) -> list[Any]:
+    """Returns the actions of a Box of shape (), [n], as arrays of that shape."""
+    return [action[i, ...] for i in range(len(action))]
 
 
 def _columns(answers: Sequence[Any], rows: Array, faults: Sequence[Fault]) -> Answers:

@@ -14,6 +14,7 @@ from rlframe.data.timestep import EnvSpec
 from rlframe.errors import IncompatibleError
 from rlframe.model.mlp import MLP
 from rlframe.policy import Policy
+from rlframe.policy.acting.bounds import float_bounds
 from rlframe.policy.learning.normalize import OBS_CLIP
 
 OBSERVATIONS = ('Box', 'Discrete')
@@ -111,6 +112,7 @@ class EnvAction(nn.Module):
     """
 
     low: torch.Tensor
+    high: torch.Tensor
     half_range: torch.Tensor
     start: torch.Tensor
 
@@ -120,19 +122,21 @@ class EnvAction(nn.Module):
         self._is_continuous = type(space).__name__ == 'Box'
         start = np.asarray(getattr(space, 'start', 0))
         self._has_start = not self._is_continuous and bool(start.any())
+        self._dtype = torch.from_numpy(np.zeros(0, space.dtype)).dtype
         if self._is_continuous:
-            self._dtype = torch.from_numpy(np.zeros(0, space.dtype)).dtype
-            self.register_buffer('low', torch.from_numpy(space.low.copy()))
-            self.register_buffer('half_range', torch.from_numpy(np.asarray((space.high - space.low) / 2)))
+            low, high = float_bounds(space)
+            for name, value in {'low': low, 'high': high, 'half_range': (high - low) / 2}.items():
+                self.register_buffer(name, torch.from_numpy(np.array(value)))
         elif self._has_start:
             self.register_buffer('start', torch.from_numpy(start.astype(np.int64)))
 
     def forward(self, action: torch.Tensor) -> torch.Tensor:
-        if len(self._shape) != 1 and self._shape:
+        if len(self._shape) > 1 or (self._is_continuous and not self._shape):
             action = action.reshape(action.shape[0], *self._shape)
         if self._is_continuous:
-            return (self.low + (action.clamp(-1.0, 1.0) + 1.0) * self.half_range).to(self._dtype)
-        return action + self.start if self._has_start else action
+            scaled = torch.minimum(self.low + (action.clamp(-1.0, 1.0) + 1.0) * self.half_range, self.high)
+            return (scaled if self._dtype.is_floating_point else scaled.round()).to(self._dtype)
+        return (action + self.start if self._has_start else action).to(self._dtype)
 
 
 def _method(policy: Policy) -> str:

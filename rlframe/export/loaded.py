@@ -57,7 +57,7 @@ class LoadedPolicy:
         self.path = artifact.path
         """Path that it was loaded from."""
         self._kind: Kind = obs_dtype(spec.observation_space)
-        self._parts = fields_of(spec.observation_space)
+        self._parts, self._action_space = fields_of(spec.observation_space), spec.action_space
         self._is_beside = set(self._parts) == MASK_FIELDS
         self._stacks = self._make_stacks() if stack_frames and frames > 1 else None
         self._given = self._given_kind()
@@ -88,7 +88,8 @@ class LoadedPolicy:
         action: Array = self._mode.forward(rows, np.arange(len(rows)))['action']
         if not is_one:
             return action
-        return action[0] if action.ndim > 1 else action[0].item()
+        is_array = action.ndim > 1 or type(self._action_space).__name__ == 'Box'
+        return action[0, ...] if is_array else action[0].item()
 
     def reset(self, env_id: Any = None) -> None:
         """Lets episodes begin: forgets the frames and the recurrent state of the steps before.

@@ -249,17 +249,21 @@ class DQNPolicy(TDPolicy):
             for i, draw in enumerate(self._rng.random(len(action)).tolist()):
                 if draw * scale < self._action_num:
                     action[i] = draw * scale
-        if self._first_action:
-            action += self._first_action
-        return Batch.unchecked({'action': action}, len(action))
+        return self._output(action)
 
     def _forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         if self._noisy:
             self._model.eval()
-        action = self._q_value(obs).numpy().argmax(1) + int(self._action_space.start)
+        action = self._q_value(obs).numpy().argmax(1)
         if self._noisy:
             self._model.train()
-        return Batch.unchecked({'action': action}, len(action))
+        return self._output(action)
+
+    def _output(self, action: Array) -> Batch:
+        """Returns actions that are counted from 0, [n], as the env counts them, and in its type."""
+        if self._action_space.start:
+            action = action + int(self._action_space.start)
+        return Batch.unchecked({'action': action.astype(self._action_space.dtype, copy=False)}, len(action))
 
     def _process_transition(self, obs: Array, output: Batch, timestep: TimeStep) -> dict[str, Array]:
         rows = super()._process_transition(obs, output, timestep)

@@ -346,9 +346,10 @@ class SACDiscretePolicy(MemoryPolicy, SACPolicy):
     def _chosen(self, logit: Array, before: dict[str, Array]) -> Batch:
         """Returns the actions of the largest logits, with the column ``state`` if there is a core."""
         action = logit.argmax(1)
-        return Batch.unchecked({'action': action + self._action_space.start, **before}, len(action))
+        action = (action + int(self._action_space.start)).astype(self._action_space.dtype, copy=False)
+        return Batch.unchecked({'action': action, **before}, len(action))
 
     def _process_transition(self, obs: Array, output: Batch, timestep: TimeStep) -> dict[str, Array]:
         rows = Policy._process_transition(self, obs, output, timestep)
-        action = (rows['action'] - self._action_space.start).astype(self._action_dtype)
+        action = (rows['action'] - int(self._action_space.start)).astype(self._action_dtype)
         return rows | {'action': action} | ({'state': output['state']} if self._has_core else {})

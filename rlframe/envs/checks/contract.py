@@ -312,8 +312,9 @@ def check_action(action: Any, spec: EnvSpec, env: int) -> None:
         ActionError: With the action and the space.
     """
     space = spec.action_space
-    value = np.asarray(action, space.dtype) if space.shape else action
-    is_whole = not space.shape or value.dtype.kind == 'f' or _are_whole(action, value)
+    is_array = bool(space.shape) or type(space).__name__ == 'Box'
+    value = np.asarray(action, space.dtype) if is_array else action
+    is_whole = not is_array or value.dtype.kind == 'f' or _are_whole(action, value)
     if not is_whole or not space.contains(value):
         raise ActionError(f'{spec.name}: the action {action!r} for env {env} is not in {space!r}')
 

@@ -27,17 +27,18 @@ class ActionMap:
         """Whether actions are real numbers, of which an env takes only those within its bounds."""
         self._shape: tuple[int, ...] = space.shape or ()
         self._dtype = np.dtype(space.dtype)
-        self._start = np.asarray(getattr(space, 'start', 0), self._dtype)
+        self._start = np.asarray(getattr(space, 'start', 0), np.int64)
         self._has_start = not self.is_continuous and bool(self._start.any())
         self._bounds = ActionBounds(spec) if self.is_continuous else None
 
     def to_env(self, action: Array) -> Array:
-        """Maps a network's actions [n, ...] to the env's; values outside its bounds are clipped."""
-        if len(self._shape) > 1:
+        """Maps a network's actions [n, ...] to the env's, of its shape and type; values outside its bounds are clipped."""
+        if len(self._shape) > 1 or (self.is_continuous and not self._shape):
             action = action.reshape(len(action), *self._shape)
         if self._bounds is not None:
             return self._bounds.to_env(action)
-        return action + self._start if self._has_start else action
+        action = action + self._start if self._has_start else action
+        return action.astype(self._dtype, copy=False)
 
     def from_env(self, action: Array) -> Array:
         """Maps actions of the env [n, ...] to those that a network would have meant."""

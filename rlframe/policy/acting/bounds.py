@@ -1,4 +1,4 @@
-"""Bounds of continuous actions: networks act in [-1, 1], envs between their own bounds."""
+"""Bounds of the actions of a Box: networks act in [-1, 1], envs between their own bounds."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from rlframe.errors import IncompatibleError
 class ActionBounds:
     """Maps actions between [-1, 1] and the bounds of an env's Box, dimension by dimension.
 
+    Every action that it returns lies in the Box: rounding does not lead beyond the upper bound, and actions for a Box of
+    integers are rounded to the nearest one.
+
     Args:
         spec: Spaces of the env; the action space is a Box.
 
@@ -24,9 +27,10 @@ class ActionBounds:
     def __init__(self, spec: EnvSpec) -> None:
         check_action_bounds(spec)
         space: Any = spec.action_space
-        self._low, self._dtype = space.low, space.dtype
+        self.low, self.high = float_bounds(space)
+        self._dtype, self._is_integer = space.dtype, space.dtype.kind in 'iu'
         with np.errstate(over='ignore'):
-            self._half = (space.high - space.low) / 2
+            self._half = (self.high - self.low) / 2
         unbounded = np.argwhere(~np.isfinite(self._half))
         if len(unbounded):
             at = tuple(unbounded[0].tolist())
@@ -40,10 +44,25 @@ class ActionBounds:
 
     def to_env(self, action: Array) -> Array:
         """Maps actions in [-1, 1], [n, ...], to the env's bounds; values outside are clipped."""
-        scaled = self._low + (np.clip(action, -1.0, 1.0) + 1.0) * self._half
-        return scaled.astype(self._dtype, copy=False)
+        scaled = np.minimum(self.low + (np.clip(action, -1.0, 1.0) + 1.0) * self._half, self.high)
+        return (np.rint(scaled) if self._is_integer else scaled).astype(self._dtype, copy=False)
 
     def to_unit(self, action: Array) -> Array:
         """Maps actions within the env's bounds, [n, ...], to float32 in [-1, 1]."""
         width = np.where(self._half > 0, self._half, 1.0)
-        return ((action - self._low) / width - 1.0).astype(np.float32)
+        return ((action - self.low) / width - 1.0).astype(np.float32)
+
+
+def float_bounds(space: Any) -> tuple[Array, Array]:
+    """Returns the bounds of a Box in a type to compute with: of integers, the nearest float64 numbers within them."""
+    if space.dtype.kind not in 'iu':
+        return space.low, space.high
+    within = []
+    for bound, inwards in ((space.low, np.inf), (space.high, -np.inf)):
+        near = bound.astype(np.float64)
+        beyond = [
+            (int(a) > int(b)) == (inwards < 0) and int(a) != int(b)
+            for a, b in zip(near.flat, bound.flat, strict=True)
+        ]
+        within.append(np.where(np.reshape(beyond, near.shape), np.nextafter(near, inwards), near))
+    return within[0], within[1]

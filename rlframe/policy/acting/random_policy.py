@@ -78,10 +78,14 @@ def _drawing(spec: EnvSpec, rng: np.random.Generator) -> Callable[[Array, int], 
         if parts:
             masks = np.split(mask_of(obs), np.cumsum(parts)[:-1], axis=1)
             chosen = np.stack([random_allowed(mask, rng.random(count)) for mask in masks], 1)
-            action: Array = chosen.reshape(-1, *space.shape) + space.start
-            return action
+            action: Array = chosen.reshape(-1, *space.shape) + np.asarray(space.start, np.int64)
+            return action.astype(space.dtype, copy=False)
         if isinstance(space, gymnasium.spaces.Discrete):
-            return rng.integers(space.n, size=count) + space.start
+            return (rng.integers(space.n, size=count) + int(space.start)).astype(space.dtype, copy=False)
+        if isinstance(space, gymnasium.spaces.Box) and space.dtype.kind in 'iu':
+            shape = (count, *space.shape)  # Gymnasium's own draw fails at the largest integers
+            integers: Array = rng.integers(space.low, space.high, shape, space.dtype, endpoint=True)
+            return integers
         space.seed(int(rng.integers(2**31)))
         return np.stack([space.sample() for _ in range(count)])
 

@@ -10,6 +10,7 @@ from rlframe.data.faces import TensorMode
 from rlframe.data.returns import gae_of_tensors
 from rlframe.data.timestep import EnvSpec
 from rlframe.errors import IncompatibleError
+from rlframe.policy.acting.bounds import float_bounds
 from rlframe.policy.learning.moments import RunningMoments
 from rlframe.policy.learning.tensors import flat
 from rlframe.utils.lazy import LazyModule
@@ -143,6 +144,11 @@ def action_map(spec: EnvSpec, device: torch.device) -> Callable[[torch.Tensor], 
     if type(space).__name__ != 'Box':
         start = torch.as_tensor(getattr(space, 'start', 0), dtype=dtype, device=device)
         return lambda action: action.reshape(-1, *shape).to(dtype) + start
-    low, high = (torch.as_tensor(bound, device=device) for bound in (space.low, space.high))
-    half = (high - low) / 2
-    return lambda action: (low + (action.reshape(-1, *shape).clamp(-1.0, 1.0) + 1.0) * half).to(dtype)
+    low, high = (torch.as_tensor(bound, device=device) for bound in float_bounds(space))
+    half, is_integer = (high - low) / 2, not dtype.is_floating_point
+
+    def to_env(action: torch.Tensor) -> torch.Tensor:
+        scaled = torch.minimum(low + (action.reshape(-1, *shape).clamp(-1.0, 1.0) + 1.0) * half, high)
+        return (scaled.round() if is_integer else scaled).to(dtype)
+
+    return to_env

@@ -82,7 +82,7 @@ def test_the_description_is_all_that_a_reader_needs_to_act_as_the_policy_does(ar
         weight, bias = (weights[f'state.model.actor.layers.{layer}.{name}'] for name in ('weight', 'bias'))
         value = value @ weight.T + bias
         value = np.tanh(value) if layer < 2 else value
-    assert [step['step'] for step in after] == ['choose', 'reshape', 'clip', 'scale', 'cast']
+    assert [step['step'] for step in after] == ['choose', 'reshape', 'clip', 'scale', 'limit', 'cast']
     value = np.clip(value.reshape(-1, *after[1]['shape']), after[2]['low'], after[2]['high'])
     low, high = (np.array(after[3][name]) for name in ('low', 'high'))
     value = low + (value + 1) * (high - low) / 2

@@ -137,5 +137,6 @@ def within_bounds(action: Array, space: Any) -> Array:
         space: Space of one action.
     """
     if isinstance(space, gymnasium.spaces.Box):
-        return np.clip(action, space.low, space.high).astype(space.dtype, copy=False)
+        clipped = np.clip(action, space.low, space.high)
+        return (np.rint(clipped) if space.dtype.kind in 'iu' else clipped).astype(space.dtype, copy=False)
     return action

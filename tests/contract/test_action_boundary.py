@@ -1,0 +1,189 @@
+"""Every action that reaches an env is in its action space, with its type and shape, whatever a network says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from boundary import boundary
+from gymnasium import spaces
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlframe.data import EnvSpec
+from rlframe.envs.gym_env import GymEnvFactory
+from rlframe.errors import IncompatibleError
+from rlframe.export.function import EnvAction
+from rlframe.policy import create_policy
+from rlframe.policy.acting.actions import ActionMap
+from rlframe.policy.acting.random_policy import random_opponent
+from rlframe.policy.acting.tensor_acting import action_map
+from rlframe.registry import ENV_MANAGER_REGISTRY, POLICY_REGISTRY
+
+OBS = spaces.Box(-1, 1, (3,), np.float32)
+INTEGERS = [f'{sign}int{bits}' for sign in ('', 'u') for bits in (8, 16, 32, 64)]
+SHAPES = [(), (1,), (3,), (2, 2)]
+
+
+def contains(space: spaces.Space, action: Any) -> bool:
+    return action.dtype == space.dtype and action.shape == space.shape and space.contains(action)
+
+
+@st.composite
+def boxes(draw: Any) -> spaces.Box:
+    """Boxes with bounds of any size and distance, of floats and integers."""
+    shape, name = draw(st.sampled_from(SHAPES)), draw(st.sampled_from(['float32', 'float64', *INTEGERS]))
+    dtype = np.dtype(name)
+    if dtype.kind == 'f':
+        largest = float(np.finfo(dtype).max) / 4
+        numbers = st.floats(-largest, largest, width=8 * dtype.itemsize)
+    else:
+        numbers = st.integers(int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
+    pair = (
+        st.tuples(numbers, numbers).map(sorted).filter(lambda ends: dtype.type(ends[0]) < dtype.type(ends[1]))
+    )
+    pairs = draw(st.lists(pair, min_size=int(np.prod(shape)), max_size=int(np.prod(shape))))
+    low, high = (np.array([ends[i] for ends in pairs], dtype).reshape(shape) for i in (0, 1))
+    return spaces.Box(low, high, shape, dtype.type)
+
+
+CLASSES = st.builds(
+    lambda n, start, dtype: spaces.Discrete(n, start=start, dtype=dtype),
+    st.integers(1, 9),
+    st.integers(0, 100),
+    st.sampled_from([np.int8, np.uint8, np.int32, np.int64]),
+)
+SEVERAL = st.builds(
+    lambda sizes, start, dtype: spaces.MultiDiscrete(sizes, start=[start] * len(sizes), dtype=dtype),
+    st.lists(st.integers(1, 5), min_size=1, max_size=3),
+    st.integers(0, 100),
+    st.sampled_from([np.int8, np.int16, np.int32, np.int64]),
+)
+SWITCHES = st.builds(spaces.MultiBinary, st.integers(1, 4))
+KINDS = {'Box': boxes(), 'Discrete': CLASSES, 'MultiDiscrete': SEVERAL, 'MultiBinary': SWITCHES}
+BESIDE = [
+    -np.inf,
+    -1.5,
+    np.nextafter(-1, -2),
+    -1.0,
+    np.nextafter(-1, 0),
+    0.0,
+    np.nextafter(1, 0),
+    1.0,
+    1.5,
+    np.inf,
+]
+
+
+@boundary
+@given(boxes(), st.lists(st.sampled_from(BESIDE) | st.floats(-2, 2), min_size=4, max_size=4))
+def test_numbers_at_and_beyond_the_ends_of_minus_1_to_1_are_mapped_into_the_box(
+    space: Any, numbers: Any
+) -> None:
+    spec = EnvSpec(OBS, space, name='Any')
+    size = int(np.prod(space.shape))
+    unit = np.array([numbers[:size], [-1.0] * size, [1.0] * size], np.float32)
+    try:
+        chosen = ActionMap(spec)
+    except IncompatibleError as error:
+        assert 'no finite bounds' in str(error), 'the distance of the bounds is not finite'
+        return
+    mapped = chosen.to_env(unit)
+    assert all(contains(space, mapped[i, ...]) for i in range(3)), mapped
+    if space.dtype.itemsize < 8:
+        np.testing.assert_array_equal(mapped[1, ...], space.low)
+        np.testing.assert_array_equal(mapped[2, ...], space.high)
+    for function in (EnvAction(space), action_map(spec, torch.device('cpu'))):
+        action = function(torch.from_numpy(unit)).numpy()
+        assert all(contains(space, action[i, ...]) for i in range(3)), action
+    back = chosen.from_env(mapped)
+    assert back.shape == unit.shape and np.all(np.abs(back) <= 1 + 1e-6)
+
+
+def test_integers_are_rounded_so_both_ends_of_a_switch_are_taken() -> None:
+    space = spaces.Box(0, 1, (1,), np.int8)
+    unit = np.linspace(-1, 1, 9, dtype=np.float32)[:, None]
+    np.testing.assert_array_equal(
+        ActionMap(EnvSpec(OBS, space)).to_env(unit)[:, 0], [0, 0, 0, 0, 0, 1, 1, 1, 1]
+    )
+
+
+def extreme(policy: Any) -> None:
+    """Makes the outputs of a network large, so that its actions are at the ends and beyond."""
+    with torch.no_grad():
+        for parameter in policy._model.parameters():
+            parameter.mul_(50)
+
+
+ACTING = [
+    (name, kind)
+    for name in POLICY_REGISTRY.names()
+    for kind in POLICY_REGISTRY.get(name).supported_actions.split(', ')
+]
+
+
+@pytest.mark.parametrize(('name', 'kind'), ACTING)
+@boundary
+@given(data=st.data())
+def test_actions_of_a_policy_are_in_the_action_space(name: str, kind: str, data: Any) -> None:
+    spec = EnvSpec(OBS, data.draw(KINDS[kind]), name='Any')
+    try:
+        policy = create_policy({'type': name, 'device': 'cpu'}, spec, seed=1)
+    except IncompatibleError as error:
+        assert 'no finite bounds' in str(error)
+        return
+    if data.draw(st.booleans()):
+        extreme(policy)
+    obs, env_id = np.stack([OBS.sample() for _ in range(4)]), np.arange(4)
+    drawn = policy.random_collect_mode(np.random.default_rng(1))
+    faces = [policy.collect_mode, policy.greedy_collect_mode, drawn, policy.eval_mode]
+    for face in [*faces, random_opponent(spec, 0)]:
+        face.reset(None)
+        settings = policy.get_setting_collect({'envstep': 0}) if face is faces[0] else {}
+        action = face.forward(obs, env_id, **settings)['action']
+        for i in range(4):
+            assert contains(spec.action_space, action[i, ...]), (face, action)
+
+
+SINGLE = spaces.Box(np.float32(-2), np.float32(3), (), np.float32)
+WORN = spaces.Box(np.array([0, -300]), np.array([1, 300]), (2,), np.int16)
+
+
+class Picky(gymnasium.Env):
+    """Refuses each action that is not exactly of its space."""
+
+    observation_space = OBS
+
+    def __init__(self, single: bool = True) -> None:
+        self.action_space = SINGLE if single else WORN
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return np.zeros(3, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        assert isinstance(action, np.ndarray) and contains(self.action_space, action), action
+        return np.zeros(3, np.float32), 1.0, False, False, {}
+
+
+@pytest.mark.parametrize('single', [True, False])
+@pytest.mark.parametrize(
+    'name', [name for name in ENV_MANAGER_REGISTRY.names() if name not in ('env_pool', 'torch_vector')]
+)
+def test_every_manager_passes_actions_on_with_the_type_and_shape_of_the_space(
+    name: str, single: bool
+) -> None:
+    kind = ENV_MANAGER_REGISTRY.get(name)
+    factory = GymEnvFactory({'env_id': Picky, 'kwargs': {'single': single}})
+    manager = kind.from_factory(factory, 2, kind.resolve_config({}))
+    try:
+        manager.reset(seed=[1, 2])
+        opponent = random_opponent(factory.spec, 0)
+        for _ in range(12):
+            ready = manager.ready
+            manager.step(opponent.forward(manager.obs[: len(ready)], ready)['action'], ready)
+    finally:
+        manager.close()
