@@ -54,8 +54,6 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
     """Adds ``--trust``, for verbs that may use the config of somebody else's run."""
     parser.add_argument(
         '--trust',
-        '--allow-import',
-        dest='trust',
         action='store_true',
         help='let the config of a foreign run import code, open files and start programs, and print each such value; your own'
         ' runs do not need it',

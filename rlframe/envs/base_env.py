@@ -111,7 +111,7 @@ class EnvFactory(Configurable, ABC):
             None,
             type=float,
             unit="return in the env's own unit",
-            doc='mean return that ends training; None: its reward threshold',
+            doc='mean return that ends training, up to rounding; None: its reward threshold',
             may_change=True,
         ),
         frame_stack=Field(

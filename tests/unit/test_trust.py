@@ -220,16 +220,15 @@ def test_a_user_may_trust_and_every_value_is_named_before_it_acts(run: Path, cap
     (run.parent / 'trusted_part.py').write_text('import sys\nsys.stderr.write("acts\\n")\n', encoding='utf-8')
     kwargs = {'sutton_barto_reward': 'yes'}
     path = set_config(newest(run), create_config__import_names=['trusted_part'], env__kwargs=kwargs)
-    for flag in ('--trust', '--allow-import'):
-        sys.modules.pop('trusted_part', None)
-        assert main(['eval', str(path), '-n', '1']) == 2
-        err = capsys.readouterr().err
-        assert "import_names=['trusted_part'] (code)" in err and f'env.kwargs={kwargs} (code)' in err
-        assert '--trust' in err and 'acts' not in err
-        assert main(['eval', str(path), '-n', '1', flag]) == 0
-        err = capsys.readouterr().err
-        assert err.index('trusting import_names') < err.index('acts')
-        assert err.index('trusting env.kwargs') < err.index('acts')
+    sys.modules.pop('trusted_part', None)
+    assert main(['eval', str(path), '-n', '1']) == 2
+    err = capsys.readouterr().err
+    assert "import_names=['trusted_part'] (code)" in err and f'env.kwargs={kwargs} (code)' in err
+    assert '--trust' in err and 'acts' not in err
+    assert main(['eval', str(path), '-n', '1', '--trust']) == 0
+    err = capsys.readouterr().err
+    assert err.index('trusting import_names') < err.index('acts')
+    assert err.index('trusting env.kwargs') < err.index('acts')
     sys.modules.pop('trusted_part', None)
     resume(path, trust=True)
     resume(path, trust=True)

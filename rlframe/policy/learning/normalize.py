@@ -24,7 +24,8 @@ from rlframe.utils.schema import array, check_state, dict_of
 from rlframe.utils.struct_array import struct_dtype
 
 NORMALIZE_OBS = Field(
-    False, doc='whether networks see observations minus their mean, over their standard deviation'
+    False,
+    doc='whether networks see observations minus their mean, over their standard deviation; not masks and images',
 )
 """Option ``normalize_obs`` of every policy."""
 NORMALIZE_REWARD = Field(

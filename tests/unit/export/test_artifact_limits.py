@@ -149,7 +149,7 @@ def test_a_huge_network_in_the_config_of_a_checkpoint_is_refused(
     widen(manifest)
     (path / MANIFEST).write_bytes(write_text(manifest))
     with no_memory():
-        assert main([verb, str(path), '--allow-import']) == 2
+        assert main([verb, str(path), '--trust']) == 2
     assert says in capsys.readouterr().err
 
 
