@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -24,6 +27,7 @@ from rlframe.envs import BaseEnvManager
 from rlframe.errors import ConfigError, DeviceError, IncompatibleError
 from rlframe.policy import CollectMode, CommandMode, EvalMode, LearnMode, Policy, create_policy
 from rlframe.registry import POLICY_REGISTRY, import_modules
+from rlframe.utils.field import Field
 from rlframe.worker import SampleSerialCollector, SequenceReplayBuffer
 
 
@@ -104,6 +108,62 @@ def train(policy: Policy, data: Batch) -> list[dict[str, Any]]:
     if isinstance(answer, Mapping):
         return [dict(answer)]
     return [dict(update() if callable(update) else update) for update in answer]
+
+
+STARTS = 'subprocess.Popen', 'os.posix_spawn', 'os.exec', 'os.fork', 'os.system'
+"""Events of Python for programs that are started."""
+STARTED: list[str] | None = None
+"""The programs that were to be started meanwhile; None: nobody counts them."""
+
+
+def prevent(event: str, args: tuple[Any, ...]) -> None:
+    if STARTED is not None and event in STARTS:
+        STARTED.append(f'{event} {args[0] if args else ""}')
+        raise PermissionError(event)
+
+
+@pytest.fixture(scope='module')
+def _prevented() -> None:
+    sys.addaudithook(prevent)  # for good, but it does nothing unless a test counts
+
+
+def switches(
+    options: Mapping[str, Any], path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], Field]]:
+    """Yields the options that can be switched on."""
+    for key, option in options.items():
+        if isinstance(option, Mapping):
+            yield from switches(option, (*path, key))
+        elif bool in option.types and option.default is not True and not option.ignored:
+            yield (*path, key), option
+
+
+def nested(path: tuple[str, ...], value: Any) -> Any:
+    return {path[0]: nested(path[1:], value)} if path else value
+
+
+TRIED: dict[int, str] = {}
+"""Options by identity that an earlier policy tried: policies share most of them."""
+
+
+@pytest.mark.usefixtures('_prevented')
+@pytest.mark.filterwarnings('ignore:.torch.jit.script_method:DeprecationWarning')  # torch's own
+def test_option_whose_update_starts_a_program_says_that_it_reaches_processes(
+    name: str, make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv('TORCHINDUCTOR_CACHE_DIR', str(tmp_path))
+    for path, option in switches(POLICY_REGISTRY.get(name).config_fields()):
+        if id(option) in TRIED or path == ('on_policy',):  # of the pipeline: it is the form of the rows
+            continue
+        started: list[str] = []
+        monkeypatch.setattr(sys.modules[__name__], 'STARTED', started)
+        with suppress(ConfigError, DeviceError, IncompatibleError):
+            policy = make(cfg=nested(path, True))
+            TRIED[id(option)] = path[-1]
+            train(policy, collected(policy))
+        monkeypatch.setattr(sys.modules[__name__], 'STARTED', None)
+        assert not started or option.reaches == 'process', (path, started)
+        assert option.reaches != 'process' or started or id(option) not in TRIED, f'{path} starts nothing'
 
 
 def test_faces_are_the_named_tuples_of_their_users(make: Make) -> None:

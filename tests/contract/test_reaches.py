@@ -30,7 +30,7 @@ NAMES = re.compile(
 )
 WORDS = re.compile(
     r'\b(paths?|files?|folders?|director|url|address|modules?|class|functions?|imports?\b|program|process|checkpoint|picture'
-    r'|film|network address|socket|cluster|download|delete|command|actors? of|ray)',
+    r'|film|network address|socket|cluster|download|delete|command|actors? of|ray|compil|machine code)',
     re.IGNORECASE,
 )
 SCHEDULE = 'a schedule: numbers, and a name that a table has'

@@ -27,6 +27,7 @@ COMPILE = Field(
     doc='whether torch.compile turns the losses into machine code, which takes 5 to 25 seconds at the start of training; on CPUs,'
     ' updates of c51 and qrdqn then take half to two thirds of the time',
     may_change=True,
+    reaches='process',  # the compiler
 )
 """The option ``compile`` of every policy."""
 UPDATE_OPTIONS = dict(compile=COMPILE, cuda_graph=CUDA_GRAPH, precision=PRECISION)
