@@ -65,8 +65,10 @@ class MetricFile:
             ExperimentDirError: If it is too large, cannot be read, or a line other than the last is no record.
         """
         try:
-            if not self.path.is_file():
+            if not self.path.exists():
                 return False
+            if not self.path.is_file():  # a pipe would be waited for
+                raise ExperimentDirError('this is not a regular file', where=str(self.path))
             size = self.path.stat().st_size
             check_limit('METRICS_BYTES', size, 'bytes of the file')
             if size < self._offset:

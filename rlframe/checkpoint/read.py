@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -28,6 +29,7 @@ def find_checkpoint(path: str | Path) -> Path:
 
     A path may also end in ``.pth.tar``, as DI-engine's checkpoints do: ``ckpt/iteration_100.pth.tar`` means the folder
     ``ckpt/iteration_100``, and ``ckpt/ckpt_best.pth.tar`` the one saved under that name, or else the best checkpoint.
+    If there is something of the full name, the path means only that.
 
     Raises:
         CheckpointNotFoundError: With the path and what exists there instead.
@@ -37,7 +39,7 @@ def find_checkpoint(path: str | Path) -> Path:
     path = local_path(path)
     standing = [folder / name for folder in (path, path / 'ckpt') for name in STANDING]
     for candidate in (*_as_saved(path), *standing):
-        if (candidate / MANIFEST).is_file():
+        if os.path.lexists(candidate / MANIFEST):  # what is no file is refused by its reader
             return candidate.resolve()
     if path.is_file():
         error = refusal(path.resolve(), f'a checkpoint is a folder with a {MANIFEST}, and this is a file')
@@ -50,7 +52,7 @@ def find_checkpoint(path: str | Path) -> Path:
 
 def _as_saved(path: Path) -> list[Path]:
     """Returns the folders that a path can mean: itself, and the one that a DI-engine checkpoint name maps to."""
-    if not path.name.endswith(SUFFIX):
+    if not path.name.endswith(SUFFIX) or os.path.lexists(path):
         return [path]
     short = path.with_name(path.name.removesuffix(SUFFIX))
     return [path, short, path.with_name('best')] if short.name == 'ckpt_best' else [path, short]

@@ -7,6 +7,7 @@ files with size and SHA-256.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -121,7 +122,7 @@ def find_artifact(path: str | Path) -> Path:
     """
     path = local_path(path)
     for candidate in (path, path / NAME, path / FOLDER / NAME):
-        if (candidate / MANIFEST).is_file():
+        if os.path.lexists(candidate / MANIFEST):  # what is no file is refused by its reader
             return candidate.resolve()
     if not path.exists():
         raise CheckpointNotFoundError('no such file or directory', where=str(path.absolute()))

@@ -95,7 +95,7 @@ def resume(
     found, manifest = start.saved.path, start.saved.manifest
     saved = config.config_of(manifest, str(found))
     folder = start.folder
-    goes_on = start.is_newest and (folder / METRICS).is_file()
+    goes_on = start.is_newest and (folder / METRICS).exists()
     if goes_on or not manifest.is_own:
         check_links(folder, manifest.is_own)
     if pair is None and not manifest.is_own:

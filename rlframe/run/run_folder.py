@@ -174,7 +174,7 @@ def chosen_folder(existing: Path | None, name: str | Path | None) -> Path | Call
 
 
 def check_links(folder: Path, is_own: bool = False) -> None:
-    """Checks that everything written to a run folder stays in it.
+    """Checks that everything written to a run folder stays in it, and that nothing in it keeps its reader waiting.
 
     Args:
         folder: The run folder.
@@ -182,7 +182,7 @@ def check_links(folder: Path, is_own: bool = False) -> None:
             files are not, as anybody can put them next to a checkpoint of this user.
 
     Raises:
-        UnsafeCheckpointError: If a symbolic link in it leads elsewhere.
+        UnsafeCheckpointError: If a symbolic link in it leads elsewhere, or a pipe, a socket or a device is in it.
     """
     inside = os.path.realpath(folder)
     for place, folders, files in os.walk(folder):
@@ -194,6 +194,10 @@ def check_links(folder: Path, is_own: bool = False) -> None:
                     f'this link leads out of the run folder, to {target}, and you may not have put it there',
                     where=str(entry),
                     remedy='Delete the link.',
+                )
+            if entry.exists() and not entry.is_file() and not entry.is_dir():
+                raise UnsafeCheckpointError(
+                    'this is not a regular file', where=str(entry), remedy='Delete it.'
                 )
 
 

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from foreign import reseal
 
+import rlframe
 from rlframe import config
-from rlframe.checkpoint import verify_checkpoint
-from rlframe.errors import ExperimentDirError, UnsafeCheckpointError
+from rlframe.checkpoint import find_checkpoint, verify_checkpoint
+from rlframe.entry.__main__ import main
+from rlframe.errors import CheckpointCorruptError, ConfigError, ExperimentDirError, UnsafeCheckpointError
 from rlframe.pipeline.resume import resume, unbegun_run
 
 
@@ -75,3 +83,83 @@ def test_an_unbegun_folder_in_the_working_directory_is_not_written_through(
         unbegun_run(cfg)
     (folder / 'log.txt').unlink()
     assert unbegun_run(cfg) == folder
+
+
+READERS: dict[str, tuple[tuple[str, ...], Callable[[Path, Path], Any]]] = {
+    'resume': (('',), lambda run, _: main(['train', '--resume', str(run), '--train-iter', '2'])),
+    'eval': (('ckpt/best',), lambda run, _: main(['eval', str(run), '--episodes', '1'])),
+    'plot': (('config.json', 'metrics'), lambda run, _: main(['plot', str(run)])),
+    'report': (('config.json', 'metrics'), lambda run, _: main(['report', str(run)])),
+    'compare': (('config.json', 'metrics'), lambda run, other: main(['compare', str(run), str(other)])),
+    'export': (('ckpt/best',), lambda run, _: main(['export', str(run), '--out', 'exported'])),
+    'load': (('export/',), lambda run, _: rlframe.load(run)),
+}
+"""Who reads a run: the beginnings of the names of the files that it needs, and the call."""
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """Interrupts what waits for a pipe."""
+
+    def interrupt(*_: Any) -> None:
+        raise TimeoutError('it waits')
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize('verb', READERS)
+def test_pipe_in_place_of_a_file_of_a_run_is_refused_at_once(
+    run: Path, small_run: Path, verb: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    beginnings, call = READERS[verb]
+    names = [str(file.relative_to(run)) for file in sorted(run.rglob('*')) if file.is_file()]
+    names = [name for name in names if name.startswith(beginnings) and not name.startswith('ckpt/best/')]
+    assert names
+    for name in names:
+        kept = run.with_name('kept')
+        (run / name).rename(kept)
+        os.mkfifo(run / name)
+        with within(60):
+            try:
+                code = call(run, small_run)
+            except CheckpointCorruptError as error:  # of Python's verb
+                code = 2 if 'not a regular file' in str(error) else 1
+                print('rlframe:', error)
+        out, err = capfd.readouterr()
+        assert code == 2 and len((out + err).splitlines()) == 1, (name, out, err)
+        (run / name).unlink()
+        kept.rename(run / name)
+
+
+@pytest.mark.parametrize('name', ['log.txt', 'events.jsonl'])
+def test_socket_in_a_run_folder_is_refused(run: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (run / name).unlink(missing_ok=True)
+    monkeypatch.chdir(run)  # addresses of sockets are short
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(name)
+    with pytest.raises(UnsafeCheckpointError, match='not a regular file'):
+        resume(run)
+
+
+@pytest.mark.parametrize('suffix', ['py', 'json', 'yaml'])
+def test_pipe_as_config_is_refused_at_once(tmp_path: Path, suffix: str) -> None:
+    file = tmp_path / f'config.{suffix}'
+    os.mkfifo(file)
+    with within(60), pytest.raises(ConfigError, match='not a regular file'):
+        config.read_config(file)
+
+
+def test_file_named_like_a_checkpoint_of_ding_is_that_file_or_an_error(run: Path) -> None:
+    found = newest(run)
+    named = found.with_name(f'{found.name}.pth.tar')
+    assert find_checkpoint(named) == found
+    named.write_bytes(b'weights')
+    with pytest.raises(CheckpointCorruptError, match='this is a file') as caught:
+        find_checkpoint(named)
+    assert str(named) in str(caught.value)
