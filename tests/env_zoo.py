@@ -362,6 +362,15 @@ class Generators(ZooEnv):
         )  # fmt: skip
 
 
+@saved
+class PartialCall(ZooEnv):
+    def make(self):
+        self.twice = functools.partial(lambda env: env.count, self)
+
+    def move(self, action):
+        return self.twice()
+
+
 SENTINEL = object()
 EMPTY = Body(-1)
 BOARD = [[0] * 3 for _ in range(3)]
@@ -373,7 +382,9 @@ class Functions(ZooEnv):
 
     def make(self):
         self.method = self.helper
-        self.modes = {'a': self.helper, 'b': len, 'c': lambda count, factor=3: count * factor}
+        table = np.arange(100)
+        self.modes = {'a': self.helper, 'b': len, 'c': lambda count, factor=3: int(table[count]) * factor}
+        self.read = lambda: (self.count, self.modes['c'](self.count))
         self.sentinel = SENTINEL
 
     def helper(self):
@@ -383,7 +394,7 @@ class Functions(ZooEnv):
         self.mode = self.modes['a']
 
     def move(self, action):
-        return self.method(), self.mode(), self.modes['c'](self.count), self.sentinel is SENTINEL
+        return self.method(), self.mode(), self.read(), self.sentinel is SENTINEL
 
 
 NAMES = ['a', 'b']
@@ -663,13 +674,19 @@ class MethodOfList(ZooEnv):
         return len(self.log)
 
 
-@refused('PartialCall.twice')
-class PartialCall(ZooEnv):
+@refused('ChangedClosure.add')
+class ChangedClosure(ZooEnv):
     def make(self):
-        self.twice = functools.partial(lambda env: env.count, self)
+        held = [0]
+
+        def add() -> int:
+            held[0] += 1
+            return held[0]
+
+        self.add = add
 
     def move(self, action):
-        return self.twice()
+        return self.add()
 
 
 @refused('ObjectOfModule.cells[0]')

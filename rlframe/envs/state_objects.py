@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import enum
 import functools
 import logging
@@ -31,12 +32,13 @@ CONSTANTS = (
 """Types without a state that steps depend on."""
 FACTORIES = ('EnvFactory', 'MakeEnv')
 """Classes of ``rlframe.envs.base_env`` that create envs: the config chooses them, not a state."""
-CONFIGURED = ('render_mode', 'spec', '_cached_spec')
+CONFIGURED = ('render_mode', 'spec', '_cached_spec', 'env_fns')
 """Attributes of envs that come from the config."""
 SHOWN = {'Clock', 'Font', 'Window', 'Renderer', 'Texture', 'Event', 'Sound', 'Channel'}
 """Types of pygame that are only used for display and sound."""
 DRAWN = 'Surface'
 """The type of pygame's images: for display if the env renders, else possibly part of its observation."""
+FUNCTIONS = (types.FunctionType, types.MethodType, functools.partial)
 LEAVES = (type(None), bool, int, float, str, bytes, complex, range)
 
 
@@ -203,17 +205,49 @@ def is_constant(value: Any, layers: Iterable[Any] = ()) -> bool:
         return True
     if isinstance(value, types.BuiltinFunctionType):
         return isinstance(value.__self__, types.ModuleType | type | None)
-    return _is_fixed(value, layers)
+    return isinstance(value, FUNCTIONS) and _is_fixed(value, layers, set())
 
 
-def _is_fixed(value: Any, layers: Iterable[Any]) -> bool:
-    """Whether a function or bound method refers to nothing that can change, except to envs that are restored in place."""
+def variables_of(value: Any) -> list[Any]:
+    """Returns what a function, a bound method or a partial call refers to; of any other object, nothing."""
     if isinstance(value, types.MethodType):
-        return any(value.__self__ is layer for layer in layers) and _is_fixed(value.__func__, layers)
+        return [value.__self__, value.__func__]
+    if isinstance(value, functools.partial):
+        return [value.func, *value.args, *value.keywords.values(), *vars(value).values()]
     if not isinstance(value, types.FunctionType):
-        return False
-    parts = [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
-    return not value.__closure__ and not vars(value) and all(map(is_leaf, parts))
+        return []
+    cells = [cell.cell_contents for cell in value.__closure__ or () if not _is_empty(cell)]
+    defaults = [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
+    return [*cells, *defaults, *vars(value).values()]
+
+
+def _is_fixed(value: Any, layers: Iterable[Any], seen: set[int]) -> bool:
+    """Whether a function refers only to envs and spaces, which are restored in place, to data, and to constants.
+
+    A function that assigns to a variable of the function around it is not fixed.
+    """
+    if id(value) in seen:
+        return True
+    seen.add(id(value))
+    code = getattr(value, '__code__', None)
+    for step in dis.get_instructions(code) if code is not None and value.__closure__ else ():
+        if step.opname == 'STORE_DEREF' and step.argval in code.co_freevars:
+            return False
+    return all(
+        is_data(part)
+        or is_space(part)
+        or any(part is layer for layer in layers)
+        or (_is_fixed(part, layers, seen) if isinstance(part, FUNCTIONS) else is_constant(part))
+        for part in variables_of(value)
+    )
+
+
+def _is_empty(cell: Any) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018  it raises if there is nothing
+    except ValueError:
+        return True
+    return False
 
 
 def is_shown(value: Any, draws: bool) -> bool:
@@ -234,3 +268,12 @@ def is_leaf(value: Any) -> bool:
     if type(value) is tuple:
         return all(map(is_leaf, value))
     return isinstance(value, enum.Enum | np.generic) or type(value) in LEAVES
+
+
+def is_data(value: Any) -> bool:
+    """Whether a value is an array, or consists of numbers and text in lists, dicts and sets."""
+    if isinstance(value, np.ndarray):
+        return not value.dtype.hasobject
+    if type(value) in (list, set, frozenset, dict):
+        return all(map(is_data, [*value.keys(), *value.values()] if isinstance(value, dict) else value))
+    return is_leaf(value)

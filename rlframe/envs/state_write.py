@@ -21,6 +21,7 @@ from rlframe.envs.state_objects import (
     CONFIGURED,
     Classes,
     is_constant,
+    is_data,
     is_env,
     is_leaf,
     is_named_tuple,
@@ -28,7 +29,8 @@ from rlframe.envs.state_objects import (
     is_shown,
     is_space,
     type_name,
-)  # fmt: skip
+    variables_of,
+)
 from rlframe.safety import strict_json
 from rlframe.utils.attributes import attributes_of
 
@@ -139,7 +141,10 @@ class Writer:
             and value.dtype.kind in 'biufcSUMm'
             and np.dtype(value.dtype.str).type is kind
         ):
-            return ['np', np.lib.format.dtype_to_descr(value.dtype), np.asarray(value).tobytes().hex()]
+            descr = np.lib.format.dtype_to_descr(value.dtype)
+            if value.dtype.kind in 'SU':  # as text, in which secrets are found
+                return ['np text', descr, _text(value.item())]
+            return ['np', descr, np.asarray(value).tobytes().hex()]
         if isinstance(value, np.dtype) and not value.hasobject:
             return ['dtype', np.lib.format.dtype_to_descr(value)]
         if kind is frozenset:
@@ -182,12 +187,13 @@ class Writer:
 
     def _survey(self, value: Any, path: str) -> None:
         """Notes an object that has just been created with its env, and continues with all that it refers to."""
-        if id(value) in self._shared and _is_data(value):
+        if id(value) in self._shared and is_data(value):
             self._born.add(value, path)
             self._born.digests[id(value)] = digest(value)
         if is_env(value) or is_space(value) or is_constant(value, self._layers):
             self._born.add(value, path)
         if is_constant(value, self._layers):
+            self._born.digests[id(value)] = _digest_of_variables(value)
             return
         self._classes.remember(type(value))
         held = (
@@ -210,6 +216,12 @@ class Writer:
         place = self._born.places.get(id(value))
         is_shared = id(value) in self._shared and not is_constant(value)
         is_filled = is_env(value) or is_space(value)
+        if (
+            place is not None
+            and variables_of(value)
+            and self._born.digests[id(value)] != _digest_of_variables(value)
+        ):
+            raise RefusedError(path, kind, 'refers to data that has changed')
         if place is not None and not is_filled and (not is_shared or self._is_unchanged(value)):
             return {'kind': 'constant', 'at': place, 'type': type_name(named_type(value))}
         if is_shared:
@@ -218,6 +230,8 @@ class Writer:
             return write(self, value, path)
         if is_env(value) and hasattr(kind, 'get_state') and hasattr(kind, 'set_state') and place is not None:
             self._own[str(number)] = value.get_state()
+            if 'env' in (attributes_of(value) or {}):
+                self.value(value.env, f'{path}.env')  # a wrapper need not know the state of its env
             return {'kind': 'own', 'at': place, 'type': type_name(kind)}
         if is_constant(value, self._layers):
             raise RefusedError(path, kind, "was set after the env's constructor")
@@ -291,6 +305,8 @@ class Writer:
         is_own = value.flags.owndata or (type(owner) is bytes and not value.flags.writeable)
         if not is_own or not (order := _order(value)):
             raise RefusedError(path, np.ndarray, 'shares memory or has a memory order that cannot be saved')
+        if value.dtype.kind in 'SU':
+            return {**node, 'order': order, 'texts': [_text(item) for item in value.ravel('K').tolist()]}
         content = value.ravel('K').view(np.uint8) if value.nbytes else np.zeros(0, np.uint8)
         self._memory.append(content.copy())
         self._size += len(content)
@@ -331,15 +347,6 @@ def named_type(value: Any) -> Any:
     return value if isinstance(value, type) else type(value)
 
 
-def _is_data(value: Any) -> bool:
-    """Whether a value is an array, or consists of numbers and text in lists, dicts and sets."""
-    if isinstance(value, np.ndarray):
-        return not value.dtype.hasobject
-    if type(value) in (list, set, frozenset, dict):
-        return all(map(_is_data, [*value.keys(), *value.values()] if isinstance(value, dict) else value))
-    return is_leaf(value)
-
-
 def digest(data: Any) -> str:
     """Returns a hash of the type, shape and content of an array or of plain data."""
     if isinstance(data, np.ndarray):
@@ -347,6 +354,15 @@ def digest(data: Any) -> str:
     else:
         content = repr(data).encode('utf-8', 'surrogatepass')
     return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+
+def _digest_of_variables(value: Any) -> str:
+    """Returns a hash of the data that a function refers to."""
+    return ','.join(digest(part) for part in variables_of(value) if is_data(part))
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode('latin-1') if isinstance(value, bytes) else value
 
 
 def _order(array: np.ndarray[Any, Any]) -> str:
@@ -374,7 +390,7 @@ ENCODE: dict[type, Callable[[Any], Any]] = {
     int: lambda v: v if -(2**63) < v < 2**63 else ['int', hex(v)],
     float: lambda v: v if -np.inf < v < np.inf else ['float', repr(v)],
     complex: lambda v: ['complex', repr(v.real), repr(v.imag)],
-    bytes: lambda v: ['bytes', v.decode('latin-1')],  # as text, in which secrets are found
+    bytes: lambda v: ['bytes', _text(v)],
     range: lambda v: ['range', hex(v.start), hex(v.stop), hex(v.step)],
 }
 """Encodes single values."""

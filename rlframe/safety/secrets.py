@@ -157,7 +157,7 @@ def shown_address(address: Any) -> str:
     name, at, host = place.rpartition('@')
     if '@' in ''.join(more):  # what seems to be the host may be half of a password
         return f'{scheme}{mark}{REDACTED}'
-    name = name if scheme == 'ray' or not at else REDACTED
+    name = REDACTED if at and (not mark or scheme.startswith('http')) else name
     return f'{scheme}{mark}{name}{at}{host}' + (f'/{REDACTED}' if ''.join(more) else '')
 
 

@@ -38,7 +38,7 @@ class SecretCartPole(gymnasium.Wrapper):
         self.made.append(given)
         self.given, self.line = given, f'Authorization: {headers[0]}'
         self.texts, self.by_key = np.array([api_key, 'x']), {api_key: 1}
-        self.raw, self.buffer, self.scalar = api_key.encode(), bytearray(url.encode()), np.str_(url)
+        self.raw, self.scalar = api_key.encode(), np.str_(url)
         self.quoted = f'"{api_key}"\n'
 
     def step(self, action: Any) -> Any:

@@ -47,12 +47,12 @@ def test_solved_run_trains_on_to_a_higher_goal_like_one_that_had_it_from_the_sta
     run: Run, solved: Path, tmp_path: Path
 ) -> None:
     code, out, _ = run('--resume', str(solved), 'env.stop_value=1e9', '--train-iter', '40')
-    assert code == 0 and 'until an evaluation averages 1e+09' in out
-    assert '\nnot solved:' in out and '(goal 1e+09)' in out
+    assert code == 0 and 'until an evaluation averages 1,000,000,000' in out
+    assert '\nnot solved:' in out and '(goal 1,000,000,000)' in out
     assert run(*DQN, *OFTEN, '--train-iter', '40')[0] == 0
     straight = tmp_path / 'cartpole_dqn_seed0_1'
     assert differences(end_state(straight), end_state(solved)) == []
-    assert records(straight) == records(solved)
+    assert records(straight) == [record for record in records(solved) if 'changed' not in record]
 
 
 def test_lower_goal_that_was_reached_before_ends_a_run_at_once(run: Run, tmp_path: Path) -> None:

@@ -53,7 +53,9 @@ def test_serial_pipeline_shows_start_progress_score_and_commands(
     out, err = capsys.readouterr()
     (folder,) = tmp_path.iterdir()
     first, second, *_, last, counts, evaluate, plot, report, export, further = out.splitlines()
-    assert 'envs of' in first and 'until an evaluation averages 1e+09' in first and folder.name in second
+    assert (
+        'envs of' in first and 'until an evaluation averages 1,000,000,000' in first and folder.name in second
+    )
     assert last.startswith('not solved: best evaluation') and '95 % interval' in last
     assert counts.endswith(f'Results: {folder.name}')
     assert evaluate == f'evaluate: python -m rlframe.entry eval {folder.name}'

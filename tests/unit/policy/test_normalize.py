@@ -300,7 +300,7 @@ def test_an_env_whose_step_was_void_begins_its_next_return_at_zero() -> None:
 def test_without_options_faces_call_the_policy_s_own_functions() -> None:
     policy = make('ppo', normalize_obs=False, normalize_reward=False)
     assert policy.collect_mode.forward.args[0] == policy._forward_collect
-    assert policy.learn_mode.forward == policy._forward_learn
+    assert policy.learn_mode.forward.args[0] == policy._forward_learn
     assert 'normalizer' not in policy.learn_mode.state_dict()
 
 
