@@ -49,7 +49,9 @@ def take(obs: Any, index: Any) -> Any:
 
 
 def standardised(advantage: Any) -> Any:
-    """Gives advantages, a tensor [B], mean 0 and standard deviation 1."""
+    """Gives advantages, a tensor [B], mean 0 and standard deviation 1; a single one stays, as it would become 0."""
+    if len(advantage) == 1:
+        return advantage
     return (advantage - advantage.mean()) / (advantage.std(correction=0) + 1e-8)
 
 

@@ -202,3 +202,20 @@ def test_continuous_actions_without_bounds_are_refused() -> None:
     space = gymnasium.spaces.Box(-np.inf, 1, (2,), np.float32)
     with pytest.raises(IncompatibleError, match=r'Toy has no finite bounds for action dimension \[0\]'):
         create_policy({'type': 'ppo'}, SPEC.__class__(SPEC.observation_space, space, name='Toy'))
+
+
+@pytest.mark.parametrize('norm', ['batch', 'round', None])
+@pytest.mark.parametrize('size', [1, 4, None])
+@pytest.mark.parametrize('steps', [1, 5])
+def test_minibatches_of_one_row_teach_the_actor(norm: str | None, size: int | None, steps: int) -> None:
+    only_actor = dict(entropy_weight=0.0, value_weight=0.0, clip_ratio=1e9)
+    learn = dict(batch_size=size, advantage_norm=norm, epoch_per_collect=1, **only_actor)
+    policy = make(learn=learn)
+    samples = policy.collect_mode.get_train_sample(block_of(steps, envs=1))
+    updates = list(policy.learn_mode.forward(samples))
+    assert len(updates) == -(-steps // (size or steps))
+    for update in updates:
+        before = [p.detach().clone() for p in policy._model.parameters()]
+        metrics = update()
+        assert all(np.isfinite(float(value)) for value in metrics.values())
+        assert any(not torch.equal(a, b) for a, b in zip(before, policy._model.parameters(), strict=True))
