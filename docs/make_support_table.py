@@ -28,8 +28,9 @@ policies that fit.
   for each key (`'0'`, `'1'`, ... for a tuple), so `obs['camera']` is a column. The network encodes each part and concatenates
   the vectors. Graph, Sequence, OneOf and Text are not supported; convert them to a supported space with a wrapper.
 - **Images** are Boxes with 3 axes. The channel axis is the smaller one of the first and the last axis, unless
-  `policy.model.image_layout` sets it. uint8 is scaled to [0, 1]. `policy.model.conv_layers` lists channels, kernel size and
-  stride of each convolution; `[]` reads images as vectors.
+  `policy.model.image_layout` sets it. If both are equally long, a warning says how they are read.
+  Whole numbers are divided by the largest value of the space, such as 255. `policy.model.conv_layers` lists channels, kernel
+  size and stride of each convolution; `[]` reads images as vectors.
 - **Stacked frames**: `env.frame_stack=4` gives the policy the last 4 observations along a new first axis; those of images
   become channels. You can also use any other wrapper, such as
   `env.wrappers=[dict(type='gymnasium.wrappers:FrameStackObservation', stack_size=4)]`.

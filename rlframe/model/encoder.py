@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
@@ -15,6 +17,8 @@ from rlframe.data.observation import ACTION_MASK, fields_of
 from rlframe.errors import IncompatibleError
 from rlframe.model.residual import NATURE_LAYERS, ResidualLayers, nature_layers
 from rlframe.utils.struct_array import field_path
+
+logger = logging.getLogger('rlframe.model')
 
 ConvLayers: TypeAlias = Sequence[Sequence[int]] | NamedEncoder
 """Channels, kernel size and stride of each convolution, or the name of an encoder."""
@@ -78,7 +82,7 @@ class OneHot(nn.Module):
 
 
 class ImageEncoder(nn.Module):
-    """Reads images by convolutions; uint8 is scaled to [0, 1], the frames of a stack are taken as more channels.
+    """Reads images by convolutions; whole numbers are divided by their bound, a stack's frames are more channels.
 
     Args:
         space: A Box of 3 axes, or of 4 if the first one is a stack of frames.
@@ -102,7 +106,7 @@ class ImageEncoder(nn.Module):
         super().__init__()
         shape: tuple[int, ...] = space.shape or ()
         self._is_hwc, self._is_stack = is_hwc, len(shape) == 4
-        self._scale = 1 / 255 if space.dtype == np.uint8 else None
+        self._scale = _scale_of(space)
         self._activation = ACTIVATIONS[activation]
         image = _chw(shape, is_hwc)
         self._is_residual = isinstance(layers, NamedEncoder) and layers.name == 'impala'
@@ -201,12 +205,33 @@ def make_reader(
         if any(True for _ in image_parts(part)):
             hwc = is_hwc(part.shape or (), image_layout)
             layers = _default_layers(part.shape or (), hwc) if conv_layers is None else conv_layers
+            if layers and image_layout == 'auto':
+                _tell_if_unclear(part.shape or (), path)
             if layers or conv_layers is None:
                 _check_layout(part.shape or (), hwc, path)
             return ImageEncoder(part, layers, hwc, activation, path) if layers else Flatten(part)
         return Flatten(part)
 
     return read(space, 'obs')
+
+
+@functools.cache  # once, not for each network of a policy
+def _tell_if_unclear(shape: tuple[int, ...], path: str) -> None:
+    if shape[-3] == shape[-1]:
+        logger.warning(
+            '%s of shape %s is read as height x width x channels: its first axis is as long as its last one; if channels come'
+            " first, set policy.model.image_layout='chw' ('hwc' confirms)",
+            path,
+            list(shape),
+        )
+
+
+def _scale_of(space: Any) -> float | None:
+    """Returns the factor that maps whole numbers to [-1, 1]; None for others, and for those without stated bounds."""
+    if np.dtype(space.dtype).kind not in 'iu':
+        return None
+    bound = max(abs(int(space.low.min())), abs(int(space.high.max())), 1)
+    return 1 / bound if bound < np.iinfo(space.dtype).max or space.dtype.itemsize <= 2 else None
 
 
 def _check_layout(shape: tuple[int, ...], hwc: bool, path: str) -> None:
@@ -216,7 +241,7 @@ def _check_layout(shape: tuple[int, ...], hwc: bool, path: str) -> None:
         IncompatibleError: If the image would be a few pixels high or wide with more channels than that, but not in the
             other layout.
     """
-    if hwc == is_hwc(shape, 'auto'):
+    if hwc == is_hwc(shape, 'auto') or shape[-3] == shape[-1]:  # either can be meant
         return
     channels, height, width = _chw(shape[-3:], hwc)
     if height == width or min(height, width) > MOST_CHANNELS or channels <= MOST_CHANNELS:

@@ -10,6 +10,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from boundary import boundary
 from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,6 +20,7 @@ from rlframe.data import EnvSpec
 from rlframe.data.images import NamedEncoder
 from rlframe.data.observation import pack_rows, zero_obs
 from rlframe.errors import ConfigError, IncompatibleError
+from rlframe.model import encoder
 from rlframe.model.encoder import make_reader
 from rlframe.model.mlp import MLP
 from rlframe.policy import create_policy
@@ -247,3 +249,44 @@ def test_an_encoder_that_does_not_fit_is_refused_by_its_name(space: spaces.Box) 
     with pytest.raises(IncompatibleError) as caught:
         make_reader(space, 'relu', NamedEncoder('nature'))
     assert caught.value.where == 'policy.model.encoder'
+
+
+@boundary
+@given(
+    dtype=st.sampled_from(['uint8', 'int8', 'uint16', 'int16', 'int32', 'int64']),
+    high=st.integers(1, 127),
+    data=st.data(),
+)
+def test_images_of_whole_numbers_are_divided_by_their_largest_value(
+    dtype: str, high: int, data: st.DataObject
+) -> None:
+    low = 0 if dtype.startswith('u') else data.draw(st.integers(-high, 0))
+    whole = spaces.Box(low, high, (4, 5, 3), np.dtype(dtype))
+    obs = torch.from_numpy(np.stack([whole.sample(), whole.low, whole.high]))
+    torch.manual_seed(0)
+    read = make_reader(whole, 'relu')
+    torch.manual_seed(0)
+    scaled = make_reader(spaces.Box(-1, 1, (4, 5, 3)), 'relu')
+    torch.testing.assert_close(read(obs), scaled(obs.double() / high).float())
+
+
+def test_images_without_stated_bounds_stay_as_they_are() -> None:
+    space = spaces.Box(0, np.iinfo(np.int32).max, (4, 5, 3), np.int32)
+    assert make_reader(space, 'relu')._scale is None
+
+
+@pytest.mark.parametrize('shape', [(6, 4, 6), (3, 6, 4, 6)])
+def test_images_whose_channels_can_be_first_or_last_are_told_once(
+    shape: tuple[int, ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    encoder._tell_if_unclear.cache_clear()
+    caplog.set_level('WARNING', 'rlframe.model')
+    space = spaces.Box(0, 255, shape, np.uint8)
+    for layout in ('hwc', 'chw'):
+        make_reader(space, 'relu', image_layout=layout)
+    make_reader(spaces.Box(0, 255, (6, 6, 4), np.uint8), 'relu')
+    make_reader(space, 'relu', [])
+    assert not caplog.records
+    for _ in range(3):
+        make_reader(space, 'relu')
+    assert len(caplog.records) == 1 and "policy.model.image_layout='chw'" in caplog.text
