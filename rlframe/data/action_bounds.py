@@ -14,12 +14,20 @@ def check_action_bounds(spec: EnvSpec) -> None:
     """Checks that each dimension of continuous actions has more than one possible value.
 
     Raises:
-        IncompatibleError: If a lower bound is not below the upper one, or one of them is NaN; the first such dimension
+        IncompatibleError: If there is no dimension, or a lower bound is not below the upper one, or one of them is NaN; the first such dimension
             is named.
     """
     space: Any = spec.action_space
     if type(space).__name__ != 'Box':
         return
+    if not space.low.size:
+        raise IncompatibleError(
+            f'the actions of {spec.name} hold no numbers',
+            where='env.env_id',
+            got=repr(space),
+            expected='a Box of at least one number',
+            remedy='Correct the action space of the env.',
+        )
     bad = np.argwhere(~(space.low < space.high))  # NaN is not below anything
     if not len(bad):
         return

@@ -7,7 +7,7 @@ network.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -43,6 +43,24 @@ def fields_of(space: gymnasium.Space[Any]) -> Mapping[str, gymnasium.Space[Any]]
     return {}
 
 
+def plain_parts(space: gymnasium.Space[Any], path: str = 'obs') -> Iterator[tuple[str, gymnasium.Space[Any]]]:
+    """Yields each part without parts of its own, however nested, in the order of ``struct_array.leaves``."""
+    parts = fields_of(space)
+    if not parts:
+        yield path, space
+    for name, part in parts.items():
+        yield from plain_parts(part, field_path(path, name))
+
+
+def bounds_of(space: Any) -> tuple[Any, Any]:
+    """Returns the smallest and the largest value of each number in a space without parts."""
+    if hasattr(space, 'low'):
+        return space.low, space.high
+    if hasattr(space, 'nvec'):
+        return space.start, space.start + space.nvec - 1
+    return (space.start, space.start + space.n - 1) if hasattr(space, 'start') else (0, 1)
+
+
 def obs_dtype(space: gymnasium.Space[Any], path: str = 'obs') -> tuple[np.dtype[Any], tuple[int, ...]]:
     """Returns the type and the shape of one observation as an array.
 
@@ -55,6 +73,12 @@ def obs_dtype(space: gymnasium.Space[Any], path: str = 'obs') -> tuple[np.dtype[
     """
     kinds = gymnasium.spaces
     if isinstance(space, kinds.Box | kinds.Discrete | kinds.MultiDiscrete | kinds.MultiBinary):
+        if 0 in (space.shape or ()):
+            raise IncompatibleError(
+                f'{path} has the space {space!r}, which holds no numbers',
+                where='env.env_id',
+                remedy='Declare at least one number, such as a constant 0, and give it.',
+            )
         return np.dtype(space.dtype), tuple(space.shape or ())
     parts = fields_of(space)
     if not parts or not all(isinstance(name, str) and name for name in parts):

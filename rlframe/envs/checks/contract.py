@@ -14,6 +14,7 @@ import numpy as np
 from rlframe.data.action_bounds import check_action_bounds
 from rlframe.data.observation import (
     MASK_PATH,
+    bounds_of,
     check_mask_values,
     fields_of,
     has_mask,
@@ -390,7 +391,7 @@ def _remark_obs(
     name: str, obs: Array, space: gymnasium.Space[Any], spec: EnvSpec, place: str, remarks: Remarks
 ) -> None:
     """Remarks on finite values of another type than declared, or outside the declared bounds."""
-    low, high = _bounds(space)
+    low, high = bounds_of(space)
     dtype: Any = space.dtype
     both_float = obs.dtype.kind == dtype.kind == 'f'
     values = obs.astype(dtype) if both_float else obs  # a bound has the declared dtype
@@ -410,15 +411,6 @@ def _remark_obs(
             f'{spec.name}: {place} gave {article}{name} that {values_lie}, {declared}. The bounds of its observation'
             ' space are wrong, or its observations are.',
         )
-
-
-def _bounds(space: Any) -> tuple[Any, Any]:
-    """Returns the smallest and the largest value of each number in a space without parts."""
-    if hasattr(space, 'low'):
-        return space.low, space.high
-    if hasattr(space, 'nvec'):
-        return space.start, space.start + space.nvec - 1
-    return (space.start, space.start + space.n - 1) if hasattr(space, 'start') else (0, 1)
 
 
 def _describe(value: Any) -> str:

@@ -92,6 +92,13 @@ def test_bounds_that_leave_no_choice_are_refused_by_every_policy(kind: str, case
     assert_named(str(caught.value), case)
 
 
+@pytest.mark.parametrize('kind', KINDS)
+def test_actions_without_numbers_are_refused_by_every_policy(kind: str) -> None:
+    spec = EnvSpec(Box(-1, 1, (2,), np.float32), Box(-1, 1, (0,), np.float32), name='Still')
+    with pytest.raises(IncompatibleError, match='actions of Still hold no numbers'):
+        create_policy({'type': kind, 'cuda': False}, spec)
+
+
 @pytest.mark.parametrize('manager', ['base', 'subprocess', 'gym_vector'])
 @pytest.mark.parametrize(('kind', 'case'), [*zip(KINDS, ['equal', *NO_CHOICE], strict=True)])
 def test_they_are_refused_by_the_command_line_before_training_starts(
