@@ -13,7 +13,7 @@ from rlframe.data.timestep import Array
 from rlframe.errors import ObservationError
 from rlframe.export.artifact import Artifact, read_artifact
 from rlframe.export.description import Restored, restore
-from rlframe.export.observations import FrameStacks, Kind, to_rows
+from rlframe.export.observations import Bounds, FrameStacks, Kind, to_rows
 from rlframe.utils.struct_array import struct_dtype
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ class LoadedPolicy:
         self.path = artifact.path
         """Path that it was loaded from."""
         self._kind: Kind = obs_dtype(spec.observation_space)
+        self._bounds = Bounds(spec.observation_space)
         self._parts, self._action_space = fields_of(spec.observation_space), spec.action_space
         self._is_beside = set(self._parts) == MASK_FIELDS
         self._stacks = self._make_stacks() if stack_frames and frames > 1 else None
@@ -85,6 +86,7 @@ class LoadedPolicy:
             ActionMaskError: If the mask has other values than 0 and 1.
         """
         rows, is_one = self._rows(obs, action_mask)
+        self._bounds.check(rows)
         action: Array = self._mode.forward(rows, np.arange(len(rows)))['action']
         if not is_one:
             return action

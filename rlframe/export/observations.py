@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlframe.data.observation import BAD_OBS, pack_rows
+from rlframe.data.observation import BAD_OBS, bounds_of, pack_rows, plain_parts
 from rlframe.data.timestep import Array, BoolArray
 from rlframe.errors import NonFiniteError, ObservationError
 from rlframe.utils.arithmetic import is_finite
@@ -148,6 +148,36 @@ def _misshapen(
 def _described(value: Any) -> str:
     array = np.asarray(value)
     return f'{array.dtype} of shape {array.shape}'
+
+
+class Bounds:
+    """The smallest and the largest value of each number in an observation.
+
+    Args:
+        space: An observation space.
+    """
+
+    def __init__(self, space: Any) -> None:
+        self._parts = [bounds_of(part) for _, part in plain_parts(space)]
+
+    def check(self, rows: Array) -> None:
+        """Checks observations [n, ...].
+
+        Raises:
+            ObservationError: If one is outside the space; the part and its first such number are named.
+        """
+        for (path, values), (low, high) in zip(leaves(rows, 'obs'), self._parts, strict=True):
+            bad = (values < low) | (values > high)
+            if bad.any():
+                at = tuple(np.argwhere(bad)[0])
+                low, high = (np.broadcast_to(bound, values.shape)[at] for bound in (low, high))
+                raise ObservationError(
+                    "it is outside the policy's space",
+                    where=path,
+                    got=values[at].item(),
+                    expected=f'a number in [{low:g}, {high:g}]',
+                    remedy='Scale observations as in training. Does the env itself exceed its bounds? Clip them.',
+                )
 
 
 class FrameStacks:

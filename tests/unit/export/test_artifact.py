@@ -304,7 +304,7 @@ def test_the_last_line_says_where_the_policy_is_and_how_to_use_it(run: Path, cap
     )
     place, _, usage = lines[-1].partition('; use it: ')
     assert place == f'artifact: {out}/artifact'
-    obs = np.zeros(4, np.float32)
+    obs = np.array([0, 0, 0, 3], np.float32)
     same(
         eval(usage, {'rlframe': rlframe, 'obs': obs}),
         as_eval_builds_it(run / 'ckpt' / 'best').eval_mode.forward(obs[None], np.arange(1))['action'][0],

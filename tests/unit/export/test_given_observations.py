@@ -6,12 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from boundary import boundary
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rlframe.data.observation import obs_dtype, pack
 from rlframe.errors import NonFiniteError, ObservationError
-from rlframe.export.observations import FrameStacks, to_rows
+from rlframe.export.observations import Bounds, FrameStacks, to_rows
 from rlframe.utils.struct_array import leaves
 
 SPACES = {
@@ -126,3 +129,29 @@ def test_stacks_begin_with_the_first_frame_of_an_episode_and_keep_envs_apart() -
     assert push(4, 24) == [[2, 3, 4], [24, 24, 24]]
     stacks.reset()
     assert push(7) == [[7, 7, 7]]
+
+
+OUTSIDE: dict[str, tuple[Any, str]] = {
+    'box': ([[0, 0, 0], [0, 9.1, 0]], r'obs: .*9\.1.*\[-9, 9\]'),
+    'discrete': (9, r'obs: .*9.*\[2, 8\]'),
+    'binary': ([0, 1, 2], 'obs: '),
+    'dict': ({'a': [1, 2, 3], 'b': {'c': 3, 'd': [0, 0]}}, r"obs\['b'\]\['c'\]"),
+    'tuple': ((np.zeros((2, 2), np.uint8), (-1,)), r'obs\[1\]\[0\]'),
+}
+
+
+@pytest.mark.parametrize('name', OUTSIDE)
+def test_observation_outside_the_space_is_refused_by_its_part(name: str) -> None:
+    obs, words = OUTSIDE[name]
+    rows, _ = to_rows(obs, obs_dtype(SPACES[name]))
+    with pytest.raises(ObservationError, match=words):
+        Bounds(SPACES[name]).check(rows)
+
+
+@boundary
+@given(name=st.sampled_from(list(SPACES)), seed=st.integers(0, 2**31))
+def test_observation_of_the_space_is_taken(name: str, seed: int) -> None:
+    space = SPACES[name]
+    space.seed(seed)
+    rows, _ = to_rows([space.sample() for _ in range(3)], obs_dtype(space))
+    Bounds(space).check(rows)

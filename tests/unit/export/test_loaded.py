@@ -165,7 +165,10 @@ def test_what_is_loaded_says_what_it_is_and_refuses_what_is_not_of_its_space() -
     loaded, _ = pair('sac', dict(env_id=WideEnv, kwargs=dict(action='Box')))
     assert loaded.observation_space == WideEnv.OBS['Box'] and loaded.action_space == WideEnv.ACTIONS['Box']
     assert 'sac' in repr(loaded) and 'WideEnv' in repr(loaded) and not loaded.is_stateful
-    assert loaded.act(np.zeros(4)).shape == (3, 1) and loaded.act(np.zeros((1, 4))).shape == (1, 3, 1)
+    inside = np.array([0.0, 0.0, 0.0, 3.0])
+    assert loaded.act(inside).shape == (3, 1) and loaded.act(inside[None]).shape == (1, 3, 1)
+    with pytest.raises(ObservationError, match=r'obs: .*space; got 91.0, expected a number in \[0, 90\]'):
+        loaded.act([[0.0, 0.0, 90.0, 3.0], [0.0, 0.0, 91.0, 3.0]])
     with pytest.raises(
         ObservationError, match=r"got 'float64 of shape \(3,\)', expected float32 of shape \(4,\)"
     ):
