@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rlframe.data.batch import Batch
-from rlframe.data.observation import MASK_PATH, check_mask_values, obs_dtype
+from rlframe.data.observation import MASK_PATH, bounds_of, check_mask_values, obs_dtype, plain_parts
 from rlframe.data.timestep import Array, BoolArray, EnvSpec
 from rlframe.errors import ConfigError
 from rlframe.utils.struct_array import leaves
@@ -23,8 +23,9 @@ def check_batch(batch: Batch, spec: EnvSpec, where: str, rows: Array | None = No
         rows: Numbers of the rows in the data, [n]; by default those in the batch.
 
     Raises:
-        ConfigError: If there are no observations or no actions, they have another shape, an observation is not finite,
-            or an action is not in the action space; the first such row is named.
+        ConfigError: If there are no observations or no actions, they have another shape, an observation is not finite
+            or has fractions where the env gives whole numbers, or an action is not in the action space; the first such
+            row is named.
         ActionMaskError: If an action mask has other values than 0 and 1.
     """
     declared = {'obs': obs_dtype(spec.observation_space)[1], 'action': tuple(spec.action_space.shape or ())}
@@ -45,6 +46,7 @@ def check_batch(batch: Batch, spec: EnvSpec, where: str, rows: Array | None = No
             )
     numbers = np.arange(len(batch)) if rows is None else rows
     _check_finite(np.asarray(batch['obs']), numbers, where)
+    _check_whole(np.asarray(batch['obs']), spec, numbers, where)
     _check_actions(np.asarray(batch['action']), spec, numbers, where)
 
 
@@ -61,6 +63,25 @@ def _check_finite(obs: Array, rows: Array, where: str) -> None:
                 f'row {rows[first]} of the data: {name} is {values[first]}{_more(bad)}',
                 where=where,
                 remedy='Remove such rows.',
+            )
+
+
+def _check_whole(obs: Array, spec: EnvSpec, rows: Array, where: str) -> None:
+    parts = dict(plain_parts(spec.observation_space))
+    for name, values in leaves(obs, 'obs'):
+        space = parts.get(name)
+        if values.dtype.kind != 'f' or space is None or np.dtype(space.dtype).kind == 'f':
+            continue
+        bad = (values != np.floor(values)).reshape(len(values), -1).any(axis=1)
+        if bad.any():
+            low, high = bounds_of(space)
+            raise ConfigError(
+                f'row {rows[int(bad.argmax())]} of the data: {name} has fractions{_more(bad)}, and {spec.name} gives'
+                f' {space.dtype} in [{np.min(low)}, {np.max(high)}]',
+                where=where,
+                got=f'{values.dtype} in [{values.min():g}, {values.max():g}]',
+                expected=str(space.dtype),
+                remedy='Record observations as the env gives them: multiply pixels in [0, 1] by the largest value.',
             )
 
 

@@ -12,6 +12,7 @@ from gymnasium import spaces
 
 from rlframe.data import Batch, EnvSpec
 from rlframe.data.dataset import check_source, open_data
+from rlframe.data.dataset_check import check_batch
 from rlframe.errors import ConfigError
 
 COLUMNS = {'obs': np.arange(60, dtype=np.float32).reshape(20, 3), 'action': np.arange(20)}
@@ -146,3 +147,22 @@ def test_batches_of_a_loader_are_checked_and_counted() -> None:
     check_source(source, SPEC, 'x')
     with pytest.raises(ConfigError, match='batch 2: row 1 of the data: an action'):
         list(source.batches(2, np.random.default_rng(0)))
+
+
+@pytest.mark.parametrize('form', ['columns', 'rows'])
+def test_pixels_in_0_to_1_for_an_env_of_whole_numbers_are_refused(form: str) -> None:
+    space = spaces.Dict(camera=spaces.Box(0, 255, (2, 2, 3), np.uint8), speed=spaces.Box(0, 1, (1,)))
+    spec = EnvSpec(space, spaces.Discrete(2), name='Toy')
+    dtype = np.dtype([('camera', np.float32, (2, 2, 3)), ('speed', np.float32, (1,))])
+    obs = np.zeros(4, dtype)
+    obs['speed'] = 0.5
+    obs['camera'] = 17.0
+    check_batch(Batch(obs=obs, action=np.zeros(4, int)), spec, 'here')
+    obs['camera'][2] = 17 / 255
+    batch = Batch(obs=obs, action=np.zeros(4, int))
+    rows = np.arange(10, 14) if form == 'rows' else None
+    with pytest.raises(ConfigError, match=r"obs\['camera'\] has fractions.*uint8 in \[0, 255\]") as caught:
+        check_batch(batch, spec, 'here', rows)
+    assert f'row {12 if form == "rows" else 2} ' in str(caught.value) and 'multiply pixels' in str(
+        caught.value
+    )
