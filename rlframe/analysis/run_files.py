@@ -131,8 +131,10 @@ def state_of(folder: Path) -> str:
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a folder is that of a run."""
-    return os.path.isfile(folder / CONFIG)  # False for names that are too long, too
+    """Whether a folder is that of a run; a search of Ray Tune has a config as well, but no run of its own."""
+    return os.path.isfile(folder / CONFIG) and not os.path.isfile(
+        folder / 'search.json'
+    )  # False for long names
 
 
 def find_runs(paths: Sequence[str | Path]) -> list[Path]:

@@ -73,15 +73,23 @@ def publish_checkpoint(
 def link_checkpoint(path: Path, name: str, options: Mapping[str, Any] | None = None) -> None:
     """Points ``name``, next to a checkpoint, to it atomically, and deletes unneeded checkpoints, like ``keep``.
 
+    Where a copy of the run has a folder of that name, as its links were followed, the link replaces it; after a kill in
+    between, ``clean_leftovers`` restores the folder.
+
     Raises:
         CheckpointWriteError: If the disk refuses; the name then points to its previous checkpoint.
     """
     options = {**defaults_of(CHECKPOINT_FIELDS), **(options or {})}
-    staging = unused_name(path.parent / name, TEMPORARY)
+    target = path.parent / name
+    staging, copy = unused_name(target, TEMPORARY), unused_name(target, REPLACED)
     try:
         staging.symlink_to(path.name)
-        os.replace(staging, path.parent / name)
+        if (target / MANIFEST).is_file() and not target.is_symlink():
+            os.rename(target, copy)
+        os.replace(staging, target)
         sync_folder(path.parent)
+        if copy.exists():
+            delete_folder(copy)
     except OSError as error:
         staging.unlink(missing_ok=True)
         raise CheckpointWriteError(

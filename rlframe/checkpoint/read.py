@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -27,6 +28,8 @@ NOTHING_KNOWN: Mapping[Path, Manifest] = MappingProxyType({})
 def find_checkpoint(path: str | Path) -> Path:
     """Finds the checkpoint of a path to one, to a run folder (its best, else latest) or to a ``ckpt`` folder.
 
+    Of a trial of Ray Tune it is the newest one; of a whole search, that of the best trial in ``trials.csv``.
+
     A path may also end in ``.pth.tar``, as DI-engine's checkpoints do: ``ckpt/iteration_100.pth.tar`` means the folder
     ``ckpt/iteration_100``, and ``ckpt/ckpt_best.pth.tar`` the one saved under that name, or else the best checkpoint.
     If there is something of the full name, the path means only that.
@@ -38,7 +41,7 @@ def find_checkpoint(path: str | Path) -> Path:
     """
     path = local_path(path)
     standing = [folder / name for folder in (path, path / 'ckpt') for name in STANDING]
-    for candidate in (*_as_saved(path), *standing):
+    for candidate in (*_as_saved(path), *standing, *_of_tune(path)):
         if os.path.lexists(candidate / MANIFEST):  # what is no file is refused by its reader
             return candidate.resolve()
     if path.is_file():
@@ -48,6 +51,15 @@ def find_checkpoint(path: str | Path) -> Path:
     if not path.exists():
         raise CheckpointNotFoundError('no such file or directory', where=str(path.absolute()))
     raise not_found(path, f'no checkpoint here (no {MANIFEST})')
+
+
+def _of_tune(path: Path) -> list[Path]:
+    """Returns the newest checkpoint in the folder of a trial, or in that of the best trial of a search."""
+    if (path / 'search.json').is_file() and (path / 'trials.csv').is_file():
+        with open(path / 'trials.csv', encoding='utf-8', errors='replace', newline='') as file:
+            best = next(csv.DictReader(file), {}).get('trial') or ''
+        path /= Path(best).name
+    return sorted(path.glob('checkpoint_*/latest'))[-1:]
 
 
 def _as_saved(path: Path) -> list[Path]:

@@ -168,6 +168,8 @@ def _last_lines(report: Report, interrupted: bool) -> str:
         lines.append(f'resume: {program()} tune --resume {folder}')
     if CONFIG in written:
         lines.append(f'train: {program()} -c {folder}/{CONFIG}')
+    if best is not None and best.result.checkpoint is not None:
+        lines.append(f'continue the best trial: {program()} --resume {folder}/{best.name}')
     if POLICY in written:
         lines.append(f"use it: rlframe.load('{folder}/{POLICY}').act(obs)")
     return '\n'.join(lines)

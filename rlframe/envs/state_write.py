@@ -136,17 +136,8 @@ class Writer:
             return encode(value)
         if kind is tuple:
             return ['tuple', *self._values(value, path)]
-        if (
-            isinstance(value, np.generic)
-            and value.dtype.kind in 'biufcSUMm'
-            and np.dtype(value.dtype.str).type is kind
-        ):
-            descr = np.lib.format.dtype_to_descr(value.dtype)
-            if value.dtype.kind in 'SU':  # as text, in which secrets are found
-                return ['np text', descr, _text(value.item())]
-            return ['np', descr, np.asarray(value).tobytes().hex()]
-        if isinstance(value, np.dtype) and not value.hasobject:
-            return ['dtype', np.lib.format.dtype_to_descr(value)]
+        if isinstance(value, np.generic | np.dtype) and (written := _written(value)) is not None:
+            return written
         if kind is frozenset:
             return self._frozen(value, path)
         if isinstance(value, enum.Enum) and self._classes.has(kind):
@@ -359,6 +350,18 @@ def digest(data: Any) -> str:
 def _digest_of_variables(value: Any) -> str:
     """Returns a hash of the data that a function refers to."""
     return ','.join(digest(part) for part in variables_of(value) if is_data(part))
+
+
+def _written(value: Any) -> list[Any] | None:
+    """Returns a scalar or a type of numpy as a list with a tag; None if it cannot be rebuilt from that."""
+    if isinstance(value, np.dtype):
+        return None if value.hasobject else ['dtype', np.lib.format.dtype_to_descr(value)]
+    dtype = value.dtype
+    if dtype.kind not in 'biufcSUMm' or np.dtype(dtype.str).type is not type(value):
+        return None
+    if dtype.kind in 'SU':  # as text, in which secrets are found
+        return ['np text', np.lib.format.dtype_to_descr(dtype), _text(value.item())]
+    return ['np', np.lib.format.dtype_to_descr(dtype), np.asarray(value).tobytes().hex()]
 
 
 def _text(value: str | bytes) -> str:

@@ -51,7 +51,7 @@ def export_policy(
     run = home.parent if home.name == 'ckpt' else home
     folder = local_path(out) if out is not None else run / FOLDER
     if out is None and not source.manifest.is_own:
-        check_links(folder.parent)
+        check_links(run if home.name == 'ckpt' else folder)
     if folder.exists() and not folder.is_dir():
         raise CheckpointWriteError('this is a file, expected a folder', where=str(folder))
     chosen = {name: folder / FORMATS[name].name for name in FORMATS if name in formats}

@@ -12,7 +12,7 @@ from typing import Any
 from rlframe import checkpoint, config
 from rlframe.checkpoint import OpenCheckpoint
 from rlframe.checkpoint.files import MANIFEST, delete_folder
-from rlframe.checkpoint.read import RESUMABLE
+from rlframe.checkpoint.read import RESUMABLE, manifests_in
 from rlframe.config.reader import read_written
 from rlframe.config.sections import ExperimentConfig
 from rlframe.errors import CheckpointError, CheckpointNotFoundError, ConfigError
@@ -96,7 +96,7 @@ def resume(
     saved = config.config_of(manifest, str(found))
     folder = start.folder
     goes_on = start.is_newest and (folder / METRICS).exists()
-    if goes_on or not manifest.is_own:
+    if goes_on or (not manifest.is_own and found.parent.name == CKPT):  # otherwise nothing in there is used
         check_links(folder, manifest.is_own)
     if pair is None and not manifest.is_own:
         config.check_trust(saved, str(found), trust, overrides)
@@ -122,9 +122,18 @@ def find_start(path: str | Path) -> Start:
     path = Path(path).expanduser()
     if _is_run(path):
         return _newest_of(path)
-    saved = checkpoint.OpenCheckpoint(checkpoint.find_checkpoint(path))
+    saved = checkpoint.OpenCheckpoint(_original(checkpoint.find_checkpoint(path)))
     saved.verify()
     return Start(saved, saved.is_newest())
+
+
+def _original(path: Path) -> Path:
+    """Returns the checkpoint that a copy of a link to it stands for, as ``latest`` where links were followed."""
+    if path.parent.name != CKPT or path.name.startswith(RESUMABLE):
+        return path
+    manifest = checkpoint.read_manifest(path)
+    same = [one for one, other in manifests_in(path.parent, RESUMABLE)[0] if other == manifest]
+    return same[0] if same else path
 
 
 def _newest_of(path: Path) -> Start:

@@ -84,7 +84,7 @@ class RunOutput:
         """
         self.folder = self._take()
         checkpoint.clean_leftovers(self.folder / 'ckpt')
-        if self.saved is not None and not self._goes_on:
+        if self.saved is not None and not self._goes_on and self.saved.path.parent.name == 'ckpt':
             copy_records(self.saved.path.parent.parent, self.folder)
         handler = run_folder.log_to_file(self.folder, self._secrets)
         self.writer = MetricWriter(

@@ -173,6 +173,10 @@ def chosen_folder(existing: Path | None, name: str | Path | None) -> Path | Call
     return existing if existing is not None or name is None else partial(named_folder, str(name))
 
 
+TRACKERS = ('wandb', 'mlruns')
+"""Folders of a run that a tracker's own package writes and links; rlframe neither writes nor reads in them."""
+
+
 def check_links(folder: Path, is_own: bool = False) -> None:
     """Checks that everything written to a run folder stays in it, and that nothing in it keeps its reader waiting.
 
@@ -186,6 +190,9 @@ def check_links(folder: Path, is_own: bool = False) -> None:
     """
     inside = os.path.realpath(folder)
     for place, folders, files in os.walk(folder):
+        if os.path.basename(place) in TRACKERS and os.path.dirname(place) == os.fspath(folder):
+            folders.clear()
+            continue
         for entry in (Path(place, name) for name in (*folders, *files)):
             target = os.path.realpath(entry)
             leads_out = entry.is_symlink() and os.path.commonpath([inside, target]) != inside

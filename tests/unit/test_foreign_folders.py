@@ -16,9 +16,16 @@ from foreign import reseal
 
 import rlframe
 from rlframe import config
-from rlframe.checkpoint import find_checkpoint, verify_checkpoint
+from rlframe.analysis.run_files import find_runs
+from rlframe.checkpoint import clean_leftovers, find_checkpoint, link_checkpoint, verify_checkpoint
 from rlframe.entry.__main__ import main
-from rlframe.errors import CheckpointCorruptError, ConfigError, ExperimentDirError, UnsafeCheckpointError
+from rlframe.errors import (
+    CheckpointCorruptError,
+    CheckpointNotFoundError,
+    ConfigError,
+    ExperimentDirError,
+    UnsafeCheckpointError,
+)
 from rlframe.pipeline.resume import resume, unbegun_run
 
 
@@ -163,3 +170,108 @@ def test_file_named_like_a_checkpoint_of_ding_is_that_file_or_an_error(run: Path
     with pytest.raises(CheckpointCorruptError, match='this is a file') as caught:
         find_checkpoint(named)
     assert str(named) in str(caught.value)
+
+
+# copies, trackers and searches
+
+
+@pytest.mark.parametrize('place', ['', 'ckpt/latest'])
+def test_run_whose_links_were_followed_when_it_was_copied_resumes_trains_and_saves(
+    small_run: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    place: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / small_run.name
+    shutil.copytree(small_run, folder)
+    links = [entry.name for entry in (small_run / 'ckpt').iterdir() if entry.is_symlink()]
+    assert links and not any((folder / 'ckpt' / name).is_symlink() for name in links)
+    more = int(newest(small_run).name.rpartition('_')[2]) + 10
+    code = main(['train', '--resume', str(folder / place), '--train-iter', str(more)])
+    assert code == 0, capsys.readouterr().err
+    assert (folder / 'ckpt' / 'latest').is_symlink()
+    best = next((folder / 'ckpt').glob('best_*'))
+    link_checkpoint(best, 'best')
+    assert (folder / 'ckpt' / 'best').resolve() == best.resolve()
+    assert [entry.name for entry in tmp_path.iterdir()] == [folder.name], 'it goes on in its own folder'
+    assert not [entry for entry in (folder / 'ckpt').iterdir() if entry.name.startswith('.')]
+
+
+def test_kill_while_a_link_replaces_a_copied_folder_leaves_a_checkpoint(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    latest, target = run / 'ckpt' / 'latest', newest(run)
+    latest.unlink()
+    shutil.copytree(target, latest)
+
+    class KilledError(BaseException): ...
+
+    def die(*_: Any) -> None:
+        raise KilledError
+
+    with monkeypatch.context() as patch, pytest.raises(KilledError):
+        patch.setattr(os, 'replace', die)
+        link_checkpoint(target, 'latest')
+    assert not latest.exists()
+    clean_leftovers(run / 'ckpt')
+    assert verify_checkpoint(latest) and not latest.is_symlink()
+
+
+def test_links_that_a_tracker_leaves_in_its_own_folder_are_its_own(run: Path, victim: Path) -> None:
+    (run / 'wandb').mkdir()
+    (run / 'wandb' / 'debug.log').symlink_to(victim)
+    assert resume(run).folder == run
+    reseal(newest(run))
+    assert resume(run).folder == run
+    shutil.rmtree(run / 'wandb')
+    (run / 'wandb').symlink_to(victim.parent)
+    with pytest.raises(UnsafeCheckpointError, match='leads out of the run folder'):
+        resume(run)
+
+
+def test_foreign_checkpoint_is_not_judged_by_what_lies_beside_it(
+    run: Path, victim: Path, tmp_path: Path
+) -> None:
+    downloads = tmp_path / 'Downloads'
+    shutil.copytree(newest(run), downloads / 'mail' / 'theirs')
+    reseal(downloads / 'mail' / 'theirs')
+    (downloads / 'unrelated').symlink_to(victim)
+    (downloads / 'metrics.jsonl').symlink_to(victim)
+    assert resume(downloads / 'mail' / 'theirs').folder is None
+    assert (
+        main(
+            [
+                'train',
+                '--resume',
+                str(downloads / 'mail' / 'theirs'),
+                '--train-iter',
+                '1000',
+                '--env-step',
+                '1',
+            ]
+        )
+        == 0
+    )
+    assert all('precious' not in path.read_text() for path in Path.cwd().rglob('metrics.jsonl'))
+    assert main(['export', str(downloads / 'mail' / 'theirs')]) == 0
+    assert victim.read_text() == 'precious'
+
+
+def test_search_and_its_trials_stand_for_their_checkpoints_and_runs(run: Path, tmp_path: Path) -> None:
+    search = tmp_path / 'search'
+    for trial, count in (('trial_a', 2), ('trial_b', 1)):
+        shutil.copytree(run, search / trial / 'run')
+        for number in range(count):
+            shutil.copytree(newest(run), search / trial / f'checkpoint_00000{number}' / 'latest')
+    (search / 'search.json').write_text('{}')
+    (search / 'config.json').write_text('{}')
+    (search / 'trials.csv').write_text('trial,score\ntrial_a,2\ntrial_b,1\n')
+    best = search / 'trial_a' / 'checkpoint_000001' / 'latest'
+    assert find_checkpoint(search) == find_checkpoint(search / 'trial_a') == best.resolve()
+    assert find_checkpoint(search / 'trial_b') == (search / 'trial_b/checkpoint_000000/latest').resolve()
+    assert sorted(each.parent.name for each in find_runs([search])) == ['trial_a', 'trial_b']
+    (search / 'trials.csv').write_text('trial,score\n../../elsewhere,2\n')
+    with pytest.raises(CheckpointNotFoundError):
+        find_checkpoint(search)

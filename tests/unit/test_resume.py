@@ -240,7 +240,7 @@ def test_folder_in_use_names_the_process(run: Run, stopped: Path) -> None:
 
 
 def test_lock_of_a_dead_process_is_no_lock(tmp_path: Path) -> None:
-    program = f'from rlframe.utils import run_folder; from pathlib import Path; run_folder.lock(Path({str(tmp_path)!r})); import os; os.kill(os.getpid(), 9)'
+    program = f'from rlframe.run import run_folder; from pathlib import Path; run_folder.lock(Path({str(tmp_path)!r})); import os; os.kill(os.getpid(), 9)'
     subprocess.run([sys.executable, '-c', program], cwd=ROOT, check=False)
     assert (tmp_path / '.lock').exists()
     release = run_folder.lock(tmp_path)
