@@ -92,6 +92,8 @@ def link_checkpoint(path: Path, name: str, options: Mapping[str, Any] | None = N
             delete_folder(copy)
     except OSError as error:
         staging.unlink(missing_ok=True)
+        if copy.exists() and not os.path.lexists(target):
+            os.rename(copy, target)
         raise CheckpointWriteError(
             f'{path} is saved, but the name {name} cannot point to it: {error.strerror}',
             where=str(path.parent),

@@ -229,10 +229,11 @@ def _is_fixed(value: Any, layers: Iterable[Any], seen: set[int]) -> bool:
     if id(value) in seen:
         return True
     seen.add(id(value))
-    code = getattr(value, '__code__', None)
-    for step in dis.get_instructions(code) if code is not None and value.__closure__ else ():
-        if step.opname == 'STORE_DEREF' and step.argval in code.co_freevars:
-            return False
+    if isinstance(value, types.FunctionType) and value.__closure__:
+        inner = value.__code__.co_freevars
+        for step in dis.get_instructions(value):
+            if step.opname == 'STORE_DEREF' and step.argval in inner:
+                return False
     return all(
         is_data(part)
         or is_space(part)
