@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from boundary import boundary
 from fakes import ScriptedPolicy
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from number_envs import LENGTH, NativeNumbers, Numbers, TensorNumbers, obs_at
 
@@ -33,8 +33,10 @@ FORMS: dict[str, list[tuple[Any, dict[str, Any], dict[str, Any]]]] = {
     'torch_vector': [(TensorNumbers, {}, {})],
 }
 """By manager, class of the envs, options of the manager and of the envs; the single env for all others."""
-LEFT_OUT = ('env_pool', 'subprocess', 'async_subprocess')
-"""Managers that make their own envs, or start a process for each case."""
+LEFT_OUT = ('env_pool',)
+"""Managers that make their own envs."""
+IN_PROCESSES = ('subprocess', 'async_subprocess')
+"""Managers that start processes for each case, and so get few."""
 
 
 def cases() -> list[Any]:
@@ -42,7 +44,10 @@ def cases() -> list[Any]:
     import_modules([name for name in os.environ.get('RLFRAME_IMPORT', '').split(',') if name])
     return [
         pytest.param(
-            name, *form, id='-'.join([name, form[0].__name__, *map(str, (form[1] | form[2]).values())])
+            name,
+            *form,
+            id='-'.join([name, form[0].__name__, *map(str, (form[1] | form[2]).values())]),
+            marks=[pytest.mark.slow] if name in IN_PROCESSES else [],
         )
         for name in ENV_MANAGER_REGISTRY.names()
         if name not in LEFT_OUT
@@ -75,7 +80,7 @@ def fits(case: dict[str, Any]) -> bool:
 def test_numbers_are_the_env_s_own(
     name: str, env_id: Any, options: dict[str, Any], kwargs: dict[str, Any]
 ) -> None:
-    @boundary
+    @(settings(boundary, max_examples=3) if name in IN_PROCESSES else boundary)
     @given(numbers.filter(fits))
     def check(case: dict[str, Any]) -> None:
         factory = GymEnvFactory({'env_id': env_id, 'kwargs': case | kwargs, 'action_mask': False})
