@@ -113,7 +113,7 @@ def postprocessing(space: Any, is_masked: bool = False) -> list[dict[str, Any]]:
         steps.append({'step': 'clip', 'low': -1.0, 'high': 1.0})
         steps.append({'step': 'scale', 'from': [-1.0, 1.0], 'low': written['low'], 'high': written['high']})
         steps.append({'step': 'limit', 'high': written['high']})
-        if space.dtype.kind in 'iu':
+        if space.dtype.kind != 'f':
             steps.append({'step': 'round'})
         steps.append({'step': 'cast', 'dtype': written['dtype']})
     elif 'start' in written:

@@ -134,7 +134,9 @@ class EnvAction(nn.Module):
         if len(self._shape) > 1 or (self._is_continuous and not self._shape):
             action = action.reshape(action.shape[0], *self._shape)
         if self._is_continuous:
-            scaled = torch.minimum(self.low + (action.clamp(-1.0, 1.0) + 1.0) * self.half_range, self.high)
+            # bounds of shape () would not raise its precision
+            unit = action.to(self.low.dtype).clamp(-1.0, 1.0)
+            scaled = torch.minimum(self.low + (unit + 1.0) * self.half_range, self.high)
             return (scaled if self._dtype.is_floating_point else scaled.round()).to(self._dtype)
         return (action + self.start if self._has_start else action).to(self._dtype)
 

@@ -99,7 +99,7 @@ class Categorical(ActionDistribution):
 
     def evaluate(self, logit: torch.Tensor, action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         log_probs = torch.log_softmax(logit, 1)  # [B, A]
-        log_prob = log_probs.gather(1, action.unsqueeze(1)).squeeze(1)
+        log_prob = log_probs.gather(1, action.long().unsqueeze(1)).squeeze(1)
         return log_prob, -(log_probs.exp() * log_probs).sum(1)
 
 
@@ -128,6 +128,7 @@ class MultiCategorical(ActionDistribution):
 
     def evaluate(self, logit: torch.Tensor, action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         parts = [torch.log_softmax(part, 1) for part in logit.split(self._counts, 1)]
+        action = action.long()
         log_prob = [part.gather(1, action[:, k : k + 1]).squeeze(1) for k, part in enumerate(parts)]
         entropy = [-(part.exp() * part).sum(1) for part in parts]
         return torch.stack(log_prob).sum(0), torch.stack(entropy).sum(0)

@@ -80,7 +80,7 @@ class BCPolicy(ActorPolicy):
         if self._actions.is_continuous:
             loss = torch.nn.functional.mse_loss(output, action)
         else:
-            loss = -self._distribution.evaluate(output, action.long())[0].mean()
+            loss = -self._distribution.evaluate(output, action)[0].mean()
         return loss, {}, {'total_loss': loss.detach()}
 
     def _acting_output(self, obs: Any) -> tuple[torch.Tensor, int]:

@@ -103,6 +103,7 @@ def with_own_shapes(data: Batch, spec: EnvSpec) -> Batch:
                 ' as collectors do for policy.nstep'
             )
         changed['reward'] = data['reward'].reshape(leading)
-    if 'action' in data and spec.action_space.shape == () and data['action'].shape == (*leading, 1):
+    is_class = spec.action_space.shape == () and hasattr(spec.action_space, 'n')
+    if is_class and 'action' in data and data['action'].shape == (*leading, 1):
         changed['action'] = data['action'].reshape(leading)
     return data.replace(**changed) if changed else data

@@ -15,20 +15,21 @@ class ActionBounds:
     """Maps actions between [-1, 1] and the bounds of an env's Box, dimension by dimension.
 
     Every action that it returns lies in the Box: rounding does not lead beyond the upper bound, and actions for a Box of
-    integers are rounded to the nearest one.
+    integers or bools are rounded to the nearest one.
 
     Args:
         spec: Spaces of the env; the action space is a Box.
 
     Raises:
-        IncompatibleError: If a dimension has no finite bounds, or no lower one below the upper one; it is named.
+        IncompatibleError: If a dimension has no finite bounds, or no lower one below the upper one, or only integers that
+            float64 cannot tell apart; it is named.
     """
 
     def __init__(self, spec: EnvSpec) -> None:
         check_action_bounds(spec)
         space: Any = spec.action_space
         self.low, self.high = float_bounds(space)
-        self._dtype, self._is_integer = space.dtype, space.dtype.kind in 'iu'
+        self._dtype, self._is_integer = space.dtype, space.dtype.kind != 'f'
         with np.errstate(over='ignore'):
             self._half = (self.high - self.low) / 2
         unbounded = np.argwhere(~np.isfinite(self._half))
@@ -40,6 +41,16 @@ class ActionBounds:
                 where='policy.type',
                 remedy='Give its action space finite bounds, in the env or by a wrapper that changes the action_space'
                 ' (env.wrappers); gymnasium.wrappers.RescaleAction needs finite bounds itself.',
+            )
+
+        blurred = np.argwhere(~(self.low < self.high))
+        if len(blurred):
+            at = tuple(blurred[0].tolist())
+            raise IncompatibleError(
+                f'float64 cannot tell the actions of dimension {list(at)} of {spec.name} apart:'
+                f' integers from {space.low[at]} to {space.high[at]}',
+                where='policy.type',
+                remedy='Let the action space begin at 0, in the env or by a wrapper (env.wrappers).',
             )
 
     def to_env(self, action: Array) -> Array:
@@ -55,8 +66,9 @@ class ActionBounds:
 
 def float_bounds(space: Any) -> tuple[Array, Array]:
     """Returns the bounds of a Box in a type to compute with: of integers, the nearest float64 numbers within them."""
-    if space.dtype.kind not in 'iu':
-        return space.low, space.high
+    if space.dtype.kind == 'f':
+        dtype = np.result_type(space.dtype, np.float32)
+        return space.low.astype(dtype, copy=False), space.high.astype(dtype, copy=False)
     within = []
     for bound, inwards in ((space.low, np.inf), (space.high, -np.inf)):
         near = bound.astype(np.float64)

@@ -148,7 +148,8 @@ def action_map(spec: EnvSpec, device: torch.device) -> Callable[[torch.Tensor], 
     half, is_integer = (high - low) / 2, not dtype.is_floating_point
 
     def to_env(action: torch.Tensor) -> torch.Tensor:
-        scaled = torch.minimum(low + (action.reshape(-1, *shape).clamp(-1.0, 1.0) + 1.0) * half, high)
+        unit = action.reshape(-1, *shape).to(low.dtype).clamp(-1.0, 1.0)
+        scaled = torch.minimum(low + (unit + 1.0) * half, high)
         return (scaled.round() if is_integer else scaled).to(dtype)
 
     return to_env

@@ -118,3 +118,14 @@ def test_they_are_refused_by_the_command_line_before_training_starts(
     assert 'rlframe: IncompatibleError: env.env_id: ' in error
     assert_named(error.replace('SyncVectorEnv', 'NoChoice'), case)
     assert sorted(tmp_path.iterdir()) == before, 'no run folder'
+
+
+def test_integers_that_float64_cannot_tell_apart_are_refused_by_name():
+    space = Box(2**63, 2**63 + 1, (1,), np.uint64)
+    with pytest.raises(IncompatibleError, match=r'dimension \[0\] of Env apart: .*begin at 0'):
+        ActionBounds(EnvSpec(Box(-1, 1, (2,)), space, name='Env'))
+
+
+def test_a_range_that_float16_cannot_hold_is_finite():
+    bounds = ActionBounds(EnvSpec(Box(-1, 1, (2,)), Box(-60000, 60000, (1,), np.float16), name='Env'))
+    assert bounds.to_env(np.array([[-1], [0], [1]])).tolist() == [[-60000], [0], [60000]]

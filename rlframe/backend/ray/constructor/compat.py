@@ -138,5 +138,5 @@ def within_bounds(action: Array, space: Any) -> Array:
     """
     if isinstance(space, gymnasium.spaces.Box):
         clipped = np.clip(action, space.low, space.high)
-        return (np.rint(clipped) if space.dtype.kind in 'iu' else clipped).astype(space.dtype, copy=False)
+        return (np.rint(clipped) if space.dtype.kind != 'f' else clipped).astype(space.dtype, copy=False)
     return action
