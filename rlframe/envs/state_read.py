@@ -186,9 +186,8 @@ class Reader:
                 raise ValueError(
                     f'{len(node["texts"])} texts are no array of {count} elements of type {dtype}'
                 )
-            made = np.array([_text(dtype, item) for item in node['texts']], dtype).reshape(
-                shape, order=node['order']
-            )
+            made = np.empty(shape, dtype, order='F' if node['order'] == 'F' else 'C')
+            (made.T if node['order'] == 'F' else made).flat = [_text(dtype, item) for item in node['texts']]
             made.flags.writeable = bool(node['writeable'])
             return made
         content = self._memory[node['start'] : node['start'] + count * dtype.itemsize]
@@ -222,7 +221,9 @@ class Reader:
             seeds = np.random.SeedSequence(
                 entropy, spawn_key=key, pool_size=pool_size, n_children_spawned=spawned
             )
-        made = BITS[node['name']](seeds)
+        made: Any = BITS[node['name']](seeds)
+        if 'seeds' not in node and node['name'] == 'MT19937':
+            made._legacy_seeding(0)  # as that of a RandomState, which has no seed sequence
         made.state = checked_bits(_words(node['state']))
         return made
 

@@ -75,11 +75,13 @@ def check_restored(make: Any, folder: Path, steps: int = 200) -> Refusal | None:
     env.action_space.seed(5)
     state = of_env.capture()
     assert not isinstance(state, Refusal)
-    state = through_file(state, folder)
+    later: Any = of_env.capture()
     expected = play(env, actions)
-    of_other.restore(state)
+    of_other.restore(through_file(state, folder))
+    again: Any = of_other.capture()
+    assert again['graph'] == later['graph'], 'both are saved alike'
     assert play(other, actions) == expected
-    of_other.restore(state)  # an env that has gone on, too
+    of_other.restore(later)  # an env that has gone on, too
     assert play(other, actions) == expected
     env.close()
     other.close()
