@@ -186,7 +186,7 @@ class Reader:
                 raise ValueError(
                     f'{len(node["texts"])} texts are no array of {count} elements of type {dtype}'
                 )
-            made = np.empty(shape, dtype, order='F' if node['order'] == 'F' else 'C')
+            made: Any = np.empty(shape, dtype, order='F' if node['order'] == 'F' else 'C')
             (made.T if node['order'] == 'F' else made).flat = [_text(dtype, item) for item in node['texts']]
             made.flags.writeable = bool(node['writeable'])
             return made
