@@ -112,10 +112,11 @@ def child_processes() -> set[str]:
     return {pid for path in Path('/proc/self/task').glob('*/children') for pid in path.read_text().split()}
 
 
-def records(folder: Path) -> list[dict[str, Any]]:
-    """Returns the metrics of a run folder but for times."""
+def records(folder: Path, *, with_changes: bool = False) -> list[dict[str, Any]]:
+    """Returns the metrics of a run folder but for times, and for what a resume changed unless asked for."""
     lines = (folder / 'metrics.jsonl').read_text(encoding='utf-8').splitlines()
-    return [{k: v for k, v in json.loads(line).items() if not k.startswith('time')} for line in lines]
+    found = [{k: v for k, v in json.loads(line).items() if not k.startswith('time')} for line in lines]
+    return [record for record in found if with_changes or 'changed' not in record]
 
 
 def end_state(folder: Path) -> dict[str, Any]:

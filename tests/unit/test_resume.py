@@ -498,7 +498,7 @@ def test_what_a_resume_changes_is_recorded_with_the_values_before_and_after(
     assert code == 0 and f'changed: {rate}: 0.01 before, 0.003 now' in err, 'not the value of the first start'
     log, told = (stopped / 'log.txt').read_text(), f'{rate}: 0.01 before, 0.003 now'
     assert f'{rate}: 0.002 before, 0.01 now' in log and told in log
-    found = [record for record in records(stopped) if 'changed' in record]
+    found = [record for record in records(stopped, with_changes=True) if 'changed' in record]
     assert [record[f'config/{rate}'] for record in found] == [0.01, 0.003]
     assert told in found[1]['changed'] and found[0]['envstep'] < found[1]['envstep']
     assert run('report', str(stopped))[0] == 0
