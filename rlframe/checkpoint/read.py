@@ -42,7 +42,7 @@ def find_checkpoint(path: str | Path) -> Path:
     path = local_path(path)
     standing = [folder / name for folder in (path, path / 'ckpt') for name in STANDING]
     for candidate in (*_as_saved(path), *standing, *_of_tune(path)):
-        if os.path.lexists(candidate / MANIFEST):  # what is no file is refused by its reader
+        if os.path.lexists(candidate / MANIFEST):  # its reader refuses a pipe or a broken link
             return candidate.resolve()
     if path.is_file():
         error = refusal(path.resolve(), f'a checkpoint is a folder with a {MANIFEST}, and this is a file')

@@ -95,7 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         unread = [stream for stream in (sys.stdout, sys.stderr) if _has_no_reader(stream)]
         if not unread:
             raise
-        for stream in unread:  # for what is flushed when the process ends
+        for stream in unread:  # Python flushes both when the process ends
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
         return 141
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import gymnasium
 
 SHARED = (np.random.Generator, np.random.RandomState, Random)
-"""Types of class attributes that are, like spaces, looked at: all envs of the class share them."""
+"""Types of class attributes that steps change, as they change spaces; all envs of the class share them."""
 
 
 class Refusal(NamedTuple):

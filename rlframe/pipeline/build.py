@@ -367,7 +367,7 @@ def random_collect(
     replay_buffer: IBuffer | None = None,
     postprocess_data_fn: Callable[[Any], Any] | None = None,
 ) -> None:
-    """Fills the replay buffer with data of random actions, in a training loop of one's own.
+    """Fills the replay buffer with data of random actions, in a training loop that you wrote yourself.
 
     Args:
         policy_cfg: The section ``policy`` of a compiled config, whose ``random_collect_size`` says how much.

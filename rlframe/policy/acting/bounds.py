@@ -28,10 +28,10 @@ class ActionBounds:
     def __init__(self, spec: EnvSpec) -> None:
         check_action_bounds(spec)
         space: Any = spec.action_space
-        self.low, self.high = float_bounds(space)
+        self._low, self._high = float_bounds(space)
         self._dtype, self._is_integer = space.dtype, space.dtype.kind != 'f'
         with np.errstate(over='ignore'):
-            self._half = (self.high - self.low) / 2
+            self._half = (self._high - self._low) / 2
         unbounded = np.argwhere(~np.isfinite(self._half))
         if len(unbounded):
             at = tuple(unbounded[0].tolist())
@@ -43,7 +43,7 @@ class ActionBounds:
                 ' (env.wrappers); gymnasium.wrappers.RescaleAction needs finite bounds itself.',
             )
 
-        blurred = np.argwhere(~(self.low < self.high))
+        blurred = np.argwhere(~(self._low < self._high))
         if len(blurred):
             at = tuple(blurred[0].tolist())
             raise IncompatibleError(
@@ -55,13 +55,13 @@ class ActionBounds:
 
     def to_env(self, action: Array) -> Array:
         """Maps actions in [-1, 1], [n, ...], to the env's bounds; values outside are clipped."""
-        scaled = np.minimum(self.low + (np.clip(action, -1.0, 1.0) + 1.0) * self._half, self.high)
+        scaled = np.minimum(self._low + (np.clip(action, -1.0, 1.0) + 1.0) * self._half, self._high)
         return (np.rint(scaled) if self._is_integer else scaled).astype(self._dtype, copy=False)
 
     def to_unit(self, action: Array) -> Array:
         """Maps actions within the env's bounds, [n, ...], to float32 in [-1, 1]."""
         width = np.where(self._half > 0, self._half, 1.0)
-        return ((action - self.low) / width - 1.0).astype(np.float32)
+        return ((action - self._low) / width - 1.0).astype(np.float32)
 
 
 def float_bounds(space: Any) -> tuple[Array, Array]:
