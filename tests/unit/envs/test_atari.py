@@ -165,7 +165,7 @@ def test_a_game_that_ale_does_not_restore_exactly_begins_anew_and_says_so() -> N
     games.reset(seed=[1, 2])
     games.step(np.zeros(2, np.int64), games.ready)
     assert games.restart_lost().tolist() == [0, 1]
-    assert 'compiled code, whose state cannot be read' in games.unsaved[0]
+    assert '_ale (ale_py._ale_py.ALEInterface) cannot be saved' in games.unsaved[0]
 
 
 @pytest.mark.slow
